@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kscale.simulation.openb import OpenbPod, read_openb_nodes, read_openb_pods
+from kscale.simulation.traces import OpenbPod, read_openb_nodes, read_openb_pods
 
 pytest.importorskip("numba", reason="the loop is compiled by numba (extra plugins)")
 

@@ -6,8 +6,9 @@
 
 The public door (``hpa.decide``): HPAs and scales as structs, pods in a ``Cluster``, one list of pod metrics; what was
 read of JSON is measured apart. ``cold``: nothing known of the round before; ``next_round``: 1 % of the pods measured
-anew, 1 % of the HPAs and scales other objects. Kernels: columns as :mod:`kscale.hpa.encode` makes them, 100 namespaces;
-every HPA has a behavior and the histories of a steady run; two threads. Answers are asserted on a sample of the rows.
+anew, 1 % of the HPAs and scales other objects. Kernels: columns as :mod:`kscale.hpa.batch.inputs` makes them, 100
+namespaces; every HPA has a behavior and the histories of a steady run; two threads. Answers are asserted on a sample
+of the rows.
 """
 
 from __future__ import annotations
@@ -25,24 +26,31 @@ from numpy.typing import NDArray
 
 import kscale
 from kscale.effects import SECOND, Action, GetMetric, GetScale, Outcome, from_text, run_virtually
-from kscale.hpa.batch import Reconciled, reconcile_all
-from kscale.hpa.behavior import History, Rules
-from kscale.hpa.columns import MetricRows, SampledPods, SampleTable, TargetColumns, calculate
-from kscale.hpa.decide import decide
-from kscale.hpa.decisions import Decisions, decide_columns
-from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.dump_reading import read_dump
-from kscale.hpa.encode import Encoded
-from kscale.hpa.memory import ConditionColumns, Histories, KeptStates, Memory
+from kscale.hpa.api.validation import apply_defaults
+from kscale.hpa.batch.columns import (
+    ConditionColumns,
+    KernelState,
+    MetricRows,
+    PodRowIndex,
+    SampleTable,
+    StateColumns,
+    StateStore,
+    TargetColumns,
+    calculate_rows,
+)
+from kscale.hpa.batch.decisions import Decisions, decide, decide_columns
+from kscale.hpa.batch.inputs import BatchColumns
+from kscale.hpa.batch.reconcile_all import BatchResult, reconcile_all
+from kscale.hpa.batch.requests import MetricLists
+from kscale.hpa.controller.behavior import HistoryColumns, ScalingRuleColumns
+from kscale.hpa.controller.replica_calculator import PodColumns, SampleColumns
+from kscale.hpa.controller.scale_target import SelectorStore
+from kscale.hpa.controller.state import Recommendation, ScaleEvent
+from kscale.hpa.dump.dump import read_dump
+from kscale.hpa.dump.report import hpa_report
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.pod_groups import PodColumns, SampleColumns
-from kscale.hpa.queries import MetricLists
-from kscale.hpa.replay import Plant, replay
-from kscale.hpa.replay_input import Load
-from kscale.hpa.report import hpa_report
-from kscale.hpa.selector_store import SelectorStore
-from kscale.hpa.state import Recommendation, ScaleEvent
-from kscale.objects.autoscaling import (
+from kscale.hpa.replay import Load, Plant, replay
+from kscale.objects.api.autoscaling import (
     CrossVersionObjectReference,
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerBehavior,
@@ -111,8 +119,8 @@ def world() -> dict[str, Any]:
         HPAScalingPolicy(type="Pods", value=4, period_seconds=60),
         HPAScalingPolicy(type="Percent", value=50, period_seconds=60),
     ]
-    up = Rules.of([HPAScalingRules(select_policy="Max", policies=policies)] * HPAS, 0)
-    down = Rules.of([HPAScalingRules(select_policy="Max", policies=policies)] * HPAS, 300)
+    up = ScalingRuleColumns.of([HPAScalingRules(select_policy="Max", policies=policies)] * HPAS, 0)
+    down = ScalingRuleColumns.of([HPAScalingRules(select_policy="Max", policies=policies)] * HPAS, 300)
     targets = TargetColumns(
         scale_error=np.zeros(HPAS, np.uint8),
         current=np.full(HPAS, PODS, np.int32),
@@ -128,12 +136,12 @@ def world() -> dict[str, Any]:
     )
     past = [Recommendation(PODS, NOW - age * 15 * SECOND) for age in range(21, 0, -1)]
     changes = [ScaleEvent(2, NOW - 45 * SECOND)]
-    memory = Memory(
-        Histories(
+    memory = KernelState(
+        StateColumns(
             np.zeros(HPAS, np.uint8),
-            History.recommendations([past] * HPAS),
-            History.events([changes] * HPAS),
-            History.events([()] * HPAS),
+            HistoryColumns.recommendations([past] * HPAS),
+            HistoryColumns.events([changes] * HPAS),
+            HistoryColumns.events([()] * HPAS),
         ),
         ConditionColumns(
             np.ones((HPAS, 4), np.uint8), np.zeros((HPAS, 4), np.uint8), np.full((HPAS, 4), NOW - SECOND, np.int64)
@@ -141,7 +149,7 @@ def world() -> dict[str, Any]:
     )
     samples = SampleColumns(np.ones(n, np.uint8), usage.astype(np.int64), time, window)
     requests = np.full(n, 1000, np.int64)
-    encoded = Encoded(targets, rows, pods, samples, requests, np.empty(0, np.int64), up, down)
+    encoded = BatchColumns(targets, rows, pods, samples, requests, np.empty(0, np.int64), up, down)
     return {"encoded": encoded, "memory": memory, "keys": keys, "usage": samples.value, "time": time, "window": window}
 
 
@@ -340,12 +348,12 @@ def test_reconcile_all(benchmark: Any, objects: dict[str, Any]) -> None:
             return Outcome(at=at, value=scales[f"{action.namespace}/{action.name}"])
         return Outcome(at=at)
 
-    def sync() -> Reconciled:
+    def sync() -> BatchResult:
         counts.clear()
         steps = reconcile_all(
-            hpas, KeptStates(), cluster, scales=scales, now=NOW, options=OPTIONS, selectors=store, mapper=RESTMapper()
+            hpas, StateStore(), cluster, scales=scales, now=NOW, options=OPTIONS, selectors=store, mapper=RESTMapper()
         )
-        found: Reconciled = run_virtually(lambda _: steps, perform, now=NOW)
+        found: BatchResult = run_virtually(lambda _: steps, perform, now=NOW)
         return found
 
     found = benchmark.pedantic(sync, rounds=2)
@@ -355,9 +363,9 @@ def test_reconcile_all(benchmark: Any, objects: dict[str, Any]) -> None:
 
 def test_kernel_replica_calculation(benchmark: Any, world: dict[str, Any]) -> None:
     """Target: 2 ms."""
-    given: Encoded = world["encoded"]
+    given: BatchColumns = world["encoded"]
     found = benchmark(
-        calculate,
+        calculate_rows,
         given.rows,
         given.pods,
         given.samples,
@@ -383,7 +391,7 @@ def test_kernel_join_samples_by_name(benchmark: Any, world: dict[str, Any], orde
     usage, time, window = world["usage"][chosen], world["time"], world["window"]
 
     def join() -> SampleTable:
-        table = SampleTable(SampledPods(keys))
+        table = SampleTable(PodRowIndex(keys))
         table.update(given, usage, time, window)
         return table
 
@@ -394,7 +402,7 @@ def test_kernel_join_samples_by_name(benchmark: Any, world: dict[str, Any], orde
 def test_kernel_join_the_same_pods_again(benchmark: Any, world: dict[str, Any]) -> None:
     """The next scrape: the same names, other values."""
     keys = world["keys"]
-    table = SampleTable(SampledPods(keys))
+    table = SampleTable(PodRowIndex(keys))
     table.update(keys, world["usage"], world["time"], world["window"])
     benchmark(table.update, keys, world["usage"], world["time"], world["window"])
     assert np.array_equal(table.columns.value, world["usage"])
@@ -403,7 +411,7 @@ def test_kernel_join_the_same_pods_again(benchmark: Any, world: dict[str, Any]) 
 def test_kernel_join_one_percent_of_changes(benchmark: Any, world: dict[str, Any]) -> None:
     """Target: in proportion to the changes."""
     keys = world["keys"]
-    table = SampleTable(SampledPods(keys))
+    table = SampleTable(PodRowIndex(keys))
     table.update(keys, world["usage"], world["time"], world["window"])
     changed = keys[::100]
     value = np.full(len(changed), 5, np.int64)
@@ -414,7 +422,7 @@ def test_kernel_join_one_percent_of_changes(benchmark: Any, world: dict[str, Any
 
 def test_kernel_full_reconcile(benchmark: Any, world: dict[str, Any]) -> None:
     """Target: 20 ms."""
-    given: Encoded = world["encoded"]
+    given: BatchColumns = world["encoded"]
     found = benchmark(decide_columns, given, world["memory"], now=NOW, options=OPTIONS, threads=THREADS)
     assert len(found) == HPAS
     single = decide_columns(given, world["memory"], now=NOW, options=OPTIONS, threads=1)

@@ -30,12 +30,12 @@ from floor import floor
 import kscale
 from kscale.capacity.estimate import estimate_groups
 from kscale.capacity.generate import generate
+from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import recognise_groups
-from kscale.capacity.templates import with_templates
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.load import load
 from kscale.snapshot.loading import load_objects
-from kscale.snapshot.reading import load
 from kscale.snapshot.snapshot import Snapshot
 
 SCALE = float(os.environ.get("KSCALE_BENCH_SCALE", "0.1"))

@@ -23,14 +23,13 @@ from bench_openb import MIB, rows
 import kscale
 from kscale.capacity.catalogue import InstanceType, read_catalogue
 from kscale.capacity.generate import generate
+from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import recognise_groups
 from kscale.capacity.mix.instance import MONEY, Instance
-from kscale.capacity.mix.offers import offers_of
+from kscale.capacity.mix.offers import offers_of, subjects
 from kscale.capacity.mix.solve import Budget, solve
-from kscale.capacity.mix.subjects import subjects
-from kscale.capacity.templates import with_templates
 from kscale.cli.commands.mix import within
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.scheduling.bounds.master import have_solver
 from kscale.snapshot.snapshot import Snapshot

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import kscale
 from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.estimate import BOUND_EFFORT
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.scheduling import bounds
 

@@ -17,9 +17,9 @@ from rounds import WHEN, timed
 
 import kscale
 from kscale._native import _engine
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import ObjectMeta
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import ObjectMeta
 from kscale.objects.nodegroup import NodeTemplate
 
 MIB = 1 << 20

@@ -13,7 +13,7 @@ from floor import floor
 from rounds import WHEN, timed
 
 import kscale
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict, to_dict
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"

@@ -13,9 +13,7 @@ import pytest
 
 from fake_prometheus import FakePrometheus
 from kscale.effects import SECOND
-from kscale.world.metrics.prometheus import Prometheus
-from kscale.world.metrics.range_queries import RangeQueries
-from kscale.world.metrics.usage_history import ContainerUsage
+from kscale.world.metrics.prometheus import ContainerUsage, Prometheus, RangeQueries
 
 PODS = 1_000
 DAY = 86_400 * SECOND

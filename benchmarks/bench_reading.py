@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from kscale import Quantity
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.equivalence import Digester, digest
-from kscale.objects.requests import demand, to_integers
+from kscale.objects.pod_equivalence import Digester, digest
+from kscale.objects.pod_resources import demand, to_integers
 from kscale.snapshot.loading import load_objects
-from kscale.snapshot.sources import read
+from kscale.snapshot.text.sources import read
 
 PODS = 5000
 

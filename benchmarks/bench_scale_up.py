@@ -22,7 +22,7 @@ from kscale.ca import LoopReport
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.effects import Event
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 

@@ -19,7 +19,7 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.generate import generate
 from kscale.capacity.groups import recognise_groups
 from kscale.capacity.whatif import Base, Scenario, scenarios_from
-from kscale.capacity.whatif.fleet import SweepRow, rows_of_base
+from kscale.capacity.whatif.running import SweepRow, rows_of_base
 from kscale.cli.commands.sweep import workers_of
 
 SCENARIOS = int(os.environ.get("KSCALE_SWEEP_SCENARIOS", "200"))

@@ -52,16 +52,16 @@ import pytest
 import kscale
 from kscale._native import _histogram as native
 from kscale.capacity.generate import generate
-from kscale.capacity.generate.usage import UsageOfContainer, usage_of, write_usage
+from kscale.capacity.generate.workloads import UsageOfContainer, usage_of, write_usage
 from kscale.effects import ZERO_TIME
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.series.usage_reader import read_usage
 from kscale.vpa import RecommenderOptions
 from kscale.vpa.advice import recommend
-from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, Histograms
-from kscale.vpa.logic import estimate
-from kscale.vpa.model.aggregates import Store
+from kscale.vpa.model.aggregates import AggregateStore
+from kscale.vpa.model.histogram import CPU_HISTOGRAM_OPTIONS, MEMORY_HISTOGRAM_OPTIONS, Histograms
+from kscale.vpa.recommender.estimators import estimate_resources
 
 SCALE = float(os.environ.get("KSCALE_VPA_SCALE", "0.005"))
 CONTAINERS = max(4, int(10_000 * SCALE))
@@ -148,8 +148,10 @@ def test_kernel_cpu_samples_on_a_shared_grid(benchmark: Any, millicores: Any, gr
         return into
 
     timed = CpuTime(run)
-    made = benchmark.pedantic(timed, setup=lambda: ((columns(Histograms(CPU_OPTIONS, CONTAINERS, DAY)),), {}), rounds=3)
-    one_by_one = columns(Histograms(CPU_OPTIONS, CONTAINERS, DAY))
+    made = benchmark.pedantic(
+        timed, setup=lambda: ((columns(Histograms(CPU_HISTOGRAM_OPTIONS, CONTAINERS, DAY)),), {}), rounds=3
+    )
+    one_by_one = columns(Histograms(CPU_HISTOGRAM_OPTIONS, CONTAINERS, DAY))
     container, times, values, status = listed(millicores, np.tile(grid, CONTAINERS))
     one_by_one.usage.add_cpu(one_by_one.bank.native, container, times, values, status, 1)
     assert np.array_equal(made.bank.weights, one_by_one.bank.weights)
@@ -165,10 +167,12 @@ def test_kernel_cpu_samples_at_any_time(benchmark: Any, millicores: Any, grid: A
         return into
 
     timed = CpuTime(run)
-    made = benchmark.pedantic(timed, setup=lambda: ((columns(Histograms(CPU_OPTIONS, CONTAINERS, DAY)),), {}), rounds=3)
+    made = benchmark.pedantic(
+        timed, setup=lambda: ((columns(Histograms(CPU_HISTOGRAM_OPTIONS, CONTAINERS, DAY)),), {}), rounds=3
+    )
     assert not status.any()
     assert made.samples.sum() == millicores.size
-    first = Histograms(CPU_OPTIONS, 1, DAY)
+    first = Histograms(CPU_HISTOGRAM_OPTIONS, 1, DAY)
     own = values[:SAMPLES] / 1000.0
     first.add_samples(np.zeros(SAMPLES, np.int64), own, np.full(SAMPLES, 0.1), times[:SAMPLES])
     assert np.array_equal(first.weights[0], made.bank.weights[0])
@@ -185,9 +189,9 @@ def test_kernel_memory_windows(benchmark: Any, millicores: Any, grid: Any) -> No
 
     timed = CpuTime(run)
     made = benchmark.pedantic(
-        timed, setup=lambda: ((columns(Histograms(MEMORY_OPTIONS, CONTAINERS, DAY)),), {}), rounds=3
+        timed, setup=lambda: ((columns(Histograms(MEMORY_HISTOGRAM_OPTIONS, CONTAINERS, DAY)),), {}), rounds=3
     )
-    single = columns(Histograms(MEMORY_OPTIONS, CONTAINERS, DAY))
+    single = columns(Histograms(MEMORY_HISTOGRAM_OPTIONS, CONTAINERS, DAY))
     single.usage.add_memory(single.bank.native, container, times, values, status.copy(), None, 1)
     assert np.array_equal(made.bank.weights, single.bank.weights)
     timed.tell(benchmark, samples=millicores.size)
@@ -196,7 +200,7 @@ def test_kernel_memory_windows(benchmark: Any, millicores: Any, grid: Any) -> No
 def test_kernel_one_pass_over_many_containers(benchmark: Any) -> None:
     n = max(100, int(100_000 * min(1.0, SCALE * 20)))
     rng = np.random.default_rng(2)
-    store = Store(RecommenderOptions())
+    store = AggregateStore(RecommenderOptions())
     store.reserve(n, 0)
     for _ in range(n):
         store.take_row()
@@ -208,9 +212,9 @@ def test_kernel_one_pass_over_many_containers(benchmark: Any) -> None:
     store.memory.add_samples(rows, level * 4e8, np.ones(len(rows)), np.full(len(rows), START))
     store.first[:n], store.last[:n], store.samples[:n] = START, START + 3 * DAY, 40
     numbers = np.ones(n, np.int64)
-    timed = CpuTime(lambda: estimate(store, numbers, store.options, threads=THREADS))
+    timed = CpuTime(lambda: estimate_resources(store, numbers, store.options, threads=THREADS))
     made = benchmark(timed)
-    assert np.array_equal(made, estimate(store, numbers, store.options, threads=1))
+    assert np.array_equal(made, estimate_resources(store, numbers, store.options, threads=1))
     assert (made[:, :, 1] <= made[:, :, 2]).all()
     timed.tell(benchmark, containers=n)
 

@@ -18,19 +18,19 @@ from typing import Any
 import pytest
 
 from kscale.effects import SECOND, Create, Moment, Patch, to_text
-from kscale.objects.apps import ReplicaSet
-from kscale.objects.core import Pod
+from kscale.objects.api.apps import ReplicaSet
+from kscale.objects.api.core import Pod
+from kscale.objects.api.metrics import PodMetrics
+from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.decode import from_dict
-from kscale.objects.metrics import PodMetrics
-from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa import (
     Controllers,
     PodChanges,
     RecommenderResult,
     RecommenderRound,
     RecommenderState,
+    convert_pod_metrics,
     run_once,
-    usage_of_pods,
 )
 
 SCALE = float(os.environ.get("KSCALE_VPA_SCALE", "0.02"))
@@ -106,7 +106,7 @@ class Cluster:
 
     def round(self, changes: PodChanges, items: list[PodMetrics]) -> RecommenderResult:
         given = RecommenderRound(
-            vpas=self.vpas, pods=changes, controllers=self.controllers, usage=[usage_of_pods(items)]
+            vpas=self.vpas, pods=changes, controllers=self.controllers, usage=[convert_pod_metrics(items)]
         )
         return run_once(self.state, given, now=self.now)
 

@@ -34,10 +34,10 @@ from synthetic_autoscalers import SyntheticWorkloads, WorkloadsServer
 from e2e.control_plane import ControlPlane
 from e2e.duel.programs import Player
 from e2e.metrics_server import FakeMetrics
-from kscale.cli import collector
+from kscale.cli import inputs
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
+from kscale.drivers.manifests.autoscalers import vpa_definitions
 from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
-from kscale.drivers.vpa_definitions import vpa_definitions
 from kscale.effects import to_text
 from kscale.hpa.options import HPAOptions
 from kscale.world.clock import SystemClock
@@ -246,9 +246,9 @@ def counted(url: str, token: str, name: str, labels: dict[str, str]) -> float:
 async def without_http(given: argparse.Namespace) -> None:
     """CPU seconds of each round of the HPA's program, and what it asked for. The collector is as in a process of the
     command's own, and does not walk the server's objects: they would be in another."""
-    collector.start()
+    inputs.start()
     server = WorkloadsServer("horizontal", given.workloads, given.pods, turns=given.turns)
-    collector.started()
+    inputs.started()
     client = Client(server, SystemClock(), qps=-1)
     options = HPAOptions(concurrent_horizontal_pod_autoscaler_syncs=SYNCS)
     surroundings: list[Surroundings] = []

@@ -28,7 +28,7 @@ from aiohttp import web
 from e2e.control_plane import free_ports
 from kscale.capacity.generate import generate
 from kscale.world.clock import SystemClock
-from kscale.world.kubernetes.access import Access, Pem, Secret
+from kscale.world.kubernetes.kubeconfig import Access, Pem, Secret
 from kscale.world.kubernetes.transport import Call
 from unit.world.fake_api_server import FakeApiServer
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from e2e.control_plane import ControlPlane
 from e2e.duel.programs import Player
-from kscale.drivers.vpa_definitions import vpa_definitions
+from kscale.drivers.manifests.autoscalers import vpa_definitions
 
 NAMESPACE = "/namespaces/default"
 VPA = f"/apis/autoscaling.k8s.io/v1{NAMESPACE}/verticalpodautoscalers"

@@ -10,8 +10,8 @@ import msgspec
 
 from kscale.ca.errors import AutoscalerError
 from kscale.effects import Action, ApiError, DryRun, Steps, duration, moment
-from kscale.objects.core import Container, Node, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus, ResourceRequirements
-from kscale.objects.meta import Condition, ObjectMeta, OwnerReference
+from kscale.objects.api.core import Container, Node, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus, ResourceRequirements
+from kscale.objects.api.meta import Condition, ObjectMeta, OwnerReference
 from kscale.objects.nodegroup import NodeGroupOptions, NodeTemplate
 from kscale.objects.quantity import Quantity
 from performing import performed

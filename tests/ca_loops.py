@@ -30,8 +30,8 @@ from kscale.effects import (
     VirtualTime,
     WriteStatus,
 )
-from kscale.objects.core import ConfigMap, Node, Pod
-from kscale.objects.meta import KubeObject
+from kscale.objects.api.core import ConfigMap, Node, Pod
+from kscale.objects.api.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup
 from kscale.snapshot.cluster import Cluster
 

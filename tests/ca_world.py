@@ -23,10 +23,10 @@ from kscale.effects import (
     Outcome,
     Patch,
 )
-from kscale.objects.core import Node, Pod, Taint
+from kscale.objects.api.core import Node, Pod, Taint
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import KubeObject
-from kscale.objects.policy import PodDisruptionBudget
 
 NOT_FOUND = ApiError("not found", reason="NotFound")
 Refusal = Callable[[Moment], str | None]

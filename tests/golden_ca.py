@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from kscale import ca
 from kscale.effects import Event
-from kscale.objects.core import Container, Node, Pod, PodSpec, ResourceRequirements
+from kscale.objects.api.core import Container, Node, Pod, PodSpec, ResourceRequirements
+from kscale.objects.api.meta import KubeObject, ObjectMeta
 from kscale.objects.decode import from_dict
 from kscale.objects.kinds import find_kind
-from kscale.objects.meta import KubeObject, ObjectMeta
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.quantity import Quantity
 

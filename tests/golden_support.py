@@ -76,7 +76,7 @@ def world(objects: list[dict[str, Any]], options: dict[str, Any]) -> Any:
 
 def profile_of(options: dict[str, Any]) -> Any:
     """The scheduler profile that a case's options describe."""
-    from kscale.objects.core import NodeAffinity, TopologySpreadConstraint
+    from kscale.objects.api.core import NodeAffinity, TopologySpreadConstraint
     from kscale.objects.decode import from_dict
     from kscale.scheduling.profile import SchedulerProfile
 

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import to_dict
-from kscale.objects.meta import KubeObject
 from kscale.snapshot.cluster import Cluster
-from kscale.world.kubernetes.sinks import Sink
+from kscale.world.kubernetes.informer import Sink
 from kscale.world.kubernetes.stores import ClusterSink
 
 __all__ = ["document", "watched_cluster"]

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from kscale import ca, hpa, plugin, vpa
     from kscale.build import build_info
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
-    from kscale.ca.scale_down.one_loop import scale_down
+    from kscale.ca.scale_down.entry_point import scale_down
     from kscale.ca.scale_down.plan import ScaleDownPlan
-    from kscale.ca.scale_up.one_loop import scale_up
+    from kscale.ca.scale_up.entry_point import scale_up
     from kscale.ca.scale_up.plan import ScaleUpPlan
     from kscale.capacity.groups import read_groups
     from kscale.capacity.mix import MixOptions, MixPlan, Offer, mix
@@ -24,16 +24,15 @@ if TYPE_CHECKING:
     from kscale.capacity.whatif import whatif
     from kscale.objects.nodegroup import NodeGroup, NodeTemplate
     from kscale.objects.quantity import Quantity
+    from kscale.scheduling.configuration import scheduler_profile, score_options
     from kscale.scheduling.fit import fit
     from kscale.scheduling.fork import fork
     from kscale.scheduling.place import PlaceState, place
     from kscale.scheduling.profile import SchedulerProfile
-    from kscale.scheduling.scheduler_config import scheduler_profile
     from kscale.scheduling.scores.choosing import node_scores
-    from kscale.scheduling.scores.configuration import score_options
     from kscale.scheduling.scores.options import ScoreOptions
     from kscale.snapshot.cluster import Cluster
-    from kscale.snapshot.reading import load
+    from kscale.snapshot.load import load
     from kscale.snapshot.snapshot import Snapshot
 
 __version__ = "0.1.0"
@@ -55,20 +54,20 @@ _LAZY: dict[str, str] = {
     "SchedulerProfile": "kscale.scheduling.profile",
     "ScoreOptions": "kscale.scheduling.scores.options",
     "node_scores": "kscale.scheduling.scores.choosing",
-    "score_options": "kscale.scheduling.scores.configuration",
-    "scheduler_profile": "kscale.scheduling.scheduler_config",
+    "score_options": "kscale.scheduling.configuration",
+    "scheduler_profile": "kscale.scheduling.configuration",
     "Snapshot": "kscale.snapshot.snapshot",
     "estimate": "kscale.ca.estimator",
     "estimate_many": "kscale.ca.estimator",
     "fit": "kscale.scheduling.fit",
     "fork": "kscale.scheduling.fork",
     "from_columns": "kscale.snapshot.from_columns",
-    "load": "kscale.snapshot.reading",
+    "load": "kscale.snapshot.load",
     "place": "kscale.scheduling.place",
     "read_groups": "kscale.capacity.groups",
-    "scale_up": "kscale.ca.scale_up.one_loop",
+    "scale_up": "kscale.ca.scale_up.entry_point",
     "ScaleUpPlan": "kscale.ca.scale_up.plan",
-    "scale_down": "kscale.ca.scale_down.one_loop",
+    "scale_down": "kscale.ca.scale_down.entry_point",
     "ScaleDownPlan": "kscale.ca.scale_down.plan",
     "plugin": "kscale.plugin",
     "hpa": "kscale.hpa",

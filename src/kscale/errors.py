@@ -1,4 +1,4 @@
-"""What kscale raises. Every class also derives from the built-in that fits, so callers need not know ours."""
+"""Exceptions of kscale. Every class also derives from the built-in exception that fits."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from kscale._native import _scoring
 from kscale.errors import InputError
 from kscale.libraries import library
-from kscale.scheduling.pods import PodsLike, pods_of
+from kscale.scheduling.coercion import PodsLike, pods_of
 from kscale.snapshot.columns import FIXED_RESOURCES
 from kscale.snapshot.snapshot import Snapshot
 

@@ -1,4 +1,4 @@
-"""The base of decision records: plain typed data with ``apiVersion`` and ``kind``, JSON, and a JSON Schema."""
+"""Base class of result records: typed data with ``apiVersion`` and ``kind``, JSON, and a JSON Schema."""
 
 from __future__ import annotations
 

@@ -14,34 +14,34 @@ __all__ = ["DOCUMENTS", "INPUTS", "input_schema_text", "record_type", "schema", 
 # kind -> the module that defines its record (``:`` and its name, if that is not the kind). One line per document; a
 # test holds docs/schemas/ to this list.
 DOCUMENTS: dict[str, str] = {
-    "CatalogueList": "kscale.capacity.catalogue.records",
-    "ClusterAnswers": "kscale.cli.clusters",
+    "CatalogueList": "kscale.capacity.catalogue.types",
+    "ClusterAnswers": "kscale.cli.command",
     "CostReport": "kscale.capacity.cost",
     "DecisionReplay": "kscale.simulation.replaying",
     "EstimateReport": "kscale.capacity.records",
     "Explanation": "kscale.capacity.records",
     "FitReport": "kscale.capacity.records",
-    "HPAReport": "kscale.hpa.report",
+    "HPAReport": "kscale.hpa.dump.report",
     "HeadroomReport": "kscale.capacity.headroom",
-    "InstanceTypeList": "kscale.capacity.catalogue.records",
+    "InstanceTypeList": "kscale.capacity.catalogue.types",
     "MixPlan": "kscale.capacity.mix.records",
     "ProfileComparison": "kscale.simulation.comparing",
     "RecommendationReport": "kscale.vpa.advice.records",
-    "ReplayReport": "kscale.hpa.replay_report",
+    "ReplayReport": "kscale.hpa.replay",
     "ScaleDownReport": "kscale.capacity.scale_down",
     "ScaleUpPlan": "kscale.ca.scale_up.records:ScaleUpPlanRecord",
     "SchemaList": "kscale.schemas",
     "SimulationReport": "kscale.simulation.records",
-    "SweepReport": "kscale.capacity.whatif.fleet",
+    "SweepReport": "kscale.capacity.whatif.running",
     "VPARoundPlan": "kscale.capacity.vpa_round_plan",
     "Validation": "kscale.capacity.validation",
-    "WhatIfReport": "kscale.capacity.whatif.records",
+    "WhatIfReport": "kscale.capacity.whatif.scenarios",
 }
 
 # What kscale reads besides Kubernetes objects: name -> the module whose ``<name>_schema_text`` writes the schema.
 INPUTS: dict[str, str] = {
     "groups": "kscale.capacity.groups",
-    "scenarios": "kscale.capacity.whatif.grammar",
+    "scenarios": "kscale.capacity.whatif.scenarios",
     "simulation": "kscale.simulation.scenario",
 }
 

@@ -9,9 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 
 import kscale
+from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import groups_from
 from kscale.capacity.mix import MixOptions, MixPlan
-from kscale.capacity.templates import with_templates
 from kscale.objects.nodegroup import NodeGroup
 from kscale.snapshot.cluster import Cluster
 from reference.mixes import Machine, Problem, Shape

@@ -7,9 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.objects import core, meta, node_selectors, requests, selectors, taints
+from kscale.objects import node_selectors, pod_resources, selectors
+from kscale.objects import node_selectors as taints
+from kscale.objects.api import core, meta
 from kscale.objects.decode import from_dict
-from kscale.objects.equivalence import digest
+from kscale.objects.pod_equivalence import digest
 from kscale.objects.quantity import Quantity
 from reference import equivalence, labels, resources
 from strategies import clusters, pieces
@@ -43,8 +45,8 @@ def test_sums_read_the_same(texts: list[str]) -> None:
 @given(clusters.placed_pods("p", ["n"], ("plain", "hostile")))
 def test_a_pod_asks_for_and_occupies_the_same(raw: Json) -> None:
     pod = from_dict(raw, core.Pod)
-    assert requests.to_integers(requests.demand(pod)) == resources.as_integers(resources.demand(raw))
-    assert requests.to_integers(requests.occupancy(pod)) == resources.as_integers(resources.occupancy(raw))
+    assert pod_resources.to_integers(pod_resources.demand(pod)) == resources.as_integers(resources.demand(raw))
+    assert pod_resources.to_integers(pod_resources.occupancy(pod)) == resources.as_integers(resources.occupancy(raw))
 
 
 KEYS = st.sampled_from(["app", "a/b", "x/y/z", "-", "", "UPPER/x", "example.com/ok", "example.com/", "k" * 64])

@@ -17,13 +17,13 @@ import pytest
 import kscale
 from agreement.plans import Case, case_of, running
 from kscale.capacity.cost import ideal_mix
+from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import groups_from
 from kscale.capacity.mix import MixOptions, MixPlan, mix
-from kscale.capacity.templates import with_templates
 from kscale.capacity.whatif import Base, scenarios_from, whatif
 from kscale.objects.nodegroup import NodeGroup
 from kscale.scheduling.bounds.master import have_solver
-from kscale.simulation import Scenario, build, ideal, simulate
+from kscale.simulation import Scenario, accounting, build, simulate
 from reference.mixes import Problem, cheapest, faults
 
 pytestmark = pytest.mark.skipif(not have_solver(), reason="the extra [solver] is not installed")
@@ -189,7 +189,7 @@ def test_what_simulated_nodes_cost_at_least(
         plans.append(mix(*arguments, **more))
         return plans[-1]
 
-    monkeypatch.setattr(ideal, "mix", watched)
+    monkeypatch.setattr(accounting, "mix", watched)
     wrong: dict[int, Any] = {}
     for seed, case in some_cases:
         if seed % 4:

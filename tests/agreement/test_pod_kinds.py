@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import kscale
 from kscale import ca
-from kscale.ca.scale_down.utilization import utilization
+from kscale.ca.scale_down.utilization import calculate_utilization
 from kscale.effects import moment
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
@@ -126,5 +126,5 @@ def test_texts_and_objects(data: st.DataObject, count: int, cutoff: int, daemons
             for pod in there
             if pod.spec.node_name == item.metadata.name and (pod.spec.priority is None or pod.spec.priority >= cutoff)
         ]
-        want = utilization(item, here, now_ns=moment(NOW), skip_daemon_set_pods=daemons)
+        want = calculate_utilization(item, here, now_ns=moment(NOW), skip_daemon_set_pods=daemons)
         assert plans[0].eligibility[item.metadata.name].utilization == want

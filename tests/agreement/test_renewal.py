@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import kscale
 from golden_support import decoded, profile_of
-from kscale.objects.core import Pod
-from kscale.scheduling.compile.questions import Questions
-from kscale.scheduling.context import Context
+from kscale.objects.api.core import Pod
+from kscale.scheduling.compile.pod_classes import Questions
+from kscale.scheduling.profile import Context
 from kscale.scheduling.session import Session
 from strategies import clusters
 

@@ -7,9 +7,9 @@ from typing import Any
 import kscale
 from conformance.building import container, node, pod
 from golden_support import adapter, decoded
-from kscale.ca.estimator.fast_path import best_fast_path
-from kscale.ca.estimator.limiter import stricter
-from kscale.ca.legacy.estimators import basic_estimate, old_binpacking_estimate
+from kscale.ca.estimator.binpacking import find_best_fast_path
+from kscale.ca.estimator.limiter import get_stricter_limit
+from kscale.ca.legacy.estimators import estimate_basic, estimate_legacy_binpacking
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.snapshot.cluster import Cluster
 
@@ -55,11 +55,11 @@ def fast_path_choice(given: list[list[Json]], template: Json) -> int:
     for group in given:
         classes = snapshot.classify([kscale_record(each) for each in group[:1]])
         sized.append((classes[0] if classes else None, len(group)))
-    return best_fast_path(sized, NodeTemplate(node=decoded(template)))
+    return find_best_fast_path(sized, NodeTemplate(node=decoded(template)))
 
 
 def kscale_record(each: Json) -> Any:
-    from kscale.snapshot.record import pod_record
+    from kscale.snapshot.pods.record import pod_record
 
     return pod_record(each)
 
@@ -68,7 +68,7 @@ def permissions(thresholds: list[int], asks: int) -> int:
     """How many of so many new nodes an estimate may add under static thresholds."""
     limit = 0
     for each in thresholds:
-        limit = stricter(limit, each)
+        limit = get_stricter_limit(limit, each)
     alone = pod(containers=[{**container(cpu="1"), "ports": [{"hostPort": 1, "containerPort": 1}]}])
     pods = [{**alone, "metadata": {**alone["metadata"], "name": f"p{i}", "uid": f"p{i}"}} for i in range(asks)]
     options = kscale.EstimateOptions(max_nodes=limit)
@@ -108,6 +108,6 @@ def legacy(name: str, pods: list[Json], template: Json, coming: list[Json]) -> i
     if name == "basic":
         objects: dict[int, Any] = {}
         given = [objects.setdefault(id(each), decoded(each)) for each in pods]
-        return basic_estimate(given, decoded(template), [decoded(each) for each in coming]).node_count
+        return estimate_basic(given, decoded(template), [decoded(each) for each in coming]).node_count
     underway = [decoded(each) for each in coming]
-    return old_binpacking_estimate(snapshot_of([]), pods, template=decoded(template), coming=underway).node_count
+    return estimate_legacy_binpacking(snapshot_of([]), pods, template=decoded(template), coming=underway).node_count

@@ -10,7 +10,7 @@ from typing import Any
 
 from e2e.control_plane import ControlPlane, Refused
 from kscale.effects import GetPrices, Prices
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
 

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from e2e.building import control_plane
-from kscale.world.kubernetes.access import Access, ClientCertificate, Pem, Secret
+from kscale.world.kubernetes.kubeconfig import Access, ClientCertificate, Pem, Secret
 
 __all__ = ["ControlPlane", "Refused", "StartError", "free_ports"]
 

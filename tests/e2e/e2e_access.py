@@ -13,13 +13,12 @@ import pytest
 
 from e2e.control_plane import ControlPlane
 from kscale.effects import ApiError, Create, Get, List, Patch
-from kscale.objects.core import ConfigMap
-from kscale.objects.meta import ObjectMeta
+from kscale.objects.api.core import ConfigMap
+from kscale.objects.api.meta import ObjectMeta
 from kscale.world.clock import SystemClock
-from kscale.world.kubernetes.access import Access, Secret
 from kscale.world.kubernetes.aiohttp_transport import AiohttpTransport
 from kscale.world.kubernetes.client import Client, RequestFailedError
-from kscale.world.kubernetes.kubeconfig import load_access
+from kscale.world.kubernetes.kubeconfig import Access, Secret, load_access
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.transport import Call
 

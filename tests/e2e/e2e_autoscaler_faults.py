@@ -14,7 +14,7 @@ from e2e.control_plane import ControlPlane
 from e2e.real_api import MERGE
 from e2e.scaled_widget import PROGRAMS, ScaledWidget, played
 from e2e.widgets import DEFINITION
-from kscale.drivers.vpa_definitions import vpa_definitions
+from kscale.drivers.manifests.autoscalers import vpa_definitions
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 LED = {

@@ -16,7 +16,7 @@ from e2e.cloud import FakeCloud, Machines
 from e2e.control_plane import ControlPlane
 from e2e.e2e_cluster_autoscaler import Autoscaler, holds
 from e2e.rights import installed
-from kscale.ca.quota import VALID
+from kscale.ca.quota import VALID_CONDITION
 from kscale.world.nodegroups.external_server import ExternalServer
 from unit.world.writer_cases import deployment
 
@@ -103,7 +103,7 @@ def test_a_quota_tells_what_is_used_of_it(plane: ControlPlane, cloud: FakeCloud,
     plane.ask("POST", QUOTAS, made)
 
     def told() -> bool:
-        return conditions(plane.ask("GET", f"{QUOTAS}/all")).get(VALID) == "True"
+        return conditions(plane.ask("GET", f"{QUOTAS}/all")).get(VALID_CONDITION) == "True"
 
     asyncio.run(run(plane, cloud, "quotas", tmp_path, told, "capacity_quotas_enabled"))
     status = plane.ask("GET", f"{QUOTAS}/all")["status"]

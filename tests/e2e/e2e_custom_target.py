@@ -9,7 +9,7 @@ from pathlib import Path
 from e2e.control_plane import ControlPlane
 from e2e.scaled_widget import ScaledWidget, played
 from e2e.widgets import DEFINITION
-from kscale.drivers.vpa_definitions import vpa_definitions
+from kscale.drivers.manifests.autoscalers import vpa_definitions
 
 
 def test_a_custom_resource_is_scaled_and_right_sized(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ import pytest
 
 from e2e.control_plane import ControlPlane, Refused
 from e2e.real_api import RealApi, connected
-from kscale.drivers.event_recorder import EventRecorder
 from kscale.drivers.leader_election import LEADER_METRICS, LeaderElectionOptions, LeaderElector
 from kscale.drivers.live import Live, LostLeadershipError, drive, lead
+from kscale.drivers.process import EventRecorder
 from kscale.effects import Create, Event, Metric, Moment, Observation, Patch, Progress, Steps
-from kscale.objects.core import ConfigMap, ObjectReference
-from kscale.objects.meta import ObjectMeta
+from kscale.objects.api.core import ConfigMap, ObjectReference
+from kscale.objects.api.meta import ObjectMeta
 from kscale.world.clock import SteadyClock
 from kscale.world.kubernetes.informer import WATCH_METRICS
 from kscale.world.kubernetes.performer import Performer

@@ -13,7 +13,7 @@ from e2e.control_plane import ControlPlane
 from e2e.kubelet import FakeKubelet
 from e2e.metrics_server import FakeMetrics
 from e2e.real_api import connected
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import ProviderError
 from kscale.world.kubernetes.client import RequestFailedError
 from kscale.world.kubernetes.transport import Call

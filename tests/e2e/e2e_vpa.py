@@ -19,10 +19,10 @@ from e2e.control_plane import ControlPlane, Refused, free_ports
 from e2e.metrics_server import FakeMetrics
 from e2e.real_api import connected
 from e2e.rights import installed
+from kscale.drivers.manifests.autoscalers import vpa_definitions
 from kscale.drivers.process import Build, ProcessOptions
 from kscale.drivers.process import run_process as run
 from kscale.drivers.vpa_admission import Serving, admission_program
-from kscale.drivers.vpa_definitions import vpa_definitions
 from kscale.drivers.vpa_recommender import recommender_program
 from kscale.drivers.vpa_registration import RegistrationOptions
 from kscale.drivers.vpa_updater import updater_program

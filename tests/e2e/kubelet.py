@@ -6,14 +6,13 @@ import asyncio
 from typing import Any
 
 from kscale.effects import Action, ApiError, Delete, Moment, Patch, to_text
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import to_dict
 from kscale.objects.quantity import Quantity
 from kscale.world.kubernetes.client import Client
-from kscale.world.kubernetes.informer import Informer
+from kscale.world.kubernetes.informer import Informer, ObjectSink
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.resources import Resources
-from kscale.world.kubernetes.sinks import ObjectSink
 from kscale.world.protocols import Change, Clock, Watch
 
 __all__ = ["FakeKubelet"]

@@ -12,9 +12,9 @@ from typing import Any
 from e2e.control_plane import ControlPlane, Refused
 from e2e.wire import Wire
 from kscale.world.clock import SystemClock
-from kscale.world.kubernetes.access import Access
 from kscale.world.kubernetes.aiohttp_transport import AiohttpTransport
 from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.kubeconfig import Access
 from kscale.world.kubernetes.resources import EVERYWHERE
 
 __all__ = ["RealApi", "cleared", "connected"]

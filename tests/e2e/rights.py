@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import yaml
 
 from e2e.control_plane import ControlPlane
-from kscale.world.kubernetes.access import Access
+from kscale.world.kubernetes.kubeconfig import Access
 from unit.cli.support import kscale
 
 __all__ = ["installed"]

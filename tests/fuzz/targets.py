@@ -18,31 +18,29 @@ from numpy.typing import NDArray
 
 import kscale
 from kscale._native import _engine, _packing
-from kscale.ca.expander.priority_config import PriorityConfigError, parse_priorities
-from kscale.capacity.plain_files import read_plain
+from kscale.ca.expander.priority import PriorityConfigError, parse_priorities
+from kscale.capacity.groups.groups_file import read_plain
 from kscale.capacity.whatif import scenarios_from
 from kscale.effects import Get, GetMetric, GetScale, List
 from kscale.errors import KscaleError, NativeError
 from kscale.hpa import ControllerState
+from kscale.objects.api.resource import Device
 from kscale.objects.decode import from_dict
-from kscale.objects.protobuf.decoding import decode
-from kscale.objects.protobuf.encoding import encode
+from kscale.objects.protobuf.conversion import decode, encode
 from kscale.objects.quantity import Quantity, QuantityError
-from kscale.objects.resource import Device
-from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import SelectorError as LabelSelectorError
-from kscale.scheduling.devices.selectors import SelectorError as DeviceSelectorError
-from kscale.scheduling.devices.selectors import selects
+from kscale.objects.selectors import parse_selector
+from kscale.scheduling.devices.allocator import SelectorError as DeviceSelectorError
+from kscale.scheduling.devices.allocator import selects
 from kscale.series import read_csv, read_parquet, read_prometheus
 from kscale.simulation import build
 from kscale.simulation.scenario import Scenario
 from kscale.vpa import RecommenderOptions, RecommenderState, load_state, save_state
 from kscale.world.clock import SystemClock
-from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.client import Client, error_of
+from kscale.world.kubernetes.informer import ObjectSink
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.resources import Resources
-from kscale.world.kubernetes.sinks import ObjectSink
-from kscale.world.kubernetes.status import error_of
 from kscale.world.kubernetes.stores import ClusterSink
 from kscale.world.kubernetes.transport import Answer, Call
 from kscale.world.metrics.rest import RESTMetrics

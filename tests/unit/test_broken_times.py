@@ -9,16 +9,16 @@ from msgspec.structs import replace
 
 import kscale
 from builders import N0, node, pod
-from kscale.ca.nodes import readiness
-from kscale.ca.provisioning_requests.loop_requests import LoopRequests
-from kscale.ca.provisioning_requests.upkeep import upkeep_steps
+from kscale.ca.nodes import get_readiness
+from kscale.ca.provisioning_requests.processors import refresh_requests_steps
+from kscale.ca.provisioning_requests.requests import LoopRequests
 from kscale.capacity.groups import example_node
-from kscale.drivers.trigger import is_recent_unschedulable
+from kscale.drivers.cluster_autoscaler import is_recent_unschedulable
 from kscale.errors import InputError
-from kscale.hpa.pod_groups import PodColumns
-from kscale.objects.core import NodeSpec, Pod, PodStatus, Taint
-from kscale.objects.meta import Condition, ObjectMeta
-from kscale.objects.provisioning_requests import ProvisioningRequest, ProvisioningRequestStatus
+from kscale.hpa.controller.replica_calculator import PodColumns
+from kscale.objects.api.cluster_autoscaler import ProvisioningRequest, ProvisioningRequestStatus
+from kscale.objects.api.core import NodeSpec, Pod, PodStatus, Taint
+from kscale.objects.api.meta import Condition, ObjectMeta
 
 NOON = "noon"
 _HERE = node("n1", 1000, 1 << 30, ready=True, labels={"pool": "a"})
@@ -55,8 +55,8 @@ _SECOND = "status.conditions[1].lastTransitionTime"
 @pytest.mark.parametrize(
     ("door", "name", "field"),
     [
-        (lambda: readiness(_BROKEN), "Node n1", _SECOND),
-        (lambda: readiness(_TAINTED), "Node n1", "spec.taints[1].timeAdded"),
+        (lambda: get_readiness(_BROKEN), "Node n1", _SECOND),
+        (lambda: get_readiness(_TAINTED), "Node n1", "spec.taints[1].timeAdded"),
         (lambda: example_node([_BROKEN], N0), "Node n1", _SECOND),
         (lambda: PodColumns.of([_pod("Ready")]), "Pod default/p", _SECOND),
         (lambda: kscale.Cluster([_pod("Ready")]), "Pod default/p", _SECOND),
@@ -66,7 +66,7 @@ _SECOND = "status.conditions[1].lastTransitionTime"
             _SECOND,
         ),
         (
-            lambda: next(upkeep_steps(LoopRequests([_request()], {}), now=N0)),
+            lambda: next(refresh_requests_steps(LoopRequests([_request()], {}), now=N0)),
             "ProvisioningRequest d/r",
             _SECOND,
         ),

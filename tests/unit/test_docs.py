@@ -339,7 +339,7 @@ BY_THEMSELVES = (
     "kscale.ca.scale_down.actuation.",
     "kscale.cli.",
     "kscale.drivers.horizontal_autoscaler.",
-    "kscale.hpa.replay_input.",
+    "kscale.hpa.replay.",
     "kscale.scheduling.bounds.",
 )
 

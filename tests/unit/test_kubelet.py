@@ -9,8 +9,8 @@ import pytest
 
 from e2e.kubelet import FakeKubelet
 from kscale.effects import SECOND
+from kscale.world.clock import VirtualClock, run_in_virtual_time
 from kscale.world.kubernetes.client import Client
-from kscale.world.virtual_loop import VirtualClock, run_in_virtual_time
 from unit.world.fake_api_server import REFUSED, FakeApiServer
 from unit.world.informer_cases import pod
 

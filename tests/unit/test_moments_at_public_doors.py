@@ -20,7 +20,7 @@ import pytest
 
 import kscale
 from kscale import ca, drivers, effects, hpa, simulation, vpa
-from kscale.ca.provisioning_requests import Provisioning
+from kscale.ca.provisioning_requests import ProvisioningRequestProcessor
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.errors import InputError
 
@@ -32,7 +32,12 @@ OUTSIDE: Final = {
     "Running": "made by VirtualTime, which has looked at the deadline",
     "QueryPrometheus": "an action, made by machines",
     "OutOfMemory": "a row of what a watch brought",
-    "Reconciled": "a result",
+    "Apart": "kept state of a driver, which hands its own time over",
+    "Rivals": "kept state of a driver, which hands its own time over",
+    "ExecutionResult": "a result",
+    "build_quota_status": "called by the controller of quotas with its own time",
+    "build_scale_down_node": "called by the actuator with the time of the loop",
+    "BatchResult": "a result",
     "ScaleDownState": "kept state: its JSON is held against the schema",
     "HPAReport": "a record, with texts",
     "ClusterStateRegistry": "kept state",
@@ -44,9 +49,9 @@ OUTSIDE: Final = {
     "ProvisioningState": "kept state",
     "UpdaterState": "kept state",
     "InjectedRequests": "a result",
-    "MinSizeScaleUp": "a result",
-    "Orchestration": "a result",
-    "Replicas": "a result",
+    "MinSizeScaleUpResult": "a result",
+    "OrchestratorResult": "a result",
+    "CalculatedReplicas": "a result",
     "RecommendationReport": "a record, with texts",
 }
 INSTANCES: Final[dict[str, Callable[[], Any]]] = {
@@ -61,7 +66,7 @@ INSTANCES: Final[dict[str, Callable[[], Any]]] = {
     "Cluster": kscale.Cluster,
     "RemovalSimulator": lambda: ca.RemovalSimulator(kscale.Cluster().snapshot(), now=0),
     "Dump": lambda: hpa.Dump(),
-    "Provisioning": lambda: Provisioning(
+    "ProvisioningRequestProcessor": lambda: ProvisioningRequestProcessor(
         kscale.Cluster().snapshot().informers,
         ca.AutoscalingOptions(),
         ca.LoopState().provisioning,
@@ -175,7 +180,7 @@ OTHER_UNITS: Final = {"seconds": SECONDS, "milliseconds": SECONDS * 10**3, "micr
 ANY_CLOCK: Final = (
     "kscale.effects.",
     "kscale.ca.expander.price.HourlyPrices.",
-    "kscale.vpa.model.state.RecommenderState.",
+    "kscale.vpa.model.cluster_state.RecommenderState.",
 )
 """Virtual clocks may begin anywhere; of an interval only the length counts; a recommender's time may be a sample's."""
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kscale.ca.options import LEGACY_FLAGS, LEGACY_ONLY, AutoscalingOptions, ResourceRange
+from kscale.ca.options import LEGACY_FLAGS, LEGACY_ONLY_OPTIONS, AutoscalingOptions, ResourceRange
 from kscale.effects import duration
-from kscale.objects.durations import format_duration
+from kscale.objects.times import format_duration
 from kscale.vpa.options import LEGACY_UPDATER_FLAGS, UpdaterOptions
 from unit.cli.support import kscale
 
@@ -86,7 +86,7 @@ def flag_lines(names: Iterable[str], then: Any, today: Any, only_then: Collectio
 
 def test_the_page_lists_the_flags_and_defaults_of_release_1_3() -> None:
     then, today = AutoscalingOptions.for_profile("legacy"), AutoscalingOptions()
-    assert listed("cluster-autoscaler --profile legacy") == flag_lines(LEGACY_FLAGS, then, today, LEGACY_ONLY)
+    assert listed("cluster-autoscaler --profile legacy") == flag_lines(LEGACY_FLAGS, then, today, LEGACY_ONLY_OPTIONS)
 
 
 def test_the_page_lists_the_flags_and_defaults_of_the_updater_of_2020() -> None:

@@ -1,4 +1,4 @@
-"""Groups that failed to grow are left alone for a while (``utils/backoff/exponential_backoff.go``)."""
+"""Back-off of node groups that failed to scale up (upstream: ``utils/backoff/exponential_backoff.go``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from kscale.effects import Moment, later
 from kscale.effects.moments import Nanoseconds
 
-__all__ = ["Backoff", "ScaleUpError", "backed_off", "drop_stale", "record_failure"]
+__all__ = ["Backoff", "ScaleUpError", "get_active_backoff", "record_failure", "remove_stale_backoffs"]
 
 
 class ScaleUpError(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
@@ -54,12 +54,12 @@ def record_failure(
     return {**backoffs, group: entry}
 
 
-def backed_off(backoffs: Mapping[str, Backoff], group: str, now: Moment) -> Backoff | None:
+def get_active_backoff(backoffs: Mapping[str, Backoff], group: str, now: Moment) -> Backoff | None:
     """The back-off that is in force for a group, if any."""
     entry = backoffs.get(group)
     return None if entry is None or entry.until < now else entry
 
 
-def drop_stale(backoffs: Mapping[str, Backoff], now: Moment, reset: int) -> dict[str, Backoff]:
+def remove_stale_backoffs(backoffs: Mapping[str, Backoff], now: Moment, reset: int) -> dict[str, Backoff]:
     """Without the groups whose last failure is more than ``reset`` ago."""
     return {group: entry for group, entry in backoffs.items() if not now - entry.last_failed > reset}

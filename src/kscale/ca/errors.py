@@ -1,4 +1,4 @@
-"""Autoscaler errors: a type, a message, and upstream's rules for prefixing and combining them (``utils/errors``)."""
+"""Autoscaler errors: type, message, and upstream's rules for prefixes and combinations (upstream: ``utils/errors``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
     "UNEXPECTED_SCALE_DOWN_STATE_ERROR",
     "AutoscalerError",
     "ErrorRecord",
-    "combine",
+    "combine_errors",
 ]
 
 CLOUD_PROVIDER_ERROR = "cloudProviderError"
@@ -78,7 +78,7 @@ class AutoscalerError(KscaleError):
 
 
 @typed
-def combine(errors: Iterable[AutoscalerError]) -> AutoscalerError | None:
+def combine_errors(errors: Iterable[AutoscalerError]) -> AutoscalerError | None:
     """One error for several ``errors``: the first by (type, message), bare, then the others quoted; the type is the
     first's."""
     distinct = sorted(set(errors), key=lambda error: (error.type, error.message))

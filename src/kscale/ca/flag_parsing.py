@@ -1,29 +1,101 @@
-"""Flags of the Cluster Autoscaler as text: ``name=value`` to a field of the options.
+"""Parse flags of the Cluster Autoscaler (``name=value``) into option fields, and report flags without effect.
 
-Their names and defaults are the fields of :class:`~kscale.ca.options.AutoscalingOptions`."""
+And a few that would change it and are refused.
+
+Their names and defaults are the fields of :class:`~kscale.ca.options.AutoscalingOptions`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import cache
 from math import isinf
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from kscale.ca.idle_flags import IDLE, NOT_HERE
 from kscale.ca.options import AutoscalingOptions, GpuLimits, ResourceRange, fits_int64, parse_gpu_limits, parse_range
 from kscale.errors import InputError, Problem
-from kscale.objects.durations import parse_duration
+from kscale.objects.times import parse_duration
 
-__all__ = ["ParsedFlags", "parse_flags"]
+__all__ = ["IDLE_FLAGS", "UNSUPPORTED_FLAGS", "ParsedFlags", "parse_flags"]
 
-_TRUE = ("1", "t", "T", "true", "TRUE", "True")
-_COUNTS = ("max_nodes_total", "max_nodes_per_scaleup", "max_autoprovisioned_node_group_count", "max_empty_bulk_delete")
+
+_PROCESS_REASON: Final = "it concerns a running autoscaler"
+_CLOUD_REASON: Final = "node groups come from the input"
+_SPEED_REASON: Final = "answers do not depend on it"
+_SCALE_DOWN_REASON: Final = "it concerns scale-down"
+_OTHER_BUILDS_REASON: Final = "only the aws, azure and gce builds read it"
+
+
+def _map_flags(why: str, names: str) -> dict[str, str]:
+    return {name.replace("-", "_"): why for name in names.split()}
+
+
+IDLE_FLAGS: Final[Mapping[str, str]] = {
+    **_map_flags(
+        _PROCESS_REASON,
+        """address kubernetes kubeconfig kube-api-content-type kube-client-burst kube-client-qps user-agent profiling
+        debugging-snapshot-enabled record-duplicated-events emit-per-nodegroup-metrics write-status-configmap
+        scan-interval frequent-loops-enabled max-inactivity max-failing-time max-startup-time leader-elect
+        leader-elect-lease-duration leader-elect-renew-deadline leader-elect-retry-period leader-elect-resource-lock
+        leader-elect-resource-name leader-elect-resource-namespace v vmodule logging-format logtostderr alsologtostderr
+        stderrthreshold log-dir log-file one-output skip-headers scheduler-verbosity feature-gates add-dir-header
+        alsologtostderrthreshold legacy-stderr-threshold-behavior log-backtrace-at log-file-max-size log-flush-frequency
+        log-json-info-buffer-size log-json-split-stream log-text-info-buffer-size log-text-split-stream skip-log-headers
+        capacity-buffer-controller-enabled capacity-buffer-pod-dry-run-enabled node-removal-latency-tracking-enabled
+        max-node-skip-eval-time-tracker-enabled""",
+    ),
+    **_map_flags(
+        _CLOUD_REASON,
+        """cluster-name cloud-config cloud-provider clusterapi-cloud-config-authoritative regional nodes
+        node-group-auto-discovery aws-use-static-instance-list bulk-mig-instances-listing-enabled
+        gce-concurrent-refreshes gce-mig-instances-min-refresh-wait-time""",
+    ),
+    **_map_flags(
+        _SPEED_REASON,
+        "predicate-parallelism cluster-snapshot-parallelism enable-inter-pod-affinity-hostname-fast-path",
+    ),
+    **_map_flags(
+        _OTHER_BUILDS_REASON,
+        """balancing-ignore-label memory-difference-ratio max-free-difference-ratio
+        max-allocatable-difference-ratio""",
+    ),
+    **_map_flags(
+        _SCALE_DOWN_REASON,
+        """scale-down-enabled scale-down-unready-enabled scale-down-delay-after-add scale-down-delay-after-delete
+        scale-down-delay-after-failure scale-down-delay-type-local scale-down-unneeded-time scale-down-unready-time
+        scale-down-utilization-threshold scale-down-gpu-utilization-threshold ignore-daemonsets-utilization
+        ignore-mirror-pods-utilization scale-down-non-empty-candidates-count scale-down-candidates-pool-ratio
+        scale-down-candidates-pool-min-count scale-down-simulation-timeout unremovable-node-recheck-timeout
+        max-scale-down-parallelism max-drain-parallelism node-deletion-delay-timeout node-deletion-batcher-interval
+        node-delete-delay-after-taint dynamic-node-delete-delay-after-taint-enabled max-pod-eviction-time
+        max-graceful-termination-sec drain-priority-config cordon-node-before-terminating
+        daemonset-eviction-for-empty-nodes daemonset-eviction-for-occupied-nodes skip-nodes-with-system-pods
+        blocking-system-pod-distruption-timeout skip-nodes-with-local-storage skip-nodes-with-custom-controller-pods
+        min-replica-count max-bulk-soft-taint-count max-bulk-soft-taint-time node-deletion-candidate-ttl
+        max-empty-bulk-delete""",
+    ),
+}
+"""Flag in snake_case -> why; some are fields of the options."""
+
+UNSUPPORTED_FLAGS: Final[Mapping[str, str]] = {
+    "scheduler_config_file": "kscale.scheduler_profile makes a profile of it, for kscale.scale_up(profile=...)",
+}
+"""Flags that would change the answer, which this does not give; in snake_case, with what does."""
+
+
+_TRUE_TEXTS = ("1", "t", "T", "true", "TRUE", "True")
+_COUNT_FIELDS = (
+    "max_nodes_total",
+    "max_nodes_per_scaleup",
+    "max_autoprovisioned_node_group_count",
+    "max_empty_bulk_delete",
+)
 """How many at most. Upstream takes a negative number for no limit or for none; typed, it is a slip of the pen."""
-_FALSE = ("0", "f", "F", "false", "FALSE", "False")
+_FALSE_TEXTS = ("0", "f", "F", "false", "FALSE", "False")
 
 
 class ParsedFlags(msgspec.Struct, kw_only=True):
@@ -34,7 +106,7 @@ class ParsedFlags(msgspec.Struct, kw_only=True):
 
 
 @cache
-def _hints() -> dict[str, Any]:
+def _get_option_types() -> dict[str, Any]:
     """The types of the options by field."""
     return get_type_hints(AutoscalingOptions)
 
@@ -45,30 +117,30 @@ def parse_flags(texts: Iterable[str]) -> ParsedFlags:
     A switch needs no value. A flag that may be given several times collects; of any other the last one counts. Raises
     InputError for names that upstream does not know either, and for values that cannot be read.
     """
-    hints = _hints()
+    hints = _get_option_types()
     found = ParsedFlags()
     problems = []
     for text in texts:
         name, given, value = text.removeprefix("--").partition("=")
         field = name.replace("-", "_")
-        if field in IDLE:
-            found.idle[name] = IDLE[field]
+        if field in IDLE_FLAGS:
+            found.idle[name] = IDLE_FLAGS[field]
             if field not in hints:
                 continue
-        if field in NOT_HERE:
-            problems.append(Problem(f"flag {name} is not taken here: {NOT_HERE[field]}", field=field))
+        if field in UNSUPPORTED_FLAGS:
+            problems.append(Problem(f"flag {name} is not taken here: {UNSUPPORTED_FLAGS[field]}", field=field))
             continue
         kind = hints.get(field)
         if kind is None or field == "profile":
             others = [other for other in hints if other != "profile"]
-            problems.append(Problem(f"there is no flag {name!r}{_meant(field, others)}", field=field))
+            problems.append(Problem(f"there is no flag {name!r}{_suggest_flag(field, others)}", field=field))
             continue
         try:
             if get_origin(kind) is list:
-                found.values.setdefault(field, []).append(_value(get_args(kind)[0], value))
+                found.values.setdefault(field, []).append(_parse_value(get_args(kind)[0], value))
             else:
-                found.values[field] = True if kind is bool and not given else _value(kind, value)
-            if field in _COUNTS and found.values[field] < 0:
+                found.values[field] = True if kind is bool and not given else _parse_value(kind, value)
+            if field in _COUNT_FIELDS and found.values[field] < 0:
                 problems.append(Problem(f"{value} is negative", field=field))
         except (ValueError, InputError) as error:
             problems.append(Problem(f"{value!r} is no value of flag {name}: {error}", field=field))
@@ -77,16 +149,16 @@ def parse_flags(texts: Iterable[str]) -> ParsedFlags:
     return found
 
 
-def _meant(field: str, hints: Iterable[str]) -> str:
-    close = get_close_matches(field, [*hints, *IDLE], n=1)
+def _suggest_flag(field: str, hints: Iterable[str]) -> str:
+    close = get_close_matches(field, [*hints, *IDLE_FLAGS], n=1)
     return f"; is {close[0].replace('_', '-')!r} meant?" if close else ""
 
 
-def _value(kind: Any, text: str) -> Any:
+def _parse_value(kind: Any, text: str) -> Any:
     if kind is bool:
-        if text not in (*_TRUE, *_FALSE):
+        if text not in (*_TRUE_TEXTS, *_FALSE_TEXTS):
             raise ValueError("neither true nor false")
-        return text in _TRUE
+        return text in _TRUE_TEXTS
     if kind is timedelta:
         return timedelta(microseconds=parse_duration(text) / 1000)
     if kind is ResourceRange:

@@ -1,10 +1,10 @@
-"""Go's float64 and int64 where Python's numbers behave differently."""
+"""Go's float64 and int64 arithmetic and number formats, where Python's differ."""
 
 from __future__ import annotations
 
 import math
 
-__all__ = ["divide", "format_fixed", "format_shortest", "quotient", "tanh", "wrap_int32", "wrap_int64"]
+__all__ = ["divide_floats", "divide_truncated", "format_fixed", "format_shortest", "tanh", "wrap_int32", "wrap_int64"]
 
 
 def wrap_int32(number: int) -> int:
@@ -12,7 +12,7 @@ def wrap_int32(number: int) -> int:
     return (number + 2**31) % 2**32 - 2**31
 
 
-def quotient(numerator: int, denominator: int) -> int:
+def divide_truncated(numerator: int, denominator: int) -> int:
     """Division of whole numbers, towards zero."""
     found = abs(numerator) // abs(denominator)
     return found if (numerator < 0) == (denominator < 0) else -found
@@ -25,7 +25,7 @@ def wrap_int64(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
 
-def divide(numerator: float, denominator: float) -> float:
+def divide_floats(numerator: float, denominator: float) -> float:
     """IEEE division: x/0 is an infinity (or NaN), not an error."""
     if denominator == 0.0:
         if numerator == 0.0 or math.isnan(numerator):

@@ -1,30 +1,35 @@
-"""GPUs as the autoscaler sees them: labels, vendor resources, and how many of which type a node has.
+"""GPUs and other devices of nodes: labels, vendor resources, and the labels of metrics (upstream: ``utils/gpu``).
 
 Upstream: ``utils/gpu`` and ``processors/customresources/gpu_processor.go``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 import msgspec
 
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.resource import ResourceSlice
+from kscale.objects.pod_resources import occupancy
 from kscale.objects.quantity import Quantity
-from kscale.objects.requests import occupancy
 
 __all__ = [
     "CLOUD_GPU_LABELS",
     "DEFAULT_GPU_LABEL",
     "GPU_VENDOR_RESOURCES",
     "GpuConfig",
-    "gpu_config",
-    "gpu_target",
+    "find_cloud_gpu_labels",
+    "get_dra_drivers_label",
+    "get_gpu_config",
+    "get_gpu_metric_labels",
+    "get_target_gpus",
     "node_has_gpu",
     "pod_requests_gpu",
-    "recognised_gpu_labels",
 ]
+
 
 DEFAULT_GPU_LABEL = "example.com/accelerator"
 """The label where no cloud provider says which it is."""
@@ -59,7 +64,7 @@ class GpuConfig(msgspec.Struct, kw_only=True, frozen=True):
 _VENDOR_RESOURCES = frozenset(GPU_VENDOR_RESOURCES)
 
 
-def _vendor_resource(resources: dict[str, Quantity] | None, *, nonzero: bool) -> tuple[str, Quantity] | None:
+def _find_vendor_resource(resources: dict[str, Quantity] | None, *, nonzero: bool) -> tuple[str, Quantity] | None:
     if not resources or _VENDOR_RESOURCES.isdisjoint(resources):
         return None
     for name in GPU_VENDOR_RESOURCES:
@@ -71,10 +76,13 @@ def _vendor_resource(resources: dict[str, Quantity] | None, *, nonzero: bool) ->
 
 def node_has_gpu(label: str, node: Node) -> bool:
     """Whether the node carries the provider's GPU label or offers any vendor resource."""
-    return label in (node.metadata.labels or {}) or _vendor_resource(node.status.allocatable, nonzero=True) is not None
+    return (
+        label in (node.metadata.labels or {})
+        or _find_vendor_resource(node.status.allocatable, nonzero=True) is not None
+    )
 
 
-def recognised_gpu_labels(labels: Iterable[Mapping[str, str]]) -> list[str]:
+def find_cloud_gpu_labels(labels: Iterable[Mapping[str, str]]) -> list[str]:
     """Those of :data:`CLOUD_GPU_LABELS` that are among these labels of nodes."""
     there = {key for each in labels for key in CLOUD_GPU_LABELS if key in each}
     return [key for key in CLOUD_GPU_LABELS if key in there]
@@ -86,11 +94,11 @@ def pod_requests_gpu(pod: Pod) -> bool:
     return any(name in requests for name in GPU_VENDOR_RESOURCES)
 
 
-def gpu_config(label: str, node: Node) -> GpuConfig | None:
+def get_gpu_config(label: str, node: Node) -> GpuConfig | None:
     """The default GPU configuration: present iff :func:`node_has_gpu`. Providers may say otherwise."""
     if not node_has_gpu(label, node):
         return None
-    found = _vendor_resource(node.status.allocatable, nonzero=True)
+    found = _find_vendor_resource(node.status.allocatable, nonzero=True)
     return GpuConfig(
         label=label,
         type=(node.metadata.labels or {}).get(label, ""),
@@ -98,7 +106,7 @@ def gpu_config(label: str, node: Node) -> GpuConfig | None:
     )
 
 
-def gpu_target(
+def get_target_gpus(
     label: str, node: Node, *, group: str | None, template: Node | None, template_error: str | None = None
 ) -> tuple[str, int] | None:
     """(GPU type, devices) that a node brings, for quotas; None if it has no GPU label or there is nothing to count.
@@ -109,7 +117,7 @@ def gpu_target(
     kind = (node.metadata.labels or {}).get(label)
     if kind is None:
         return None
-    found = _vendor_resource(node.status.allocatable, nonzero=True)
+    found = _find_vendor_resource(node.status.allocatable, nonzero=True)
     if found:
         return kind, found[1].value()
     if group is None:
@@ -117,5 +125,35 @@ def gpu_target(
         raise AutoscalerError(INTERNAL_ERROR, text)
     if template is None:
         raise AutoscalerError("", template_error or "Not implemented")
-    found = _vendor_resource(template.status.capacity, nonzero=False)
+    found = _find_vendor_resource(template.status.capacity, nonzero=False)
     return (kind, found[1].value()) if found else None
+
+
+_GENERIC_GPU: Final = "generic"
+_NOT_LISTED_GPU: Final = "not-listed"
+_UNEXPECTED_GPU_LABEL: Final = "unexpected-label"
+
+_KNOWN_DRIVERS: Final = frozenset({"compute-domain.nvidia.com", "dra.net", "gpu.nvidia.com", "tpu.google.com"})
+_OTHER_DRIVER: Final = "custom.driver"
+
+
+def get_gpu_metric_labels(gpu_label: str, node: Node, types: Collection[str] = ()) -> dict[str, str]:
+    """``gpu_resource_name`` and ``gpu_name`` of a node or a template; ``types``: those that the cloud lists."""
+    config = get_gpu_config(gpu_label, node)
+    if config is None:
+        return {"gpu_resource_name": "", "gpu_name": ""}
+    resource = f"dra_{config.dra_driver}" if config.dra_driver else config.resource_name
+    capacity = (node.status.capacity or {}).get(config.resource_name)
+    if capacity is None and not config.dra_driver:
+        name = _UNEXPECTED_GPU_LABEL
+    elif not config.type:
+        name = _GENERIC_GPU
+    else:
+        name = config.type if config.type in types else _NOT_LISTED_GPU
+    return {"gpu_resource_name": resource, "gpu_name": name}
+
+
+def get_dra_drivers_label(slices: Iterable[ResourceSlice]) -> str:
+    """``dra_drivers``: those that upstream knows by name, and whether there are others."""
+    names = {each.spec.driver if each.spec.driver in _KNOWN_DRIVERS else _OTHER_DRIVER for each in slices}
+    return ",".join(sorted(names))

@@ -1,4 +1,6 @@
-"""Upstream's metrics of the Cluster Autoscaler by name, and saying what is to be counted (``metrics/metrics.go``)."""
+"""Upstream's metrics of the Cluster Autoscaler by name, and how observations of them are made (upstream:
+``metrics/metrics.go``).
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,24 @@ from typing import Final
 from kscale.ca.errors import API_CALL_ERROR, CLOUD_PROVIDER_ERROR, ERROR_TYPES
 from kscale.effects import SECOND, Metric, Moment, Observation, Observe, Progress, StepsOf, Wait
 
-__all__ = ["METRICS", "PREFIX", "FunctionTimer", "initial_observations", "last_activity", "observation", "took"]
+__all__ = [
+    "METRICS",
+    "METRIC_PREFIX",
+    "FunctionTimer",
+    "build_duration_observation",
+    "build_initial_observations",
+    "build_last_activity_observation",
+    "build_observation",
+]
 
-PREFIX: Final = "cluster_autoscaler_"
+METRIC_PREFIX: Final = "cluster_autoscaler_"
 
-_GPU: Final = ("gpu_resource_name", "gpu_name")
-_DEVICES: Final = (*_GPU, "dra_drivers")
-_DURATIONS: Final = tuple(0.1 * (1800 / 0.1) ** (i / 149) for i in range(150))
+_GPU_LABELS: Final = ("gpu_resource_name", "gpu_name")
+_DEVICE_LABELS: Final = (*_GPU_LABELS, "dra_drivers")
+_DURATION_BOUNDS: Final = tuple(0.1 * (1800 / 0.1) ** (i / 149) for i in range(150))
 
 METRICS: Final[Mapping[str, Metric]] = {
-    PREFIX + metric.name: metric._replace(name=PREFIX + metric.name, help=f"[ALPHA] {metric.help}")
+    METRIC_PREFIX + metric.name: metric._replace(name=METRIC_PREFIX + metric.name, help=f"[ALPHA] {metric.help}")
     for metric in (
         Metric(
             "cluster_safe_to_autoscale",
@@ -65,14 +75,14 @@ METRICS: Final[Mapping[str, Metric]] = {
             "function_duration_seconds",
             "histogram",
             ("function",),
-            _DURATIONS,
+            _DURATION_BOUNDS,
             help="Time taken by various parts of CA main loop.",
         ),
         Metric(
             "function_duration_quantile_seconds",
             "summary",
             ("function",),
-            of=PREFIX + "function_duration_seconds",
+            of=METRIC_PREFIX + "function_duration_seconds",
             help="Quantiles of time taken by various parts of CA main loop.",
         ),
         Metric(
@@ -81,12 +91,14 @@ METRICS: Final[Mapping[str, Metric]] = {
             help="Number of nodes that haven't been removed or aborted after finished scale-down phase.",
         ),
         Metric("errors_total", "counter", ("type",), help="The number of CA loops failed due to an error."),
-        Metric("scaled_up_nodes_total", "counter", _DEVICES, help="Number of nodes added by CA."),
-        Metric("scaled_up_gpu_nodes_total", "counter", _GPU, help="Number of GPU nodes added by CA, by GPU name."),
+        Metric("scaled_up_nodes_total", "counter", _DEVICE_LABELS, help="Number of nodes added by CA."),
+        Metric(
+            "scaled_up_gpu_nodes_total", "counter", _GPU_LABELS, help="Number of GPU nodes added by CA, by GPU name."
+        ),
         Metric(
             "failed_scale_ups_total",
             "counter",
-            ("reason", *_DEVICES),
+            ("reason", *_DEVICE_LABELS),
             help="Number of times scale-up operation has failed.",
         ),
         Metric(
@@ -98,14 +110,16 @@ METRICS: Final[Mapping[str, Metric]] = {
         Metric(
             "failed_gpu_scale_ups_total",
             "counter",
-            ("reason", *_GPU),
+            ("reason", *_GPU_LABELS),
             help="Number of times scale-up operation has failed.",
         ),
-        Metric("scaled_down_nodes_total", "counter", ("reason", *_DEVICES), help="Number of nodes removed by CA."),
+        Metric(
+            "scaled_down_nodes_total", "counter", ("reason", *_DEVICE_LABELS), help="Number of nodes removed by CA."
+        ),
         Metric(
             "scaled_down_gpu_nodes_total",
             "counter",
-            ("reason", *_GPU),
+            ("reason", *_GPU_LABELS),
             help="Number of GPU nodes removed by CA, by reason and GPU name.",
         ),
         Metric("evicted_pods_total", "counter", ("eviction_result",), help="Number of pods evicted by CA"),
@@ -198,43 +212,45 @@ METRICS: Final[Mapping[str, Metric]] = {
 """Every metric by its name. Durations are seconds; only some are observed by loops, the others by the process."""
 
 
-def observation(name: str, value: float = 1.0, **labels: str) -> Observation:
+def build_observation(name: str, value: float = 1.0, **labels: str) -> Observation:
     """One observation, by the name without upstream's prefix. Raises ValueError for labels that the metric has not."""
-    metric = METRICS[PREFIX + name]
+    metric = METRICS[METRIC_PREFIX + name]
     if tuple(labels) != metric.labels:
         raise ValueError(f"{name} has the labels {', '.join(metric.labels)}, not {', '.join(labels)}")
     return Observation(name=metric.name, value=value, labels=labels)
 
 
-def initial_observations() -> list[Observation]:
+def build_initial_observations() -> list[Observation]:
     """Counters at zero, so that the first error is an increase (``InitMetrics``); and all that has no labels, which is
     there from the beginning (``RegisterAll``)."""
-    no_device = dict.fromkeys(_DEVICES, "")
+    no_device = dict.fromkeys(_DEVICE_LABELS, "")
     found = [Observation(name=each.name, value=0.0) for each in METRICS.values() if not each.labels]
-    found += [observation("errors_total", 0.0, type=type_) for type_ in ERROR_TYPES]
+    found += [build_observation("errors_total", 0.0, type=type_) for type_ in ERROR_TYPES]
     for reason in (CLOUD_PROVIDER_ERROR, API_CALL_ERROR, "timeout"):
-        found.append(observation("failed_scale_ups_total", 0.0, reason=reason, **no_device))
-        found.append(observation("failed_node_creations_total", 0.0, reason=reason))
+        found.append(build_observation("failed_scale_ups_total", 0.0, reason=reason, **no_device))
+        found.append(build_observation("failed_node_creations_total", 0.0, reason=reason))
     found += [
-        observation("scaled_down_nodes_total", 0.0, reason=reason, **no_device)
+        build_observation("scaled_down_nodes_total", 0.0, reason=reason, **no_device)
         for reason in ("underutilized", "empty", "unready")
     ]
-    found += [observation("evicted_pods_total", 0.0, eviction_result=result) for result in ("succeeded", "failed")]
+    found += [
+        build_observation("evicted_pods_total", 0.0, eviction_result=result) for result in ("succeeded", "failed")
+    ]
     return found + [
-        observation("skipped_scale_events_count", 0.0, direction=direction, reason=reason)
+        build_observation("skipped_scale_events_count", 0.0, direction=direction, reason=reason)
         for direction in ("down", "up")
         for reason in ("CpuResourceLimit", "MemoryResourceLimit")
     ]
 
 
-def last_activity(activity: str, at: Moment) -> Observation:
+def build_last_activity_observation(activity: str, at: Moment) -> Observation:
     """When something was last done, in whole Unix seconds."""
-    return observation("last_activity", at // SECOND, activity=activity)
+    return build_observation("last_activity", at // SECOND, activity=activity)
 
 
-def took(function: str, time: int) -> Observation:
+def build_duration_observation(function: str, time: int) -> Observation:
     """How long a part of the loop took, from nanoseconds."""
-    return observation("function_duration_seconds", time / SECOND, function=function)
+    return build_observation("function_duration_seconds", time / SECOND, function=function)
 
 
 class FunctionTimer:
@@ -250,4 +266,4 @@ class FunctionTimer:
     def stop(self) -> StepsOf[Wait | Observe, None]:
         """It is over now."""
         now = yield from self._progress.clock()
-        yield from self._progress.observe(took(self._name, now - self._begun))
+        yield from self._progress.observe(build_duration_observation(self._name, now - self._begun))

@@ -1,37 +1,180 @@
-"""Which template every node group gets (``processors/nodeinfosprovider``)."""
+"""The template of every node group, cached from loop to loop (upstream: ``processors/nodeinfosprovider``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from operator import is_
+from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
-from kscale.ca.kept_templates import CachedTemplate, KeptTemplates
-from kscale.ca.node_readings import NodeReadings
-from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, readiness
+from kscale.ca.identity_cache import IdentityCache
+from kscale.ca.nodes import TO_BE_DELETED_TAINT, RegisteredNodes, get_readiness, has_taint
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.templates import TaintConfig, template_from_group, template_from_node
+from kscale.ca.state import RememberedTemplate
+from kscale.ca.templates import TaintConfig, build_template_from_group, build_template_from_node
 from kscale.effects import SECOND, Moment, duration
 from kscale.effects.moments import ComparedDuration
-from kscale.objects.apps import DaemonSet
-from kscale.objects.core import Node
+from kscale.objects.api.apps import DaemonSet
+from kscale.objects.api.core import Container as PodContainer
+from kscale.objects.api.core import Node, PodSpec
+from kscale.objects.api.meta import ObjectMeta
+from kscale.objects.api.resource import ResourceSlice
+from kscale.objects.api.storage import CSINode
+from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError, is_not_implemented
 from kscale.objects.nodegroups import Groups
+from kscale.objects.pod_owners import READ_ANNOTATIONS
+from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
-    "Templates",
-    "is_good_template",
-    "mixed_templates",
-    "provided_template",
+    "CachedTemplate",
+    "LoopTemplateCaches",
+    "TemplateCache",
+    "TemplatesResult",
+    "build_node_templates",
+    "build_provider_template",
+    "decode_cached_template",
+    "encode_cached_template",
+    "is_good_template_candidate",
 ]
 
-STABLE_AFTER: Final[ComparedDuration] = 60 * SECOND
+
+_MIGRATED_PLUGINS_ANNOTATION = "storage.alpha.kubernetes.io/migrated-plugins"
+_STORED_ANNOTATIONS = frozenset({*READ_ANNOTATIONS, _MIGRATED_PLUGINS_ANNOTATION})
+
+
+class CachedTemplate(msgspec.Struct, kw_only=True, frozen=True):
+    """A template that was made from a real node, and when."""
+
+    template: NodeTemplate
+    added: Moment
+
+
+def encode_cached_template(cached: CachedTemplate) -> RememberedTemplate:
+    """For the state of a loop. Annotations and environments may hold secrets, images are many: only what decisions read
+    is kept."""
+    return RememberedTemplate(template=_encode_template(cached.template), added=cached.added)
+
+
+def _encode_template(template: NodeTemplate) -> dict[str, Any]:
+    bare = replace(
+        template,
+        node=_strip_node(template.node),
+        pods=[
+            replace(pod, metadata=_strip_annotations(pod.metadata), spec=_strip_environment(pod.spec))
+            for pod in template.pods
+        ],
+        csi_node=None if template.csi_node is None else _strip_published_object(template.csi_node),
+        resource_slices=[_strip_published_object(each) for each in template.resource_slices],
+    )
+    written: dict[str, Any] = to_dict(bare)
+    return written
+
+
+def decode_cached_template(item: RememberedTemplate, group: str) -> CachedTemplate:
+    """A group's, from the state of a loop. Raises InputError for a template that cannot be read."""
+    return CachedTemplate(template=_decode_template(item.template, group), added=item.added)
+
+
+def _decode_template(template: dict[str, Any], group: str) -> NodeTemplate:
+    return from_dict(template, NodeTemplate, object_path=f"templates[{group}] of the state")
+
+
+def _strip_annotations(metadata: ObjectMeta) -> ObjectMeta:
+    kept = {key: value for key, value in (metadata.annotations or {}).items() if key in _STORED_ANNOTATIONS}
+    return replace(metadata, annotations=kept or None)
+
+
+def _strip_node(node: Node) -> Node:
+    return replace(node, metadata=_strip_annotations(node.metadata), status=replace(node.status, images=[]))
+
+
+_PublishedObject = TypeVar("_PublishedObject", CSINode, ResourceSlice)
+
+
+def _strip_published_object(item: _PublishedObject) -> _PublishedObject:
+    return replace(item, metadata=_strip_annotations(item.metadata))
+
+
+def _strip_environment(spec: PodSpec) -> PodSpec:
+    def bare(containers: Iterable[PodContainer]) -> list[PodContainer]:
+        return [replace(container, env=[]) for container in containers]
+
+    return replace(
+        spec,
+        containers=bare(spec.containers),
+        init_containers=bare(spec.init_containers),
+        ephemeral_containers=bare(spec.ephemeral_containers),
+    )
+
+
+class TemplateCache:
+    """What was made for each name last, while it would be made of the very same objects and equal values."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[tuple[object, ...], tuple[object, ...], NodeTemplate]] = {}
+
+    def of(
+        self, name: str, objects: tuple[object, ...], values: tuple[object, ...], make: Callable[[], NodeTemplate]
+    ) -> NodeTemplate:
+        """What was made of these, now or before."""
+        last = self._last.get(name)
+        if last is None or len(last[0]) != len(objects) or not all(map(is_, last[0], objects)) or last[1] != values:
+            last = self._last[name] = objects, values, make()
+        return last[2]
+
+    def forget_others(self, names: Container[str]) -> None:
+        """Nothing is kept for other names."""
+        self._last = {name: found for name, found in self._last.items() if name in names}
+
+
+class LoopTemplateCaches:
+    """What the last loop over a cluster made, and wrote into its state; kept with the interner that the snapshots of a
+    cluster share. ``templates``: by group; ``examples``: by the name of the node."""
+
+    def __init__(self) -> None:
+        self.templates = TemplateCache()
+        self.examples = TemplateCache()
+        self._read: IdentityCache[dict[str, Any], NodeTemplate] = IdentityCache()
+        self._written: IdentityCache[NodeTemplate, dict[str, Any]] = IdentityCache()
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> LoopTemplateCaches:
+        """Those of the cluster of a snapshot."""
+        return snapshot.interner.memo.of(cls, cls)
+
+    def tidy(self, groups: Container[str], nodes: Container[str]) -> None:
+        """Keep nothing of groups and nodes that are gone."""
+        self.templates.forget_others(groups)
+        self.examples.forget_others(nodes)
+
+    def recalled(self, items: Mapping[str, RememberedTemplate]) -> dict[str, CachedTemplate]:
+        """:func:`decode_cached_template` for many groups, by id."""
+        dicts = [item.template for item in items.values()]
+        names = dict(zip(map(id, dicts), items, strict=True))
+        read = self._read.of(dicts, lambda each: _decode_template(each, names[id(each)]))
+        return {
+            name: CachedTemplate(template=template, added=item.added)
+            for (name, item), template in zip(items.items(), read, strict=True)
+        }
+
+    def remembered(self, items: Mapping[str, CachedTemplate]) -> dict[str, RememberedTemplate]:
+        """:func:`encode_cached_template` for many groups, by id."""
+        written = self._written.of([item.template for item in items.values()], _encode_template)
+        return {
+            name: RememberedTemplate(template=template, added=item.added)
+            for (name, item), template in zip(items.items(), written, strict=True)
+        }
+
+
+STABILIZATION_DELAY: Final[ComparedDuration] = 60 * SECOND
 """A node is a good example once its readiness has not changed for this long."""
 
 
-class Templates(msgspec.Struct, kw_only=True):
+class TemplatesResult(msgspec.Struct, kw_only=True):
     """Templates by group id, the cache for the next loop, and what was logged on the way."""
 
     templates: dict[str, NodeTemplate] = {}
@@ -39,7 +182,7 @@ class Templates(msgspec.Struct, kw_only=True):
     warnings: list[str] = []
 
 
-def provided_template(
+def build_provider_template(
     group: NodeGroup, daemonsets: Iterable[DaemonSet], *, suffix: str, taints: TaintConfig
 ) -> NodeTemplate:
     """A template from the provider's own. Raises :class:`AutoscalerError` if the provider has none."""
@@ -48,22 +191,22 @@ def provided_template(
     except ProviderError as error:
         text = f'failed to obtain template NodeInfo from node group "{group.id}": {error.message}'
         raise AutoscalerError(CLOUD_PROVIDER_ERROR, text) from None
-    return template_from_group(example, daemonsets, group.id, suffix=suffix, taints=taints)
+    return build_template_from_group(example, daemonsets, group.id, suffix=suffix, taints=taints)
 
 
-def is_good_template(node: Node, now_ns: int) -> bool:
+def is_good_template_candidate(node: Node, now_ns: int) -> bool:
     """Ready for more than a minute, not cordoned, not about to be deleted."""
-    state = readiness(node)
+    state = get_readiness(node)
     return (
         state.ready
-        and state.last_transition + STABLE_AFTER < now_ns
+        and state.last_transition + STABILIZATION_DELAY < now_ns
         and not node.spec.unschedulable
         and not has_taint(node, TO_BE_DELETED_TAINT)
     )
 
 
-def _candidates(
-    nodes: NodeReadings, groups: Groups, now_ns: int, warnings: list[str]
+def _find_template_candidates(
+    nodes: RegisteredNodes, groups: Groups, now_ns: int, warnings: list[str]
 ) -> tuple[dict[str, Node], list[tuple[Node, str]]]:
     """(the first good node of each group, nodes that would do at need and their groups)."""
     good: dict[str, Node] = {}
@@ -78,15 +221,15 @@ def _candidates(
             break
         if group is None or group in good:
             continue
-        if is_good_template(node, now_ns):
+        if is_good_template_candidate(node, now_ns):
             good[group] = node
         else:
             bad.append((node, group))
     return good, bad
 
 
-def mixed_templates(
-    nodes: Iterable[Node] | NodeReadings,
+def build_node_templates(
+    nodes: Iterable[Node] | RegisteredNodes,
     examples_of: Callable[[Sequence[Node]], Sequence[NodeTemplate | None]],
     daemonsets: Sequence[DaemonSet],
     groups: Groups,
@@ -96,8 +239,8 @@ def mixed_templates(
     cache: Mapping[str, CachedTemplate] | None = None,
     cache_ttl: int | None = None,
     suffix: str = "0",
-    kept: KeptTemplates | None = None,
-) -> Templates:
+    kept: TemplateCache | None = None,
+) -> TemplatesResult:
     """The template of every group: from its first good node, else a cached one, else the provider's, else any node.
 
     ``examples_of`` gives nodes with the pods they have in the snapshot (None: it is not there, which is an error).
@@ -110,7 +253,7 @@ def mixed_templates(
     options = options or AutoscalingOptions()
     taints = TaintConfig.from_options(options)
     ttl = duration(options.node_info_cache_expire_time) if cache_ttl is None else cache_ttl
-    result = Templates(cache=dict(cache or {}))
+    result = TemplatesResult(cache=dict(cache or {}))
 
     def make(node: Node, group: NodeGroup, example: NodeTemplate | None) -> NodeTemplate:
         if example is None:
@@ -121,7 +264,7 @@ def mixed_templates(
             raise AutoscalerError(INTERNAL_ERROR, text)
 
         def from_node() -> NodeTemplate:
-            return template_from_node(
+            return build_template_from_node(
                 example.node,
                 example.pods,
                 daemonsets,
@@ -137,7 +280,7 @@ def mixed_templates(
             return from_node()
         return kept.of(group.id, (example, daemonsets), (suffix, options.force_ds, taints), from_node)
 
-    good, bad = _candidates(NodeReadings.of(nodes), groups, now, result.warnings)
+    good, bad = _find_template_candidates(RegisteredNodes.of(nodes), groups, now, result.warnings)
     for (name, node), example in zip(good.items(), examples_of([*good.values()]), strict=True):
         result.templates[name] = made = make(node, groups[name], example)
         result.cache[name] = CachedTemplate(template=made, added=now)
@@ -150,7 +293,7 @@ def mixed_templates(
             continue
         result.cache.pop(group.id, None)
         try:
-            result.templates[group.id] = provided_template(group, daemonsets, suffix=suffix, taints=taints)
+            result.templates[group.id] = build_provider_template(group, daemonsets, suffix=suffix, taints=taints)
         except AutoscalerError as error:
             if not (group.template_error is None or is_not_implemented(group.template_error)):
                 result.warnings.append(f"Unable to build proper template node for {group.id}: {error.message}")

@@ -1,4 +1,4 @@
-"""All nodes and the ready ones, as a loop sees them (``core/static_autoscaler.go``, ``processors/customresources``)."""
+"""All nodes and the ready nodes of a loop (upstream: ``core/static_autoscaler.go``, ``processors/customresources``)."""
 
 from __future__ import annotations
 
@@ -8,21 +8,28 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from kscale.ca.by_identity import kept_with
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, GPU_VENDOR_RESOURCES, GpuConfig
-from kscale.ca.node_readings import NodeReadings
-from kscale.ca.nodes import is_ready, is_simply_ready
+from kscale.ca.identity_cache import cached_by_identity
+from kscale.ca.nodes import RegisteredNodes, is_ready, is_ready_and_active
 from kscale.ca.templates import TaintConfig
-from kscale.objects.core import Node
-from kscale.objects.meta import Condition
+from kscale.objects.api.core import Node
+from kscale.objects.api.meta import Condition
 from kscale.objects.nodegroups import instance_id_of
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["RESOURCE_NOT_READY", "STARTUP_TAINT", "NodeLists", "lists_of", "node_lists", "unready_copy", "with_gpus"]
+__all__ = [
+    "RESOURCE_NOT_READY_REASON",
+    "STARTUP_TAINT_REASON",
+    "NodeLists",
+    "build_node_lists",
+    "build_snapshot_node_lists",
+    "get_unready_node_copy",
+    "iterate_nodes_with_gpus",
+]
 
-RESOURCE_NOT_READY = "cluster-autoscaler.kubernetes.io/resource-not-ready"
+RESOURCE_NOT_READY_REASON = "cluster-autoscaler.kubernetes.io/resource-not-ready"
 """The reason of nodes whose devices have not shown up yet."""
-STARTUP_TAINT = "cluster-autoscaler.kubernetes.io/startup-taint"
+STARTUP_TAINT_REASON = "cluster-autoscaler.kubernetes.io/startup-taint"
 """The reason of nodes that have not started yet."""
 
 
@@ -36,17 +43,17 @@ class NodeLists(msgspec.Struct, kw_only=True):
     all: list[Node]
     ready: list[Node]
     unready: dict[str, str]
-    registered: NodeReadings
+    registered: RegisteredNodes
 
 
-def unready_copy(node: Node, reason: str) -> Node:
+def get_unready_node_copy(node: Node, reason: str) -> Node:
     """The node with its Ready condition turned off for a reason, since it was made."""
     off = Condition(type="Ready", status="False", reason=reason, last_transition_time=node.metadata.creation_timestamp)
     conditions = [off if condition.type == "Ready" else condition for condition in node.status.conditions]
     return replace(node, status=replace(node.status, conditions=conditions))
 
 
-def node_lists(
+def build_node_lists(
     nodes: Iterable[Node],
     *,
     gpu_label: str = DEFAULT_GPU_LABEL,
@@ -57,59 +64,62 @@ def node_lists(
     """Sorts out nodes that are ready in name only: a GPU is promised by a label and not there, or a startup taint.
 
     ``gpu_of`` is the provider's view where it differs from the label's (a GPU exposed through DRA is not waited for).
-    ``lacks`` says which nodes wait for devices or drivers (:func:`kscale.ca.promised_resources.lacks_promised`).
+    ``lacks`` says which nodes wait for devices or drivers
+    (:func:`kscale.ca.template_devices.build_missing_devices_check`).
     """
     taints = taints or TaintConfig()
     every = list(nodes)
-    looks = [_look(node, gpu_label, taints, gpu_of, lacks) for node in every]
-    return _sorted_out(every, looks, [node.metadata.name for node in every], map(instance_id_of, every))
+    looks = [_check_node(node, gpu_label, taints, gpu_of, lacks) for node in every]
+    return _assemble_node_lists(every, looks, [node.metadata.name for node in every], map(instance_id_of, every))
 
 
-def lists_of(
+def build_snapshot_node_lists(
     snapshot: Snapshot, gpu_label: str, taints: TaintConfig, lacks: Callable[[Node], bool] | None = None
 ) -> NodeLists:
     """The same for the nodes of a snapshot; what does not depend on ``lacks`` is kept from snapshot to snapshot."""
     nodes, names = snapshot.columns.objects, snapshot.columns.names
     if lacks is not None:
-        return node_lists(nodes, gpu_label=gpu_label, taints=taints, lacks=lacks)
+        return build_node_lists(nodes, gpu_label=gpu_label, taints=taints, lacks=lacks)
 
-    def look(node: Node) -> _Look:
-        return _look(node, gpu_label, taints, None, None)
+    def look(node: Node) -> _NodeCheck:
+        return _check_node(node, gpu_label, taints, None, None)
 
     def sorted_out(nodes: list[Node]) -> NodeLists:
-        looks = kept_with(snapshot, ("looks at nodes", gpu_label, taints), nodes, look)
-        return _sorted_out([*nodes], looks, names, kept_with(snapshot, ("instance ids",), nodes, instance_id_of))
+        looks = cached_by_identity(snapshot, ("looks at nodes", gpu_label, taints), nodes, look)
+        return _assemble_node_lists(
+            [*nodes], looks, names, cached_by_identity(snapshot, ("instance ids",), nodes, instance_id_of)
+        )
 
-    return kept_with(snapshot, ("lists of nodes", gpu_label, taints), [nodes], sorted_out)[0]
+    return cached_by_identity(snapshot, ("lists of nodes", gpu_label, taints), [nodes], sorted_out)[0]
 
 
-_Look = tuple[bool, bool, str | None]
+_NodeCheck = tuple[bool, bool, str | None]
 """(is it simply ready, does it call itself ready to take pods, why it is not)."""
 
-_FINE: Final[_Look] = (True, True, None)
+_READY_CHECK: Final[_NodeCheck] = (True, True, None)
 """What nearly all nodes look like: this very object."""
 
 
-def _look(
+def _check_node(
     node: Node,
     gpu_label: str,
     taints: TaintConfig,
     gpu_of: Callable[[Node], GpuConfig | None] | None,
     lacks: Callable[[Node], bool] | None,
-) -> _Look:
-    simply, spec = is_simply_ready(node), node.spec
+) -> _NodeCheck:
+    simply, spec = is_ready_and_active(node), node.spec
     if spec.unschedulable or not (simply or is_ready(node)):
         return simply, False, None
     labels = node.metadata.labels
     suspect = lacks is not None or spec.taints or (labels and gpu_label in labels)
-    reason = _why_not(node, gpu_label, taints, gpu_of, lacks) if suspect else None
-    return _FINE if simply and reason is None else (simply, True, reason)
+    reason = _explain_unready(node, gpu_label, taints, gpu_of, lacks) if suspect else None
+    return _READY_CHECK if simply and reason is None else (simply, True, reason)
 
 
-def _sorted_out(
-    every: list[Node], looks: Sequence[_Look], names: Sequence[str], instance_ids: Iterable[str]
+def _assemble_node_lists(
+    every: list[Node], looks: Sequence[_NodeCheck], names: Sequence[str], instance_ids: Iterable[str]
 ) -> NodeLists:
-    apart = [(i, *look) for i, look in enumerate(looks) if look is not _FINE]
+    apart = [(i, *look) for i, look in enumerate(looks) if look is not _READY_CHECK]
     others = {i for i, _, called, reason in apart if not called or reason is not None}
     ready = [node for i, node in enumerate(every) if i not in others] if others else [*every]
     unready: dict[str, str] = {}
@@ -117,21 +127,21 @@ def _sorted_out(
     for i, simply, _, reason in apart:
         if reason is not None:
             unready[names[i]] = reason
-            every[i] = unready_copy(every[i], reason)
+            every[i] = get_unready_node_copy(every[i], reason)
         if not simply or reason is not None:
             odd.append(i)
-    registered = NodeReadings(every, names, instance_ids, odd)
+    registered = RegisteredNodes(every, names, instance_ids, odd)
     return NodeLists(all=every, ready=ready, unready=unready, registered=registered)
 
 
-def with_gpus(nodes: Iterable[Node], gpu_label: str) -> Iterator[Node]:
+def iterate_nodes_with_gpus(nodes: Iterable[Node], gpu_label: str) -> Iterator[Node]:
     """The ready ones among nodes whose GPUs have shown up, whatever else they wait for."""
     for node in nodes:
-        if not node.spec.unschedulable and is_ready(node) and not _lacks_gpu(node, gpu_label, None):
+        if not node.spec.unschedulable and is_ready(node) and not _is_missing_gpu(node, gpu_label, None):
             yield node
 
 
-def _lacks_gpu(node: Node, gpu_label: str, gpu_of: Callable[[Node], GpuConfig | None] | None) -> bool:
+def _is_missing_gpu(node: Node, gpu_label: str, gpu_of: Callable[[Node], GpuConfig | None] | None) -> bool:
     """Whether a GPU is promised by the label and not there."""
     if gpu_label not in (node.metadata.labels or {}):
         return False
@@ -141,17 +151,17 @@ def _lacks_gpu(node: Node, gpu_label: str, gpu_of: Callable[[Node], GpuConfig | 
     return not shown and not (config is not None and config.dra_driver)
 
 
-def _why_not(
+def _explain_unready(
     node: Node,
     gpu_label: str,
     taints: TaintConfig,
     gpu_of: Callable[[Node], GpuConfig | None] | None,
     lacks: Callable[[Node], bool] | None,
 ) -> str | None:
-    if _lacks_gpu(node, gpu_label, gpu_of):
-        return RESOURCE_NOT_READY
+    if _is_missing_gpu(node, gpu_label, gpu_of):
+        return RESOURCE_NOT_READY_REASON
     if lacks is not None and lacks(node):
-        return RESOURCE_NOT_READY
+        return RESOURCE_NOT_READY_REASON
     if node.spec.taints and any(taints.is_startup(taint) for taint in node.spec.taints):
-        return STARTUP_TAINT
+        return STARTUP_TAINT_REASON
     return None

@@ -1,45 +1,67 @@
-"""What a node's conditions and taints mean to the autoscaler (``utils/kubernetes/ready.go``, ``utils/taints``)."""
+"""Conditions, taints and life spans of nodes and pods (upstream: ``utils/kubernetes/ready.go``, ``utils/taints``,
+``utils/drain``).
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
+from kscale.ca.go_math import wrap_int64
 from kscale.effects import SECOND, ZERO_TIME
 from kscale.effects.moments import ComparedDuration
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.conditions import changed_at
-from kscale.objects.core import Node
-from kscale.objects.times import moment_in
+from kscale.objects.nodegroups import instance_id_of
+from kscale.objects.times import moment_in, nanoseconds
 
 __all__ = [
     "DELETION_CANDIDATE_TAINT",
-    "SCALE_DOWN_DISABLED_ANNOTATION",
+    "SCALE_DOWN_DISABLED_KEY",
     "TO_BE_DELETED_TAINT",
     "Readiness",
-    "deletion_candidate_since",
+    "RegisteredNodes",
+    "get_deletion_candidate_time",
+    "get_readiness",
+    "get_ready_and_suspended",
+    "get_to_be_deleted_time",
     "has_taint",
     "is_being_deleted",
+    "is_long_terminating",
     "is_ready",
-    "is_simply_ready",
+    "is_ready_and_active",
     "is_suspended",
-    "life_of",
-    "readiness",
-    "to_be_deleted_since",
 ]
+
+
+DEFAULT_TERMINATION_GRACE_PERIOD: Final[ComparedDuration] = 30 * SECOND
+POD_LONG_TERMINATING_EXTRA_THRESHOLD: Final[ComparedDuration] = 30 * SECOND
+
+
+def is_long_terminating(pod: Pod, now_ns: int) -> bool:
+    """Told to stop so long ago that its grace period and half a minute are over."""
+    deleted = pod.metadata.deletion_timestamp
+    if deleted is None:
+        return False
+    grace = pod.spec.termination_grace_period_seconds
+    grace_ns = wrap_int64(DEFAULT_TERMINATION_GRACE_PERIOD if grace is None else grace * SECOND)
+    return nanoseconds(deleted) + grace_ns + POD_LONG_TERMINATING_EXTRA_THRESHOLD < now_ns
+
 
 TO_BE_DELETED_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
 DELETION_CANDIDATE_TAINT: Final = "DeletionCandidateOfClusterAutoscaler"
-SCALE_DOWN_DISABLED_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+SCALE_DOWN_DISABLED_KEY: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 _NOT_READY_TAINTS: Final = frozenset(
     ("node.kubernetes.io/not-ready", "node.kubernetes.io/disk-pressure", "node.kubernetes.io/network-unavailable")
 )
-_NOT_TRUE: Final = ("False", "Unknown")
-_TROUBLES: Final = ("DiskPressure", "NetworkUnavailable")
-_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
-MAX_DELETION: Final[ComparedDuration] = 300 * SECOND
+_NOT_TRUE_STATUSES: Final = ("False", "Unknown")
+_TROUBLE_CONDITIONS: Final = ("DiskPressure", "NetworkUnavailable")
+_INTEGER_PATTERN = re.compile(r"[+-]?[0-9]+\Z")
+MAX_NODE_DELETION_TIME: Final[ComparedDuration] = 300 * SECOND
 
 
 class Readiness(msgspec.Struct, frozen=True):
@@ -54,7 +76,7 @@ class Readiness(msgspec.Struct, frozen=True):
     known: bool = True
 
 
-def readiness(node: Node) -> Readiness:
+def get_readiness(node: Node) -> Readiness:
     """Ready unless the Ready condition is missing, False or Unknown, or the disk or network says otherwise. Raises
     InputError for what is no time."""
     conditions = node.status.conditions
@@ -62,10 +84,10 @@ def readiness(node: Node) -> Readiness:
         return Readiness(ready=False, known=False)
     ready, reason, last = True, "", ZERO_TIME
     for condition in conditions:
-        if condition.type not in ("Ready", *_TROUBLES):
+        if condition.type not in ("Ready", *_TROUBLE_CONDITIONS):
             continue
         last = max(last, changed_at(node, condition))
-        bad = _NOT_TRUE if condition.type == "Ready" else ("True",)
+        bad = _NOT_TRUE_STATUSES if condition.type == "Ready" else ("True",)
         if condition.status in bad:
             ready = False
             if condition.type == "Ready":
@@ -80,18 +102,18 @@ def readiness(node: Node) -> Readiness:
 
 def is_ready(node: Node) -> bool:
     """The same verdict without the times."""
-    return life_of(node)[0]
+    return get_ready_and_suspended(node)[0]
 
 
-def life_of(node: Node) -> tuple[bool, bool]:
+def get_ready_and_suspended(node: Node) -> tuple[bool, bool]:
     """(ready, suspended) in one look at the conditions."""
     known, ready, suspended = False, True, None
     for condition in node.status.conditions:
         kind = condition.type
         if kind == "Ready":
             known = True
-            ready = ready and condition.status not in _NOT_TRUE
-        elif kind in _TROUBLES:
+            ready = ready and condition.status not in _NOT_TRUE_STATUSES
+        elif kind in _TROUBLE_CONDITIONS:
             ready = ready and condition.status != "True"
         elif kind == "Suspended" and suspended is None:
             suspended = condition.status == "True"
@@ -101,9 +123,9 @@ def life_of(node: Node) -> tuple[bool, bool]:
     return ready, bool(suspended)
 
 
-def is_simply_ready(node: Node) -> bool:
+def is_ready_and_active(node: Node) -> bool:
     """Ready, awake and not marked for deletion, as most nodes are."""
-    ready, suspended = life_of(node)
+    ready, suspended = get_ready_and_suspended(node)
     return ready and not suspended and not has_taint(node, TO_BE_DELETED_TAINT)
 
 
@@ -113,32 +135,62 @@ def has_taint(node: Node, key: str) -> bool:
     return bool(taints) and any(taint.key == key for taint in taints)
 
 
-def _taint_seconds(node: Node, key: str) -> int | None:
+def _get_taint_seconds(node: Node, key: str) -> int | None:
     for taint in node.spec.taints:
         if taint.key == key:
-            number = int(taint.value) if _INTEGER.match(taint.value) else None
+            number = int(taint.value) if _INTEGER_PATTERN.match(taint.value) else None
             return number if number is not None and -(2**63) <= number < 2**63 else None
     return None
 
 
-def to_be_deleted_since(node: Node) -> int | None:
+def get_to_be_deleted_time(node: Node) -> int | None:
     """When the node was marked for deletion (nanoseconds since 1970); None without a readable mark."""
-    seconds = _taint_seconds(node, TO_BE_DELETED_TAINT)
+    seconds = _get_taint_seconds(node, TO_BE_DELETED_TAINT)
     return None if seconds is None else seconds * SECOND
 
 
-def deletion_candidate_since(node: Node) -> int | None:
+def get_deletion_candidate_time(node: Node) -> int | None:
     """When the node became a candidate for deletion, by its soft taint; None without a readable one."""
-    seconds = _taint_seconds(node, DELETION_CANDIDATE_TAINT)
+    seconds = _get_taint_seconds(node, DELETION_CANDIDATE_TAINT)
     return None if seconds is None else seconds * SECOND
 
 
 def is_being_deleted(node: Node, now_ns: int) -> bool:
     """Marked for deletion less than five minutes ago (or in the future)."""
-    since = to_be_deleted_since(node)
-    return since is not None and now_ns - since < MAX_DELETION
+    since = get_to_be_deleted_time(node)
+    return since is not None and now_ns - since < MAX_NODE_DELETION_TIME
 
 
 def is_suspended(node: Node) -> bool:
     """Whether the cloud has put the machine to sleep."""
-    return life_of(node)[1]
+    return get_ready_and_suspended(node)[1]
+
+
+class RegisteredNodes:
+    """Nodes in the order given, each read once, however many loops ask. Not to be written to.
+
+    ``names`` and ``instance_ids`` (:func:`kscale.objects.nodegroups.instance_id_of`) are theirs; ``odd`` are the
+    positions, ascending, of those that are not simply ready (:func:`kscale.ca.nodes.is_ready_and_active`).
+    """
+
+    __slots__ = ("instance_ids", "names", "nodes", "odd")
+
+    def __init__(
+        self, nodes: Sequence[Node], names: Sequence[str], instance_ids: Iterable[str], odd: Sequence[int]
+    ) -> None:
+        self.nodes = nodes
+        self.names = names
+        self.instance_ids = frozenset(instance_ids)
+        self.odd = odd
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node] | RegisteredNodes) -> RegisteredNodes:
+        """Nodes, or what was read of them already."""
+        if isinstance(nodes, RegisteredNodes):
+            return nodes
+        every = [*nodes]
+        odd = [i for i, node in enumerate(every) if not is_ready_and_active(node)]
+        return cls(every, [node.metadata.name for node in every], map(instance_id_of, every), odd)
+
+    def __len__(self) -> int:
+        return len(self.nodes)

@@ -1,5 +1,8 @@
 """Every option of the Cluster Autoscaler, with upstream's flag names in snake_case and upstream's defaults.
 
+Durations are :class:`datetime.timedelta`. Options that only concern a running process (addresses, leases, logging)
+belong to the drivers.
+
 Durations are :class:`datetime.timedelta`. What an option does is upstream's documentation; options that only concern a
 running process (addresses, leases, logging) belong to the drivers and are not here.
 """
@@ -20,11 +23,11 @@ from kscale.objects.argument_types import check_fields
 from kscale.objects.nodegroup import NodeGroupAutoscalingOptions
 
 __all__ = [
-    "CURRENT",
-    "LEGACY",
+    "CURRENT_PROFILE",
     "LEGACY_DEFAULTS",
     "LEGACY_FLAGS",
-    "LEGACY_ONLY",
+    "LEGACY_ONLY_OPTIONS",
+    "LEGACY_PROFILE",
     "PROFILES",
     "AutoscalingOptions",
     "DrainPriority",
@@ -39,16 +42,16 @@ __all__ = [
     "parse_range",
 ]
 
-CURRENT = "current"
-LEGACY = "legacy"
-PROFILES = (CURRENT, LEGACY)
+CURRENT_PROFILE = "current"
+LEGACY_PROFILE = "legacy"
+PROFILES = (CURRENT_PROFILE, LEGACY_PROFILE)
 
 LEGACY_DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {"expander": "random", "expendable_pods_priority_cutoff": 0, "scale_down_delay_after_delete": timedelta(seconds=10)}
 )
 """Options whose default was another one in release 1.3."""
 
-LEGACY_ONLY = ("node_autoprovisioning_enabled", "max_autoprovisioned_node_group_count", "max_empty_bulk_delete")
+LEGACY_ONLY_OPTIONS = ("node_autoprovisioning_enabled", "max_autoprovisioned_node_group_count", "max_empty_bulk_delete")
 """Options that have an effect in release 1.3 only."""
 
 LEGACY_FLAGS = frozenset(
@@ -60,13 +63,13 @@ LEGACY_FLAGS = frozenset(
         "gpu_total", "max_graceful_termination_sec", "max_total_unready_percentage", "ok_total_unready_count",
         "max_node_provision_time", "estimator", "expander", "write_status_configmap", "balance_similar_node_groups",
         "expendable_pods_priority_cutoff", "skip_nodes_with_system_pods", "skip_nodes_with_local_storage",
-        "min_replica_count", *LEGACY_ONLY,
+        "min_replica_count", *LEGACY_ONLY_OPTIONS,
     }
 )  # fmt: skip
 """Options that release 1.3 has a flag for."""
 
 GIB = 1 << 30
-_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
+_INTEGER_PATTERN = re.compile(r"[+-]?[0-9]+\Z")
 
 
 def fits_int64(number: int) -> bool:
@@ -114,7 +117,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     :meth:`for_profile` also takes the defaults of that release.
     """
 
-    profile: str = CURRENT
+    profile: str = CURRENT_PROFILE
 
     # Limits
     max_nodes_total: int = 0
@@ -252,11 +255,11 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
 
         An unknown profile is among the :meth:`problems`.
         """
-        return cls(**{**(LEGACY_DEFAULTS if profile == LEGACY else {}), **given, "profile": profile})
+        return cls(**{**(LEGACY_DEFAULTS if profile == LEGACY_PROFILE else {}), **given, "profile": profile})
 
     @property
     def legacy(self) -> bool:
-        return self.profile == LEGACY
+        return self.profile == LEGACY_PROFILE
 
     @property
     def asked_ahead(self) -> bool:
@@ -298,10 +301,10 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
 
         Options that are not given are no problem: what a profile has no flag for has no effect on its decisions.
         """
-        if profile == LEGACY:
+        if profile == LEGACY_PROFILE:
             text, wrong = "release 1.3 has no such flag", {*given} - LEGACY_FLAGS - {"profile"}
         else:
-            text, wrong = "it belongs to release 1.3 (--profile legacy)", {*given} & {*LEGACY_ONLY}
+            text, wrong = "it belongs to release 1.3 (--profile legacy)", {*given} & {*LEGACY_ONLY_OPTIONS}
         return [Problem(text, field=name) for name in sorted(wrong)]
 
     def problems(self) -> list[Problem]:
@@ -366,7 +369,7 @@ ScaleUpOptions = AutoscalingOptions
 ScaleDownOptions = AutoscalingOptions
 
 
-def _go_atoi_error(text: str) -> str:
+def _format_go_atoi_error(text: str) -> str:
     return f'strconv.Atoi: parsing "{text}": invalid syntax'
 
 
@@ -376,8 +379,8 @@ def parse_range(text: str) -> ResourceRange:
     if len(parts) != 2:
         raise InputError(f"wrong nodes configuration: {text}")
     for what, part in zip(("min", "max"), parts, strict=True):
-        if not _INTEGER.match(part):
-            raise InputError(f"failed to set {what} size: {part}, expected integer, err: {_go_atoi_error(part)}")
+        if not _INTEGER_PATTERN.match(part):
+            raise InputError(f"failed to set {what} size: {part}, expected integer, err: {_format_go_atoi_error(part)}")
         if not fits_int64(int(part)):
             text = f'strconv.Atoi: parsing "{part}": value out of range'
             raise InputError(f"failed to set {what} size: {part}, expected integer, err: {text}")
@@ -395,7 +398,7 @@ def parse_gpu_limits(text: str) -> GpuLimits:
     if len(parts) != 3:
         raise InputError(f"incorrect gpu limit specification: {text}")
     for what, part in zip(("min", "max"), parts[1:], strict=True):
-        if not (_INTEGER.match(part) and fits_int64(int(part))):
+        if not (_INTEGER_PATTERN.match(part) and fits_int64(int(part))):
             raise InputError(f"incorrect gpu limit - {what} is not integer: {part}")
     low, high = map(int, parts[1:])
     if low < 0:
@@ -412,7 +415,7 @@ def parse_drain_priority_config(text: str) -> list[DrainPriority]:
     found = []
     for part in text.split(","):
         numbers = part.split(":")
-        if len(numbers) != 2 or not all(_INTEGER.match(number) for number in numbers):
+        if len(numbers) != 2 or not all(_INTEGER_PATTERN.match(number) for number in numbers):
             return []
         found.append(DrainPriority(*map(int, numbers)))
     return found

@@ -1,53 +1,63 @@
-"""Limits on the total size of a cluster, or of a part of it (``resourcequotas``)."""
+"""Limits on the total size of a cluster or of a part of it, and the status of CapacityQuotas (upstream:
+``resourcequotas``).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
-from kscale.ca.by_identity import kept_with
 from kscale.ca.errors import TRANSIENT_ERROR, AutoscalerError
-from kscale.ca.event_subjects import status_event
+from kscale.ca.events import build_status_event
 from kscale.ca.go_math import wrap_int64
-from kscale.ca.gpu import DEFAULT_GPU_LABEL, gpu_target
+from kscale.ca.gpu import DEFAULT_GPU_LABEL, get_target_gpus
+from kscale.ca.identity_cache import cached_by_identity
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
-from kscale.effects import Event
-from kscale.objects.core import Node
+from kscale.effects import Event, Moment, Patch, to_text
+from kscale.objects.api.cluster_autoscaler import CapacityQuota, CapacityQuotaStatus, CapacityQuotaUsage
+from kscale.objects.api.core import Node
+from kscale.objects.api.meta import Condition, ResourceList
+from kscale.objects.conditions import with_condition
+from kscale.objects.decode import to_dict
 from kscale.objects.names import go_quote
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
-from kscale.objects.quota import CapacityQuota
 from kscale.objects.selectors import EVERYTHING, Selector, SelectorError, compile_selector
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
-    "CLUSTER_WIDE",
-    "NODES",
-    "VALID",
+    "CLUSTER_WIDE_QUOTA_ID",
+    "NODES_RESOURCE",
+    "RECONCILED_CONDITION",
+    "VALID_CONDITION",
     "CappedNodes",
     "CountedNodes",
     "ExceededQuota",
     "Quota",
     "QuotaCheck",
     "QuotaTracker",
+    "build_cluster_maximum_quota",
+    "build_cluster_minimum_quota",
+    "build_quota_status",
+    "build_quota_status_patch",
     "cap_by_max_nodes_total",
-    "capacity_quota_limits",
-    "cluster_maximum",
-    "cluster_minimum",
+    "read_capacity_quotas",
 ]
 
-CLUSTER_WIDE = "cluster-wide"
-NODES = "nodes"
+
+CLUSTER_WIDE_QUOTA_ID = "cluster-wide"
+NODES_RESOURCE = "nodes"
 """The resource that counts nodes."""
 
-VALID = "cluster-autoscaler.kubernetes.io/valid"
+VALID_CONDITION = "cluster-autoscaler.kubernetes.io/valid"
 """The condition of a CapacityQuota without which it does not count."""
-_NOTHING = Quantity.zero()
+_ZERO_QUANTITY = Quantity.zero()
 
 
 class Quota(msgspec.Struct, kw_only=True, frozen=True):
@@ -79,18 +89,18 @@ class QuotaCheck(msgspec.Struct, kw_only=True, frozen=True):
     exceeded: list[ExceededQuota] = []
 
 
-def cluster_maximum(limiter: ResourceLimiter) -> Quota:
+def build_cluster_maximum_quota(limiter: ResourceLimiter) -> Quota:
     """The cloud provider's maxima as a quota."""
-    return Quota(id=CLUSTER_WIDE, limits=dict(limiter.max))
+    return Quota(id=CLUSTER_WIDE_QUOTA_ID, limits=dict(limiter.max))
 
 
-def cluster_minimum(limiter: ResourceLimiter) -> Quota:
+def build_cluster_minimum_quota(limiter: ResourceLimiter) -> Quota:
     """The cloud provider's minima as a quota: 0 for every resource that only has a maximum."""
     names = [*limiter.min, *(name for name in limiter.max if name not in limiter.min)]
-    return Quota(id=CLUSTER_WIDE, limits={name: max(0, limiter.min.get(name, 0)) for name in names})
+    return Quota(id=CLUSTER_WIDE_QUOTA_ID, limits={name: max(0, limiter.min.get(name, 0)) for name in names})
 
 
-def capacity_quota_limits(objects: Iterable[CapacityQuota]) -> tuple[list[Quota], dict[str, str]]:
+def read_capacity_quotas(objects: Iterable[CapacityQuota]) -> tuple[list[Quota], dict[str, str]]:
     """The quotas that CapacityQuota objects describe, and why others are left out (name -> reason).
 
     Only objects whose validity condition is True count; one with a broken selector is left out as well.
@@ -99,8 +109,8 @@ def capacity_quota_limits(objects: Iterable[CapacityQuota]) -> tuple[list[Quota]
     left_out: dict[str, str] = {}
     for item in objects:
         name = item.metadata.name
-        if not any(c.type == VALID and c.status == "True" for c in item.status.conditions):
-            left_out[name] = f"condition {VALID} is not True"
+        if not any(c.type == VALID_CONDITION and c.status == "True" for c in item.status.conditions):
+            left_out[name] = f"condition {VALID_CONDITION} is not True"
             continue
         try:
             selector = EVERYTHING if item.spec.selector is None else compile_selector(item.spec.selector)
@@ -112,7 +122,7 @@ def capacity_quota_limits(objects: Iterable[CapacityQuota]) -> tuple[list[Quota]
     return quotas, left_out
 
 
-def _counts(node: Node) -> bool:
+def _is_counted_node(node: Node) -> bool:
     """Whether a node counts as usage: all but virtual kubelets do."""
     labels = node.metadata.labels
     return not (labels and labels.get("type") == "virtual-kubelet")
@@ -127,14 +137,14 @@ class CountedNodes(NamedTuple):
     @classmethod
     def among(cls, nodes: Iterable[Node]) -> CountedNodes:
         """Those among some nodes."""
-        counted = [*filter(_counts, nodes)]
+        counted = [*filter(_is_counted_node, nodes)]
         return cls(counted, [node.metadata.name for node in counted])
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> CountedNodes:
         """Those of a snapshot; which nodes count is kept from snapshot to snapshot."""
         nodes, names = snapshot.columns.objects, snapshot.columns.names
-        counts = kept_with(snapshot, ("nodes that count",), nodes, _counts)
+        counts = cached_by_identity(snapshot, ("nodes that count",), nodes, _is_counted_node)
         return cls(nodes, names) if all(counts) else cls([*compress(nodes, counts)], [*compress(names, counts)])
 
 
@@ -168,11 +178,11 @@ class NodeResources:
 
     def _count(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
         capacity = node.status.capacity or {}
-        resources = {name: max(0, capacity.get(name, _NOTHING).value()) for name in ("cpu", "memory")}
-        resources[NODES] = 1
+        resources = {name: max(0, capacity.get(name, _ZERO_QUANTITY).value()) for name in ("cpu", "memory")}
+        resources[NODES_RESOURCE] = 1
         template = group.template.node if group is not None and group.template is not None else None
         try:
-            target = gpu_target(
+            target = get_target_gpus(
                 self.gpu_label,
                 node,
                 group=None if group is None else group.id,
@@ -256,12 +266,12 @@ class QuotaTracker:
         for quota, used in selective:
             for node, group in zip(nodes, group_of, strict=True):
                 if quota.applies_to(node):
-                    _add(used, resources.of(node, None) if group is None else resources.of_group(group))
+                    _add_usage(used, resources.of(node, None) if group is None else resources.of_group(group))
         counts += [(resources.of_group(name), times) for name, times in of_groups.items() if name is not None]
         for quota, used in zip(quotas, usage, strict=True):
             if quota.selector.empty:
                 for counted, times in counts:
-                    _add(used, counted, times)
+                    _add_usage(used, counted, times)
         left = [
             {name: max(0, wrap_int64(left_of(limit, used.get(name, 0)))) for name, limit in quota.limits.items()}
             for quota, used in zip(quotas, usage, strict=True)
@@ -282,12 +292,12 @@ class QuotaTracker:
 
         A product that leaves 64 bits wraps, as upstream's does, and may then pass.
         """
-        return _check(self._applying(node), self._resources(group, node, delta), delta)
+        return _check_quotas(self._applying(node), self._resources(group, node, delta), delta)
 
     def consume(self, group: NodeGroup | None, node: Node, delta: int) -> QuotaCheck:
         """The same; if all of them are allowed, their resources are taken from what is left."""
         resources, applying = self._resources(group, node, delta), self._applying(node)
-        result = _check(applying, resources, delta)
+        result = _check_quotas(applying, resources, delta)
         if result.allowed == delta:
             for _, left in applying:
                 for name, amount in resources.items():
@@ -325,7 +335,9 @@ class QuotaTracker:
         return [each for each in zip(self.quotas, self.left, strict=True) if each[0].applies_to(node)]
 
 
-def _check(applying: Iterable[tuple[Quota, dict[str, int]]], resources: dict[str, int], delta: int) -> QuotaCheck:
+def _check_quotas(
+    applying: Iterable[tuple[Quota, dict[str, int]]], resources: dict[str, int], delta: int
+) -> QuotaCheck:
     allowed = delta
     exceeded = []
     for quota, left in applying:
@@ -339,7 +351,7 @@ def _check(applying: Iterable[tuple[Quota, dict[str, int]]], resources: dict[str
     return QuotaCheck(allowed=allowed, exceeded=exceeded)
 
 
-def _add(usage: dict[str, int], resources: Mapping[str, int], times: int = 1) -> None:
+def _add_usage(usage: dict[str, int], resources: Mapping[str, int], times: int = 1) -> None:
     for name, amount in resources.items():
         usage[name] = wrap_int64(usage.get(name, 0) + amount * times)
 
@@ -358,6 +370,76 @@ def cap_by_max_nodes_total(new_nodes: int, current_nodes: int, options: Autoscal
     if most <= 0 or new_nodes + current_nodes <= most:
         return CappedNodes(new_nodes=new_nodes)
     room = most - current_nodes
-    event = status_event(options, "Warning", "MaxNodesTotalReached", f"Max total nodes in cluster reached: {most}")
+    event = build_status_event(
+        options, "Warning", "MaxNodesTotalReached", f"Max total nodes in cluster reached: {most}"
+    )
     error = AutoscalerError(TRANSIENT_ERROR, "max node total count already reached") if room < 1 else None
     return CappedNodes(new_nodes=room, events=[event], error=error)
+
+
+RECONCILED_CONDITION = "Reconciled"
+
+
+def build_quota_status(quota: CapacityQuota, nodes: Iterable[Node], now: Moment) -> CapacityQuotaStatus:
+    """The status as it should be: whether the quota is valid, and what its nodes have of what it limits.
+
+    The very same object if that is what it is already. Virtual kubelets do not count.
+    """
+    generation = quota.metadata.generation
+    held = quota.status
+    conditions = held.conditions
+
+    def mark(type_: str, holds: bool, reason: str, message: str) -> None:
+        nonlocal conditions
+        new = Condition(
+            type=type_,
+            status=str(holds),
+            reason=reason,
+            message=message,
+            last_transition_time=to_text(now),
+            observed_generation=generation or None,
+        )
+        conditions = with_condition(conditions, new)
+
+    try:
+        selector = EVERYTHING if quota.spec.selector is None else compile_selector(quota.spec.selector)
+    except SelectorError as error:
+        shown = msgspec.json.encode(to_dict(quota.spec.selector)).decode()
+        mark(VALID_CONDITION, False, "ValidationFailed", f"spec.selector: Invalid value: {shown}: {error}")
+        mark(RECONCILED_CONDITION, False, "ReconciliationFailed", "Validation failed")
+        used = held.used
+    else:
+        mark(VALID_CONDITION, True, "ValidationSucceeded", "CapacityQuota is valid")
+        mark(RECONCILED_CONDITION, True, "ReconciliationSucceeded", "CapacityQuota successfully reconciled")
+        used = CapacityQuotaUsage(resources=_compute_quota_usage(quota, selector, nodes))
+    found = replace(held, conditions=conditions, used=used, observed_generation=generation or None)
+    return held if found == held else found
+
+
+def _compute_quota_usage(quota: CapacityQuota, selector: Selector, nodes: Iterable[Node]) -> ResourceList:
+    counted = [node for node in CountedNodes.among(nodes).nodes if selector.matches(node.metadata.labels)]
+    return {name: _sum_resource(name, counted) for name in quota.spec.limits.resources or {}}
+
+
+def _sum_resource(name: str, nodes: Sequence[Node]) -> Quantity:
+    if name == NODES_RESOURCE:
+        return Quantity.from_int(len(nodes))
+    return Quantity.sum(amount for node in nodes if (amount := (node.status.capacity or {}).get(name)) is not None)
+
+
+def build_quota_status_patch(quota: CapacityQuota, status: CapacityQuotaStatus) -> Patch:
+    """What is written: a resource that is not limited any more goes from what is used."""
+    data: dict[str, Any] = to_dict(status)
+    before = quota.status.used.resources if quota.status.used is not None else {}
+    after = status.used.resources if status.used is not None else {}
+    for name in before.keys() - after.keys():
+        data.setdefault("used", {}).setdefault("resources", {})[name] = None
+    return Patch(
+        kind="CapacityQuota",
+        api_version=quota.api_version,
+        name=quota.name,
+        type="merge",
+        subresource="status",
+        resource_version=quota.metadata.resource_version,
+        patch={"status": data},
+    )

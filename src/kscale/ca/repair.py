@@ -1,4 +1,7 @@
-"""Putting right what the cloud did not do: instances that never registered or could not be made, and wrong sizes.
+"""Repairs before a scale-up: remove unregistered and failed instances, and fix wrong target sizes (upstream:
+``core/static_autoscaler.go``: removeOldUnregisteredNodes, deleteCreatedNodesWithErrors, fixNodeGroupSize).
+
+Deletions made here start no cooldown.
 
 Upstream: ``core/static_autoscaler.go`` (removeOldUnregisteredNodes, deleteCreatedNodesWithErrors, fixNodeGroupSize).
 What is deleted here starts no cooldown.
@@ -13,7 +16,7 @@ import msgspec
 
 from kscale.ca.cluster_state import ClusterStateRegistry, is_cluster_healthy
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, AutoscalerError, ErrorRecord
-from kscale.ca.event_subjects import status_event
+from kscale.ca.events import build_status_event
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import (
     ApiError,
@@ -32,14 +35,14 @@ from kscale.objects.nodegroups import Groups
 
 __all__ = [
     "Repair",
-    "Repairing",
+    "RepairAction",
     "delete_created_with_errors_steps",
     "fix_node_group_size_steps",
     "remove_old_unregistered_steps",
     "repair_steps",
 ]
 
-Repairing = DeleteNodes | DecreaseTargetSize | Emit
+RepairAction = DeleteNodes | DecreaseTargetSize | Emit
 """What repairs ask for. Instances that never registered are deleted by their provider ids."""
 
 
@@ -48,9 +51,9 @@ class Repair(msgspec.Struct, kw_only=True, rename="camel"):
     group; ``fixed`` groups have another target size now.
 
     - ``warnings``: what upstream only logs.
-    - ``healthy``: False ends the loop, and no node is unneeded any more (:func:`kscale.ca.cleared`).
+    - ``healthy``: False ends the loop, and no node is unneeded any more (:func:`kscale.ca.clear_unneeded_nodes`).
     - ``error`` ends the loop as well, and so does ``fixed``. After ``deleted`` sizes are to be worked out anew
-      (:func:`kscale.ca.cluster_state.recalculate`).
+      (:func:`kscale.ca.cluster_state.recalculate_ranges`).
     """
 
     removed: dict[str, list[str]] = {}
@@ -77,7 +80,7 @@ class Repair(msgspec.Struct, kw_only=True, rename="camel"):
 @typed
 def repair_steps(
     state: ClusterStateRegistry, groups: Groups, *, now: datetime | Moment, options: AutoscalingOptions | None = None
-) -> StepsOf[Repairing, Repair]:
+) -> StepsOf[RepairAction, Repair]:
     """All repairs of one loop, in upstream's order, up to what ends the loop.
 
     ``state`` is that after :func:`kscale.ca.cluster_state.update_nodes`.
@@ -88,7 +91,7 @@ def repair_steps(
     yield from remove_old_unregistered_steps(p, state, groups, repair, now=now, options=options)
     if not is_cluster_healthy(state, options):
         repair.healthy = False
-        yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
+        yield from p.emit(build_status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
         return repair
     yield from delete_created_with_errors_steps(p, groups, repair, options=options)
     yield from fix_node_group_size_steps(p, state, groups, repair, now=now, options=options)
@@ -110,7 +113,7 @@ def remove_old_unregistered_steps(
     """
     now = moment(now)
     try:
-        late = _late(state, groups, now, options)
+        late = _find_old_unregistered(state, groups, now, options)
     except AutoscalerError as error:
         repair.warnings.append(f"Failed to remove unregistered nodes: {error.message}")
         return
@@ -122,17 +125,19 @@ def remove_old_unregistered_steps(
             if possible <= 0:
                 continue
             names = names[:possible]
-        names = _whole(group, names, options, repair)
+        names = _expand_atomic_deletion(group, names, options, repair)
         if not names:
             continue
-        refusal = yield from _delete(p, group, names, force)
+        refusal = yield from _delete_instances(p, group, names, force)
         if refusal is not None:
             texts = [f"Failed to remove node {name}: {refusal.message}" for name in names]
-            yield from p.emit(*(status_event(options, "Warning", "DeleteUnregisteredFailed", text) for text in texts))
+            yield from p.emit(
+                *(build_status_event(options, "Warning", "DeleteUnregisteredFailed", text) for text in texts)
+            )
             repair.warnings.append(f"Failed to remove unregistered nodes: {refusal.message}")
             return
         texts = [f"Removed unregistered node {name}" for name in names]
-        yield from p.emit(*(status_event(options, "Normal", "DeleteUnregistered", text) for text in texts))
+        yield from p.emit(*(build_status_event(options, "Normal", "DeleteUnregistered", text) for text in texts))
         repair.removed[group_id] = names
 
 
@@ -148,9 +153,9 @@ def delete_created_with_errors_steps(
             and status.state == "creating"
             and status.error is not None
         ]
-        names = _whole(group, failed, options, repair) if failed else []
+        names = _expand_atomic_deletion(group, failed, options, repair) if failed else []
         if names:
-            refusal = yield from _delete(p, group, names, options.force_delete_failed_nodes)
+            refusal = yield from _delete_instances(p, group, names, options.force_delete_failed_nodes)
             if refusal is None:
                 repair.deleted[group.id] = names
             else:
@@ -189,7 +194,7 @@ def fix_node_group_size_steps(
             repair.fixed.append(group.id)
 
 
-def _late(
+def _find_old_unregistered(
     state: ClusterStateRegistry, groups: Groups, now: Moment, options: AutoscalingOptions
 ) -> dict[str, list[str]]:
     """Instances that should have registered, by group. Upstream has no order among them; here the oldest goes first."""
@@ -208,7 +213,9 @@ def _late(
     return {group.id: late[group.id] for group in groups if group.id in late}
 
 
-def _whole(group: NodeGroup, names: list[str], options: AutoscalingOptions, repair: Repair) -> list[str]:
+def _expand_atomic_deletion(
+    group: NodeGroup, names: list[str], options: AutoscalingOptions, repair: Repair
+) -> list[str]:
     """Of a group that goes whole or not at all: all instances or none."""
     try:
         own = group.options_or(options.node_group_defaults)
@@ -226,7 +233,9 @@ def _whole(group: NodeGroup, names: list[str], options: AutoscalingOptions, repa
     return []
 
 
-def _delete(p: Progress, group: NodeGroup, names: Sequence[str], force: bool) -> StepsOf[DeleteNodes, ApiError | None]:
+def _delete_instances(
+    p: Progress, group: NodeGroup, names: Sequence[str], force: bool
+) -> StepsOf[DeleteNodes, ApiError | None]:
     """A provider that cannot force is asked again without."""
     action = DeleteNodes(group=group.id, nodes=tuple(names), force=force)
     refusal = (yield from p.act(action)).error

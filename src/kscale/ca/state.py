@@ -1,42 +1,218 @@
-"""What a loop of the autoscaler hands to the next one, as one JSON document.
+"""State that a loop hands to the next, as one JSON document, with the states of older versions and the adjustment
+after the clock was set.
+
+Upstream keeps this state in the fields of its objects. Go compares its own times by the monotonic clock, so moments
+are shifted when the wall clock is set.
+
+Go's times hold both clocks: differences between two of its own it takes by the one that is never set, and what the API
+says it compares with the one that others see.
 
 Upstream keeps it in the fields of its objects: ``core/static_autoscaler.go`` above all, and what hangs on it.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, Final
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.ca.legacy.usage_tracker import UsageTracker
-from kscale.ca.provisioning_requests.state import ProvisioningState
+from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.scale_down.actuation.deletion_tracker import Deletions
-from kscale.ca.scale_down.candidates import GroupChanges, register_change
-from kscale.ca.scale_down.max_skip import MaxNodeSkipEvalTime
-from kscale.ca.scale_down.node_latency import NodeLatencyTracker
-from kscale.ca.scale_up.creation import AsyncInitializer
-from kscale.ca.state_version_1 import upgraded
-from kscale.effects import Moment, moment
+from kscale.ca.scale_down.candidates import GroupChanges, update_group_changes
+from kscale.ca.scale_down.latency import MaxNodeSkipEvalTime, NodeLatencyTracker
+from kscale.effects import ZERO_TIME, Moment, duration, moment
 from kscale.effects.moments import Count, Nanoseconds
 from kscale.errors import StateError
 from kscale.objects.argument_types import typed
+from kscale.objects.times import nanoseconds
 
 __all__ = [
+    "AsyncInitializer",
     "LoopState",
+    "ProvisioningState",
     "RememberedTarget",
     "RememberedTemplate",
+    "RetryTimes",
     "ScaleDownState",
     "ScaleUpState",
-    "cleared",
+    "clear_unneeded_nodes",
     "register_group_change",
-    "restarted",
+    "reset_for_new_process",
+    "shift_moments",
+    "update_initializers",
+    "upgrade_version_1",
 ]
 
-_KIND: Final = "LoopState"
-_VERSION: Final = 2
+
+class AsyncInitializer(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
+    """Sizes of ``groups`` that are being made in the background together, by the id they have meanwhile.
+
+    ``target_sizes`` are what the groups shall have once they exist, ``processed_sizes`` what was asked of the provider
+    so far. ``pods`` triggered the first scale-up; ``atomic``: all of a size or nothing.
+    """
+
+    groups: list[str] = []
+    pods: list[str] = []
+    atomic: bool = False
+    target_sizes: dict[str, Count] = {}
+    processed_sizes: dict[str, Count] = {}
+
+    def target_size(self, group: str) -> int:
+        """What a group shall have; 0 if nobody said."""
+        return self.target_sizes.get(group, 0)
+
+    def with_target_size(self, group: str, size: int) -> AsyncInitializer:
+        """The same, a group of that size."""
+        return replace(self, target_sizes={**self.target_sizes, group: size})
+
+    def with_changed_target_size(self, group: str, delta: int) -> AsyncInitializer:
+        """The same, a group larger (or smaller) by ``delta``, never below 0."""
+        return self.with_target_size(group, max(0, self.target_size(group) + delta))
+
+
+def update_initializers(
+    initializers: Mapping[str, AsyncInitializer], resized: Iterable[ScaleUpInfo]
+) -> dict[str, AsyncInitializer]:
+    """The initializers, by the id of the group that is being made, after groups were resized; groups that are not being
+    made do not count."""
+    after = dict(initializers)
+    for info in resized:
+        for name, item in after.items():
+            if info.group in item.groups:
+                after[name] = item.with_changed_target_size(info.group, info.new - info.current)
+    return after
+
+
+RetryTimes = dict[str, Nanoseconds]
+"""How long a request waits after its next failure (nanoseconds, by uid), the one used last at the end."""
+
+
+class ProvisioningState(
+    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """What is remembered of provisioning requests.
+
+    - ``retries``: requests for which nothing was found.
+    - ``requests_next``: where pods wait, too, the next scale-up is for a request (upstream's
+      ``ProvisioningRequestScaleUpMode``).
+    - ``hints``, ``booking_hints``: where pods of requests that are there would go (pod UID -> node): as the classes of
+      requests found, and as they were booked.
+    - ``last_processed``: when a request was last accepted, given up or looked at.
+    """
+
+    retries: RetryTimes = {}
+    requests_next: bool = False
+    hints: dict[str, str] = {}
+    booking_hints: dict[str, str] = {}
+    last_processed: Moment | None = None
+
+
+def _parse_moment(text: Any) -> Any:
+    return nanoseconds(text) if isinstance(text, str) else text
+
+
+def _parse_duration(text: Any) -> Any:
+    return duration(msgspec.convert(text, timedelta)) if isinstance(text, str) else text
+
+
+_ANY_KEY: Final = "*"
+_MOMENT_MAPPING: Final = {_ANY_KEY: _parse_moment}
+_TIME_PARSERS: Final = {
+    "cluster": {
+        "scaleUpRequests": {_ANY_KEY: {"time": _parse_moment, "expectedAddTime": _parse_moment}},
+        "scaleDownRequests": [{"time": _parse_moment, "expectedDeleteTime": _parse_moment}],
+        "backoffs": {_ANY_KEY: {"duration": _parse_duration, "until": _parse_moment, "lastFailed": _parse_moment}},
+        "failures": {_ANY_KEY: [{"time": _parse_moment}]},
+        "unregistered": {_ANY_KEY: {"since": _parse_moment}},
+        "incorrectSizes": {_ANY_KEY: {"firstObserved": _parse_moment}},
+    },
+    "scaleDown": {
+        "unneededSince": _MOMENT_MAPPING,
+        "unremovableUntil": _MOMENT_MAPPING,
+        "changes": {"scaleUp": _MOMENT_MAPPING, "scaleDown": _MOMENT_MAPPING, "scaleDownFailure": _MOMENT_MAPPING},
+        "lastUpdate": _parse_moment,
+        "lastScaleUp": _parse_moment,
+        "lastScaleDown": _parse_moment,
+        "lastFailure": _parse_moment,
+        "usage": {"records": {_ANY_KEY: {"using": _MOMENT_MAPPING, "usedBy": _MOMENT_MAPPING}}},
+    },
+    "templates": {_ANY_KEY: {"added": _parse_moment}},
+}
+"""Where the texts are: members by name or all of them, items of a list, and how each is read."""
+
+
+def upgrade_version_1(state: dict[str, Any]) -> dict[str, Any]:
+    """The same state in the form of version 2. Raises ValueError for a text that is no time; what has another shape
+    than a state is left to whoever reads it."""
+    found: dict[str, Any] = _upgrade_value(state, _TIME_PARSERS)
+    return found
+
+
+def _upgrade_value(found: Any, how: dict[str, Any] | list[Any] | Callable[[Any], Any] | None) -> Any:
+    if callable(how):
+        return how(found)
+    if isinstance(how, list) and isinstance(found, list):
+        return [_upgrade_value(each, how[0]) for each in found]
+    if isinstance(how, dict) and isinstance(found, dict):
+        return {key: _upgrade_value(value, how.get(key, how.get(_ANY_KEY))) for key, value in found.items()}
+    return found
+
+
+_T = TypeVar("_T", bound=msgspec.Struct)
+_MOMENT_PATTERN: Final = re.compile(r"\bMoment\b")
+
+
+def shift_moments(state: _T, by: int) -> _T:
+    """The same with every moment later by ``by`` nanoseconds, at any depth: members whose type names :data:`Moment`.
+
+    A moment that stands for none (:data:`ZERO_TIME`) stays.
+    """
+    changes = {}
+    for name in state.__struct_fields__:
+        old = getattr(state, name)
+        new = _shift_value(old, by) if name in _find_moment_fields(type(state)) else _shift_nested(old, by)
+        if new is not old:
+            changes[name] = new
+    return msgspec.structs.replace(state, **changes) if changes else state
+
+
+@cache
+def _find_moment_fields(of: type) -> frozenset[str]:
+    """The members of a type that are moments, or hold them by key."""
+    told = {name: str(text) for base in of.__mro__ for name, text in getattr(base, "__annotations__", {}).items()}
+    return frozenset(name for name, text in told.items() if _MOMENT_PATTERN.search(text))
+
+
+def _shift_value(value: Any, by: int) -> Any:
+    if isinstance(value, dict):
+        return {key: _shift_value(each, by) for key, each in value.items()} if value else value
+    if value is None or value == ZERO_TIME:
+        return value
+    moment: Moment = value + by
+    return moment
+
+
+def _shift_nested(value: Any, by: int) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return shift_moments(value, by)
+    if isinstance(value, dict):
+        made = {key: _shift_nested(each, by) for key, each in value.items()}
+        return made if any(made[key] is not value[key] for key in value) else value
+    if isinstance(value, list):
+        items = [_shift_nested(each, by) for each in value]
+        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    return value
+
+
+_STATE_KIND: Final = "LoopState"
+_STATE_VERSION: Final = 2
 
 
 class ScaleDownState(
@@ -76,7 +252,7 @@ class ScaleUpState(
 
     - ``hints``, ``old_hints``: where pods would go on nodes that exist (pod UID -> node), in two generations.
     - ``degraded_loops``: loops in a row that had no time for every pod (graceful degradation); 0 = it has time. Whether
-      scale-down may run meanwhile, :func:`kscale.ca.may_scale_down` says.
+      scale-down may run meanwhile, :func:`kscale.ca.can_scale_down` says.
     """
 
     hints: dict[str, str] = {}
@@ -134,7 +310,7 @@ class LoopState(
 
     def to_json(self) -> bytes:
         """As JSON."""
-        return msgspec.json.encode({"kind": _KIND, "version": _VERSION, **msgspec.to_builtins(self)})
+        return msgspec.json.encode({"kind": _STATE_KIND, "version": _STATE_VERSION, **msgspec.to_builtins(self)})
 
     @staticmethod
     def from_json(text: bytes | str) -> LoopState:
@@ -147,26 +323,26 @@ class LoopState(
         except RecursionError:
             raise StateError("not a saved loop state: nested too deeply") from None
         kind, version = data.pop("kind", None), data.pop("version", None)
-        if kind != _KIND:
+        if kind != _STATE_KIND:
             raise StateError(f"not a saved loop state: its kind is {kind!r}")
-        if type(version) is not int or version not in (_VERSION - 1, _VERSION):
-            raise StateError(f"a loop state of version {version!r}; this is version {_VERSION}")
+        if type(version) is not int or version not in (_STATE_VERSION - 1, _STATE_VERSION):
+            raise StateError(f"a loop state of version {version!r}; this is version {_STATE_VERSION}")
         try:
-            state: LoopState = msgspec.convert(upgraded(data) if version < _VERSION else data, LoopState)
+            state: LoopState = msgspec.convert(upgrade_version_1(data) if version < _STATE_VERSION else data, LoopState)
         except (msgspec.ValidationError, ValueError) as problem:
             raise StateError(f"not a saved loop state: {problem}") from None
         return state
 
 
 @typed
-def cleared(state: LoopState) -> LoopState:
+def clear_unneeded_nodes(state: LoopState) -> LoopState:
     """A state in which no node is unneeded: what an unhealthy cluster leaves. Taints of old say nothing any more."""
     memory = msgspec.structs.replace(state.scale_down, unneeded_since={}, started=True)
     return msgspec.structs.replace(state, scale_down=memory)
 
 
 @typed
-def restarted(state: LoopState) -> LoopState:
+def reset_for_new_process(state: LoopState) -> LoopState:
     """What a new process may go on with: nobody carries on deletions that an earlier one began, and the marks that it
     left on nodes are to be removed."""
     return msgspec.structs.replace(state, deletions=Deletions(), taints_cleaned=False)
@@ -177,5 +353,5 @@ def register_group_change(state: LoopState, kind: str, group: str, time: datetim
     """After a group changed at ``time``; ``kind``: ``scale_up``, ``scale_down`` or ``scale_down_failure`` (for local
     delays)."""
     memory = state.scale_down
-    changes = register_change(memory.changes, kind, group, moment(time, "time"))
+    changes = update_group_changes(memory.changes, kind, group, moment(time, "time"))
     return msgspec.structs.replace(state, scale_down=msgspec.structs.replace(memory, changes=changes))

@@ -1,35 +1,124 @@
-"""Showing the status of a loop in the cluster (``clusterstate/utils/status.go``)."""
+"""Write the status of a loop to its ConfigMap, as YAML (upstream: ``clusterstate/utils/status.go``)."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, date, datetime
+from functools import lru_cache
+from json import dumps
 from typing import Any, Final
 
 import msgspec
 
 from kscale.ca.cluster_state import ClusterAutoscalerStatus
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.yaml_text import yaml_scalar
 from kscale.effects import SECOND, Create, Get, Moment, Patch, Progress, StepsOf
-from kscale.objects.core import ConfigMap
-from kscale.objects.meta import ObjectMeta
+from kscale.objects.api.core import ConfigMap
+from kscale.objects.api.meta import ObjectMeta
 
-__all__ = ["LAST_UPDATED", "WritingStatus", "status_text", "time_text", "write_status"]
+__all__ = [
+    "LAST_UPDATED_ANNOTATION",
+    "StatusConfigMapAction",
+    "format_go_time",
+    "format_status",
+    "format_yaml_scalar",
+    "write_status_config_map",
+]
 
-LAST_UPDATED: Final = "cluster-autoscaler.kubernetes.io/last-updated"
+
+_RESERVED_WORDS: Final = frozenset(
+    word
+    for each in ("y", "yes", "true", "on", "n", "no", "false", "off", "null")
+    for word in (each, each.capitalize(), each.upper())
+) | frozenset(
+    {"", "~", "<<"} | {f"{sign}.{word}" for sign in ("", "+", "-") for word in ("inf", "Inf", "INF")}
+    | {".nan", ".NaN", ".NAN"}
+)  # fmt: skip
+_FLOAT_PATTERN: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_BASE_60_PATTERN: Final = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
+_DATE_PATTERN: Final = re.compile(
+    r"(\d{4})-(\d\d?)-(\d\d?)([Tt]\d\d?:\d\d?:\d\d?([.,]\d+)?(Z|[+-]\d\d:\d\d)| \d\d?:\d\d?:\d\d?([.,]\d+)?)?"
+)
+_UNPRINTABLE_PATTERN: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
+_ESCAPED_PATTERN: Final = re.compile(f'{_UNPRINTABLE_PATTERN.pattern[:-1]}\\n\x85\u2028\u2029"\\\\]')
+_ESCAPE_LETTERS: Final = dict(zip('\0\a\b\t\n\v\f\r\x1b"\\\x85\u2028\u2029', '0abtnvfre"\\NLP', strict=True))
+_NOT_PLAIN_PATTERN: Final = re.compile(r"""[#,\[\]{}&*!|>'"%@`]|[?:-](\s|$)|---|\.\.\.|\s""")
+_ENDS_PLAIN_PATTERN: Final = re.compile(r":(\s|$)|\s#|\s$|\n")
+
+
+@lru_cache(4096)
+def format_yaml_scalar(value: str | float | None, indent: str = "") -> str:
+    """A scalar that is a member of a mapping which is indented like this."""
+    if not isinstance(value, str):
+        return dumps(value)
+    if _UNPRINTABLE_PATTERN.search(value) or " \n" in value or ("\n" in value and value.endswith(" ")):
+        return _quote(value)
+    if "\n" in value:
+        return _format_block_literal(value, indent)
+    if _is_non_string(value):
+        return _quote(value)
+    if _NOT_PLAIN_PATTERN.match(value) or _ENDS_PLAIN_PATTERN.search(value):
+        return "'" + value.replace("'", "''") + "'"
+    return value
+
+
+def _quote(text: str) -> str:
+    def escaped(found: re.Match[str]) -> str:
+        number = ord(found[0])
+        return "\\" + (_ESCAPE_LETTERS.get(found[0]) or (f"x{number:02X}" if number < 256 else f"u{number:04X}"))
+
+    return '"' + _ESCAPED_PATTERN.sub(escaped, text) + '"'
+
+
+def _is_non_string(text: str) -> bool:
+    """Whether it would be read as another thing than a text."""
+    if text in _RESERVED_WORDS or _BASE_60_PATTERN.fullmatch(text):
+        return True
+    if text[0] not in "0123456789+-.":
+        return False
+    found = _DATE_PATTERN.fullmatch(text)
+    if found:
+        try:
+            year, month, day = map(int, found.groups()[:3])
+            date(year, month, day)
+        except ValueError:
+            return False
+        return True
+    plain = text.replace("_", "")
+    if _FLOAT_PATTERN.fullmatch(plain):
+        return True
+    try:
+        int(re.sub(r"^([-+]?)0(?=[0-9])", r"\g<1>0o", plain), 0)
+    except ValueError:
+        return False
+    return True
+
+
+def _format_block_literal(text: str, indent: str) -> str:
+    """Line by line."""
+    hint = "2" if text[0] in " \n" else ""
+    if not text.endswith("\n"):
+        hint += "-"
+    elif text.endswith("\n\n") or text == "\n":
+        hint += "+"
+    lines = text.removesuffix("\n").split("\n")
+    return "\n".join([f"|{hint}", *(line and f"{indent}  {line}" for line in lines)])
+
+
+LAST_UPDATED_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/last-updated"
 """The annotation that says when the status was written."""
 
-WritingStatus = Get | Create | Patch
+StatusConfigMapAction = Get | Create | Patch
 """What writing the status asks for."""
 
 
-def write_status(
+def write_status_config_map(
     p: Progress, text: str, options: AutoscalingOptions, now: Moment
-) -> StepsOf[WritingStatus, str | None]:
+) -> StepsOf[StatusConfigMapAction, str | None]:
     """Puts the text of a status into its ConfigMap, which is made where there is none. What went wrong, if anything
     did: upstream only logs it."""
     namespace, name = options.namespace, options.status_config_map_name
-    metadata = {"annotations": {LAST_UPDATED: time_text(now)}}
+    metadata = {"annotations": {LAST_UPDATED_ANNOTATION: format_go_time(now)}}
     data = {"status": text}
     found = yield from p.act(Get(kind="ConfigMap", namespace=namespace, name=name))
     if found.error is None:
@@ -48,33 +137,33 @@ def write_status(
     return None if error is None else f"Failed to write status configmap: {error.message}"
 
 
-def time_text(now: Moment) -> str:
+def format_go_time(now: Moment) -> str:
     """As Go prints a time in UTC, with as many digits of the second as it takes."""
     whole, rest = divmod(now, SECOND)
     fraction = f".{rest:09d}".rstrip("0") if rest else ""
     return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"
 
 
-def status_text(status: ClusterAutoscalerStatus, now: Moment) -> str:
+def format_status(status: ClusterAutoscalerStatus, now: Moment) -> str:
     """The document as YAML, keys sorted, as upstream writes it."""
     lines: list[str] = []
-    _write({"time": time_text(now), **msgspec.to_builtins(status)}, "", lines)
+    _write_mapping({"time": format_go_time(now), **msgspec.to_builtins(status)}, "", lines)
     return "".join(lines)
 
 
-def _write(value: dict[str, Any], indent: str, lines: list[str]) -> None:
+def _write_mapping(value: dict[str, Any], indent: str, lines: list[str]) -> None:
     """Adds the lines of a mapping of mappings, lists of mappings and scalars."""
     for key in sorted(value):
         member = value[key]
         if isinstance(member, dict) and member:
             lines.append(f"{indent}{key}:\n")
-            _write(member, indent + "  ", lines)
+            _write_mapping(member, indent + "  ", lines)
         elif isinstance(member, list) and member:
             lines.append(f"{indent}{key}:\n")
             for item in member:
                 first = len(lines)
-                _write(item, indent + "  ", lines)
+                _write_mapping(item, indent + "  ", lines)
                 lines[first] = f"{indent}- {lines[first].lstrip(' ')}"
         else:
-            shown = "{}" if member == {} else "[]" if member == [] else yaml_scalar(member, indent)
+            shown = "{}" if member == {} else "[]" if member == [] else format_yaml_scalar(member, indent)
             lines.append(f"{indent}{key}: {shown}\n")

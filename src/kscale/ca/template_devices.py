@@ -1,38 +1,133 @@
-"""How the devices (DRA) of ready nodes differ from those of their groups' templates
-(``simulator/dynamicresources/comparator``, ``processors/customresources/dra_processor.go``)."""
+"""Devices (DRA) and volume drivers (CSI) that a group's template promises: nodes that still lack them, and mismatches
+on ready nodes (upstream: ``processors/customresources``, ``simulator/dynamicresources/comparator``).
+
+Upstream: ``processors/customresources``, the DRA and the CSI processor.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from kscale.ca.promised_resources import complete_pools, promised_slices
+from kscale.ca.options import AutoscalingOptions
 from kscale.ca.state import RememberedTemplate
-from kscale.objects.core import Node
-from kscale.objects.nodegroup import NodeTemplate, ProviderError
+from kscale.objects.api.core import Node
+from kscale.objects.api.resource import ResourceSlice
+from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.nodegroups import Groups
-from kscale.objects.resource import ResourceSlice
+from kscale.snapshot.object_store import Informers
 
-__all__ = ["MISMATCHES", "compare_devices", "device_mismatches"]
+__all__ = [
+    "MISMATCH_TYPES",
+    "build_missing_devices_check",
+    "compare_devices",
+    "count_complete_pools",
+    "count_device_mismatches",
+    "get_promised_slices",
+]
 
-MISMATCHES: Final = ("missing", "extra", "mismatch", "unknown")
+
+def count_complete_pools(slices: Iterable[ResourceSlice]) -> Counter[str]:
+    """By driver, the pools of which every slice of the newest generation is there."""
+    pools: dict[tuple[str, str], tuple[int, int, int]] = {}
+    for each in slices:
+        pool = each.spec.pool
+        key = each.spec.driver, pool.name
+        generation, size, count = pools.get(key, (pool.generation - 1, 0, 0))
+        if pool.generation > generation:
+            generation, size, count = pool.generation, pool.resource_slice_count, 0
+        if pool.generation == generation:
+            pools[key] = generation, size, count + 1
+    return Counter(driver for (driver, _), (_, size, count) in pools.items() if count == size)
+
+
+def _get_provider_template(group: NodeGroup) -> NodeTemplate | None:
+    try:
+        return group.node_template
+    except ProviderError:
+        return None
+
+
+def get_promised_slices(
+    group: NodeGroup, given: Mapping[str, NodeTemplate], known: Mapping[str, RememberedTemplate]
+) -> list[ResourceSlice] | None:
+    """Those of the template that the caller has, of the loop before, else of the provider's; None: there is no
+    template."""
+    if group.id in given:
+        return given[group.id].resource_slices
+    if group.id in known:
+        raw = known[group.id].template.get("resourceSlices") or []
+        where = f"templates[{group.id}] of the state"
+        return from_dict({"resourceSlices": raw}, NodeTemplate, object_path=where).resource_slices if raw else []
+    provided = _get_provider_template(group)
+    return provided.resource_slices if provided is not None else None
+
+
+def build_missing_devices_check(
+    groups: Groups,
+    informers: Informers,
+    options: AutoscalingOptions,
+    *,
+    given: Mapping[str, NodeTemplate] | None = None,
+    known: Mapping[str, RememberedTemplate] | None = None,
+) -> Callable[[Node], bool] | None:
+    """Says of a node whether it lacks pools or drivers that the template of its group has; None if none has any.
+
+    ``given`` and ``known`` are templates that the caller and the loop before had. Drivers are asked of the provider's
+    template only, and with ``enable_csi_node_aware_scheduling``. A node of which anything is unknown (its group, the
+    template, its CSINode) lacks nothing.
+    """
+    pools: dict[str, Counter[str]] = {}
+    drivers: dict[str, frozenset[str]] = {}
+    for group in groups:
+        if options.enable_dynamic_resource_allocation:
+            slices = get_promised_slices(group, given or {}, known or {})
+            if slices and (complete := count_complete_pools(slices)):
+                pools[group.id] = complete
+        if options.enable_csi_node_aware_scheduling:
+            provided = _get_provider_template(group)
+            if provided is not None and provided.csi_node is not None and provided.csi_node.spec.drivers:
+                drivers[group.id] = frozenset(driver.name for driver in provided.csi_node.spec.drivers)
+    if not pools and not drivers:
+        return None
+    published: dict[str | None, list[ResourceSlice]] = {}
+    for each in informers.resource_slices if pools else ():
+        published.setdefault(each.spec.node_name, []).append(each)
+
+    def lacks(node: Node) -> bool:
+        name = node.metadata.name
+        try:
+            group = groups.id_of_node(name)
+        except ProviderError:
+            return False
+        if group in pools and not pools[group] <= count_complete_pools(published.get(name, [])):
+            return True
+        if group not in drivers or name not in informers.csi_nodes:
+            return False
+        return not drivers[group] <= {driver.name for driver in informers.csi_nodes[name].spec.drivers}
+
+    return lacks
+
+
+MISMATCH_TYPES: Final = ("missing", "extra", "mismatch", "unknown")
 """Upstream's types. A group of devices of the template that no group of the node goes with is missing, one of the node
 extra, two that go together and are not alike a mismatch; ``unknown`` would have no pool on either side: there is none.
 """
 
-_Alike = tuple[frozenset[str], int]
+_DeviceClass = tuple[frozenset[str], int]
 """Devices of one driver and pool with the same names of attributes: these names, and how many devices there are."""
 
 
-def device_mismatches(
+def count_device_mismatches(
     nodes: Iterable[Node],
     groups: Groups,
     slices: Iterable[ResourceSlice],
     given: Mapping[str, NodeTemplate],
     known: Mapping[str, RememberedTemplate],
 ) -> dict[str, Counter[str]]:
-    """By driver, what differs (:data:`MISMATCHES`) over all nodes whose group and its template are known, and which
+    """By driver, what differs (:data:`MISMATCH_TYPES`) over all nodes whose group and its template are known, and which
     have as many pools as that promises; drivers of which everything is alike are not in it.
 
     ``nodes``: that are ready, and whose GPUs have shown up; ``slices``: all that are published; ``given`` and
@@ -42,7 +137,7 @@ def device_mismatches(
     for each in slices:
         published.setdefault(each.spec.node_name, []).append(each)
     templates: dict[str, list[ResourceSlice] | None] = {
-        group.id: promised_slices(group, given, known) for group in groups
+        group.id: get_promised_slices(group, given, known) for group in groups
     }
     found: dict[str, Counter[str]] = {}
     if not published and not any(templates.values()):
@@ -54,7 +149,7 @@ def device_mismatches(
         except ProviderError:
             continue
         promised, own = None if home is None else templates[home], published.get(name, [])
-        if promised is None or not (promised or own) or not complete_pools(promised) <= complete_pools(own):
+        if promised is None or not (promised or own) or not count_complete_pools(promised) <= count_complete_pools(own):
             continue
         for driver, counts in compare_devices(promised, own).items():
             found.setdefault(driver, Counter()).update(counts)
@@ -68,8 +163,8 @@ def compare_devices(template: Sequence[ResourceSlice], node: Sequence[ResourceSl
     the other side is nothing to tell; the rest goes together two by two, and what is left over is missing or extra. A
     driver of whose pools on the node some is not whole, or of two generations, is not compared.
     """
-    changing = _changing(node)
-    ours, theirs = _groups(template, changing), _groups(node, changing)
+    changing = _find_changing_drivers(node)
+    ours, theirs = _group_devices(template, changing), _group_devices(node, changing)
     found = {}
     for driver in dict.fromkeys((*ours, *theirs)):
         expected, there = Counter(ours.get(driver, ())), Counter(theirs.get(driver, ()))
@@ -80,7 +175,7 @@ def compare_devices(template: Sequence[ResourceSlice], node: Sequence[ResourceSl
     return found
 
 
-def _changing(slices: Iterable[ResourceSlice]) -> set[str]:
+def _find_changing_drivers(slices: Iterable[ResourceSlice]) -> set[str]:
     pools: dict[tuple[str, str], list[ResourceSlice]] = {}
     for each in slices:
         pools.setdefault((each.spec.driver, each.spec.pool.name), []).append(each)
@@ -93,14 +188,14 @@ def _changing(slices: Iterable[ResourceSlice]) -> set[str]:
     return {driver for (driver, _), pool in pools.items() if not is_settled(pool)}
 
 
-def _groups(slices: Iterable[ResourceSlice], without: set[str]) -> dict[str, list[_Alike]]:
+def _group_devices(slices: Iterable[ResourceSlice], without: set[str]) -> dict[str, list[_DeviceClass]]:
     """By driver."""
     counts: Counter[tuple[str, str, frozenset[str]]] = Counter()
     for each in slices:
         if each.spec.driver not in without:
             pool = each.spec.pool.name
             counts.update((each.spec.driver, pool, frozenset(device.attributes or ())) for device in each.spec.devices)
-    found: dict[str, list[_Alike]] = {}
+    found: dict[str, list[_DeviceClass]] = {}
     for (driver, _, names), count in counts.items():
         found.setdefault(driver, []).append((names, count))
     return found

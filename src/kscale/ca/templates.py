@@ -1,4 +1,7 @@
-"""What a new node of a group would be: a node of the group, or the group's own template, made anonymous.
+"""Node templates: from a node of the group, or from the group's own template (upstream:
+``simulator/node_info_utils.go``, ``utils/daemonset``).
+
+Upstream draws a random name suffix; here the caller passes one.
 
 Upstream: ``simulator/node_info_utils.go``, ``utils/daemonset``, ``utils/taints``. Where upstream draws a random suffix,
 the caller gives one.
@@ -12,26 +15,26 @@ from typing import Final
 import msgspec
 
 from kscale.ca.options import AutoscalingOptions
-from kscale.objects.apps import DaemonSet
-from kscale.objects.core import Node, Pod, PodStatus, Taint
-from kscale.objects.daemon_sets import daemon_tolerations, should_run
-from kscale.objects.meta import ObjectMeta, OwnerReference
+from kscale.objects.api.apps import DaemonSet
+from kscale.objects.api.core import Node, Pod, PodStatus, Taint
+from kscale.objects.api.meta import ObjectMeta, OwnerReference
+from kscale.objects.api.resource import ResourceSlice
+from kscale.objects.api.storage import CSINode
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.owners import controller_of, is_daemonset_pod, is_mirror_pod
-from kscale.objects.resource import ResourceSlice
-from kscale.objects.storage import CSINode
+from kscale.objects.pod_owners import controller_of, is_daemonset_pod, is_mirror_pod
+from kscale.objects.workloads import daemon_tolerations, should_run
 from kscale.scheduling.devices.inventory import for_node
 
 __all__ = [
     "TaintConfig",
-    "daemonset_pod",
-    "fresh_copy",
-    "template_from_group",
-    "template_from_node",
+    "build_daemon_set_pod",
+    "build_template_from_group",
+    "build_template_from_node",
+    "copy_template",
 ]
 
-HOSTNAME: Final = "kubernetes.io/hostname"
-TEMPLATE_NODE: Final = "cluster-autoscaler.kubernetes.io/template-node"
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+TEMPLATE_NODE_LABEL: Final = "cluster-autoscaler.kubernetes.io/template-node"
 _AUTOSCALER_TAINTS: Final = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
 _CONDITION_TAINTS: Final = frozenset({
     "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable",
@@ -40,9 +43,9 @@ _CONDITION_TAINTS: Final = frozenset({
     "node.cloudprovider.kubernetes.io/shutdown", "cloud.google.com/impending-node-termination",
     "NodeWithImpairedVolumes",
 })  # fmt: skip
-_IGNORED_PREFIX: Final = "ignore-taint.cluster-autoscaler.kubernetes.io/"
-_STARTUP_PREFIXES: Final = (_IGNORED_PREFIX, "startup-taint.cluster-autoscaler.kubernetes.io/")
-_STATUS_PREFIX: Final = "status-taint.cluster-autoscaler.kubernetes.io/"
+_IGNORE_TAINT_PREFIX: Final = "ignore-taint.cluster-autoscaler.kubernetes.io/"
+_STARTUP_TAINT_PREFIXES: Final = (_IGNORE_TAINT_PREFIX, "startup-taint.cluster-autoscaler.kubernetes.io/")
+_STATUS_TAINT_PREFIX: Final = "status-taint.cluster-autoscaler.kubernetes.io/"
 _DEPRECATED_LABELS: Final = (
     ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"),
     ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
@@ -68,26 +71,26 @@ class TaintConfig(msgspec.Struct, frozen=True, kw_only=True):
             taint.key in _AUTOSCALER_TAINTS
             or taint.key in _CONDITION_TAINTS
             or taint.key in self.status_taints
-            or taint.key.startswith(_STATUS_PREFIX)
+            or taint.key.startswith(_STATUS_TAINT_PREFIX)
             or self.is_startup(taint)
         )
 
     def is_startup(self, taint: Taint) -> bool:
         """Whether the taint goes away once the node has started; until then a ready node counts as not ready."""
         return taint.key in self.startup_taints or taint.key.startswith(
-            (*_STARTUP_PREFIXES, *self.startup_taint_prefixes)
+            (*_STARTUP_TAINT_PREFIXES, *self.startup_taint_prefixes)
         )
 
     def kind_of(self, taint: Taint) -> str:
         """What metrics call the taint: well-known ones by their key."""
         key = taint.key
-        if key.startswith(_IGNORED_PREFIX):
-            return _IGNORED_PREFIX
+        if key.startswith(_IGNORE_TAINT_PREFIX):
+            return _IGNORE_TAINT_PREFIX
         if key in _AUTOSCALER_TAINTS or key in _CONDITION_TAINTS:
             return key
         if self.is_startup(taint):
             return "startup-taint"
-        is_status = key in self.status_taints or key.startswith(_STATUS_PREFIX)
+        is_status = key in self.status_taints or key.startswith(_STATUS_TAINT_PREFIX)
         return "status-taint" if is_status else "other"
 
     @staticmethod
@@ -104,7 +107,7 @@ class TaintConfig(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_TAINTS: Final = TaintConfig()
 
 
-def template_from_node(
+def build_template_from_node(
     node: Node,
     pods: Iterable[Pod],
     daemonsets: Iterable[DaemonSet],
@@ -126,22 +129,22 @@ def template_from_node(
     kept = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
     owners = [controller_of(pod.metadata) for pod in kept]
     running = {owner.uid for owner in owners if owner is not None and owner.kind == "DaemonSet"}
-    new_node = _renamed(node, name, taints)
-    labels = {**(new_node.metadata.labels or {}), TEMPLATE_NODE: "true"}
+    new_node = _rename_node(node, name, taints)
+    labels = {**(new_node.metadata.labels or {}), TEMPLATE_NODE_LABEL: "true"}
     new_node = msgspec.structs.replace(new_node, metadata=msgspec.structs.replace(new_node.metadata, labels=labels))
-    new_pods = [_moved(pod, name, suffix) for pod in kept if is_mirror_pod(pod) or is_daemonset_pod(pod)]
+    new_pods = [_move_pod(pod, name, suffix) for pod in kept if is_mirror_pod(pod) or is_daemonset_pod(pod)]
     new_pods += [
-        daemonset_pod(daemonset, name, suffix)
+        build_daemon_set_pod(daemonset, name, suffix)
         for daemonset in daemonsets
         if daemonset.metadata.uid not in running
-        and (force_daemonsets or _is_critical(daemonset))
+        and (force_daemonsets or _is_critical_daemon_set(daemonset))
         and should_run(daemonset, new_node)
     ]
     slices = for_node(resource_slices, name, suffix)
-    return NodeTemplate(node=new_node, pods=new_pods, csi_node=_csi_node(csi_node, name), resource_slices=slices)
+    return NodeTemplate(node=new_node, pods=new_pods, csi_node=_rename_csi_node(csi_node, name), resource_slices=slices)
 
 
-def template_from_group(
+def build_template_from_group(
     template: NodeTemplate,
     daemonsets: Iterable[DaemonSet],
     group: str,
@@ -153,7 +156,7 @@ def template_from_group(
 
     Upstream: ``SanitizedTemplateNodeInfoFromNodeGroup``.
     """
-    made = template_from_node(
+    made = build_template_from_node(
         template.node,
         template.pods,
         daemonsets,
@@ -170,18 +173,18 @@ def template_from_group(
     return msgspec.structs.replace(made, node=msgspec.structs.replace(made.node, metadata=metadata))
 
 
-def fresh_copy(template: NodeTemplate, suffix: str) -> NodeTemplate:
+def copy_template(template: NodeTemplate, suffix: str) -> NodeTemplate:
     """Another node like the template: its name and the suffix, taints as they are (upstream: ``SanitizedNodeInfo``)."""
     name = f"{template.node.name}-{suffix}"
     return NodeTemplate(
-        node=_renamed(template.node, name, None),
-        pods=[_moved(pod, name, suffix) for pod in template.pods],
-        csi_node=_csi_node(template.csi_node, name),
+        node=_rename_node(template.node, name, None),
+        pods=[_move_pod(pod, name, suffix) for pod in template.pods],
+        csi_node=_rename_csi_node(template.csi_node, name),
         resource_slices=for_node(template.resource_slices, name, suffix),
     )
 
 
-def daemonset_pod(daemonset: DaemonSet, node_name: str, suffix: str) -> Pod:
+def build_daemon_set_pod(daemonset: DaemonSet, node_name: str, suffix: str) -> Pod:
     """The pod that the DaemonSet controller would make for a node. No API defaulting is applied to it, as upstream."""
     template = daemonset.spec.template
     owner = OwnerReference(
@@ -205,7 +208,7 @@ def daemonset_pod(daemonset: DaemonSet, node_name: str, suffix: str) -> Pod:
     return Pod(api_version="v1", kind="Pod", metadata=metadata, spec=spec, status=PodStatus())
 
 
-def _is_critical(daemonset: DaemonSet) -> bool:
+def _is_critical_daemon_set(daemonset: DaemonSet) -> bool:
     spec = daemonset.spec.template.spec
     return spec.priority_class_name == "system-node-critical" and spec.preemption_policy in (
         None,
@@ -213,8 +216,8 @@ def _is_critical(daemonset: DaemonSet) -> bool:
     )
 
 
-def _renamed(node: Node, name: str, taints: TaintConfig | None) -> Node:
-    labels = {**(node.metadata.labels or {}), HOSTNAME: name}
+def _rename_node(node: Node, name: str, taints: TaintConfig | None) -> Node:
+    labels = {**(node.metadata.labels or {}), HOSTNAME_LABEL: name}
     metadata = msgspec.structs.replace(node.metadata, name=name, uid=name, labels=labels)
     spec = node.spec
     if taints is not None:
@@ -224,14 +227,14 @@ def _renamed(node: Node, name: str, taints: TaintConfig | None) -> Node:
     return msgspec.structs.replace(node, metadata=metadata, spec=spec)
 
 
-def _moved(pod: Pod, node_name: str, suffix: str) -> Pod:
+def _move_pod(pod: Pod, node_name: str, suffix: str) -> Pod:
     name = f"{pod.name}-{suffix}"
     metadata = msgspec.structs.replace(pod.metadata, name=name, uid=f"{pod.metadata.uid}-{node_name}")
     spec = msgspec.structs.replace(pod.spec, node_name=node_name)
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
 
 
-def _csi_node(csi_node: CSINode | None, name: str) -> CSINode | None:
+def _rename_csi_node(csi_node: CSINode | None, name: str) -> CSINode | None:
     if csi_node is None:
         return None
     return msgspec.structs.replace(csi_node, metadata=msgspec.structs.replace(csi_node.metadata, name=name, uid=name))

@@ -1,4 +1,7 @@
-"""Which processor architectures new nodes of a cluster may have. kscale's own."""
+"""Processor architectures that new nodes of a cluster may have.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kscale.objects.core import Node, NodeSelector, Pod
+from kscale.objects.api.core import Node, NodeSelector, Pod
 from kscale.objects.node_selectors import compile_node_selector
-from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
 from kscale.snapshot.cluster import Cluster
 
 __all__ = ["ARCHITECTURES", "Architectures", "arch_of", "architectures_of"]

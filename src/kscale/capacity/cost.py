@@ -1,5 +1,7 @@
-"""What a cluster costs an hour, by namespace, workload and node group, and how much of it nobody asked for.
-kscale's own."""
+"""Cost of a cluster per hour by namespace, workload and node group, and the prices of nodes.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,75 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.ca.expander.group_prices import GIB_PER_CORE
+from kscale.ca.expander.price import GIB_PER_CORE
 from kscale.capacity.catalogue import InstanceType
 from kscale.capacity.groups import members_of
 from kscale.capacity.mix import ALL, MixOptions, mix
-from kscale.capacity.prices import price_of
 from kscale.errors import InputError
+from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.requests import CPU, MEMORY
+from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.records import Record
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
-from kscale.vpa.controllers import TargetError
-from kscale.vpa.dump_controllers import controllers_of
-from kscale.vpa.target import parent_of
+from kscale.vpa.controllers import TargetError, read_controllers
+from kscale.vpa.target import find_topmost_owner
 
 __all__ = ["CostReport", "CostShare", "IdealMix", "PoolCost", "cost", "ideal_mix"]
+
+
+_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+_REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
+
+
+def price_of(
+    node: Node, groups: Iterable[NodeGroup] = (), catalogue: Mapping[str, InstanceType] | None = None
+) -> float | None:
+    """Of one hour; None = not known. A group's price comes first: it is the user's own.
+
+    A region that the catalogue has no column for counts as the first one that it has.
+    """
+    labels = node.metadata.labels or {}
+    for group in groups:
+        if group.price is not None and _has(group, node, labels):
+            return group.price
+    name = next((labels[key] for key in _TYPES if key in labels), "")
+    if catalogue is None or name not in set(catalogue):
+        return None
+    kind = catalogue[name]
+    region = next((labels[key] for key in _REGIONS if key in labels), "")
+    price = kind.price(region)
+    return kind.price() if price is None else price
+
+
+def _has(group: NodeGroup, node: Node, labels: Mapping[str, str]) -> bool:
+    """As :func:`~kscale.capacity.groups.members_of`; a group that says neither has the node that it is modelled on."""
+    if group.nodes or not group.node_selector:
+        return node.metadata.name in group.nodes or node.metadata.name == group.from_node
+    return all(labels.get(key) == value for key, value in group.node_selector.items())
+
+
+def priced(
+    groups: Iterable[NodeGroup], catalogue: Mapping[str, InstanceType] | None, nodes: Sequence[Node] = ()
+) -> list[NodeGroup]:
+    """The groups, with the catalogue's price of what their template is where they have none of their own; without a
+    template, of what the node that they are modelled on is, or the first of their ``nodes``."""
+    found = []
+    for group in groups:
+        if group.price is None and catalogue is not None:
+            model = _model(group, nodes)
+            group = msgspec.structs.replace(group, price=None if model is None else price_of(model, (), catalogue))
+        found.append(group)
+    return found
+
+
+def _model(group: NodeGroup, nodes: Sequence[Node]) -> Node | None:
+    if group.template is not None:
+        return group.template.node
+    named = [node for node in nodes if node.metadata.name == group.from_node]
+    return next(iter(named or members_of(group, nodes)), None)
+
 
 CORES_PER_GPU = 30
 """So many cores cost as much as one GPU: 0.95 and 0.031611 $/h in the default prices of OpenCost."""
@@ -103,7 +157,7 @@ def cost(
     catalogue: Mapping[str, InstanceType] | None = None,
 ) -> CostReport:
     """The report on the placed pods. Prices are those of ``groups`` and ``catalogue``
-    (:func:`~kscale.capacity.prices.price_of`).
+    (:func:`~kscale.capacity.cost.price_of`).
 
     Raises InputError where no node has a known price.
     """
@@ -189,11 +243,11 @@ def _rates(snapshot: Snapshot, price: NDArray[np.float64]) -> NDArray[np.float64
 
 def _workloads(cluster: Cluster, names: Sequence[str]) -> list[str]:
     """``namespace/Kind/name`` of each pod: its topmost controller, or the pod itself."""
-    controllers = controllers_of(cluster)
+    controllers = read_controllers(cluster)
     found = []
     for name in names:
         try:
-            parent = parent_of(cluster.pod(name), controllers)
+            parent = find_topmost_owner(cluster.pod(name), controllers)
         except TargetError:
             parent = None
         namespace, _, own = name.partition("/")

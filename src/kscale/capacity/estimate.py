@@ -1,24 +1,253 @@
-"""How many nodes of each group the pending pods need: first the nodes that exist, then each group on its own."""
+"""``kscale estimate``: how many nodes of each group the pending pods need."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from kscale.ca.pod_lists.expendable import snapshot_without_expendable
-from kscale.ca.pod_lists.tpu import TPU_PREFIX, clear_tpu_requests
-from kscale.capacity import answers
+import msgspec
+
+from kscale.ca.estimator import EstimateOptions, estimate_many
+from kscale.ca.pod_lists.lists import TPU_RESOURCE_PREFIX, clear_tpu_requests, drop_expendable_pods
 from kscale.capacity.architectures import arch_of
-from kscale.capacity.records import UNLIMITED, EstimateReport, GroupEstimate, Rejection
-from kscale.objects.core import Pod
+from kscale.capacity.records import UNLIMITED, EstimateReport, GroupEstimate, PluginVerdict, Rejection, Shortage
+from kscale.errors import InputError, Problem
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.node_selectors import first_untolerated
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.owners import is_daemonset_pod
-from kscale.objects.requests import PODS, demand, to_integers
+from kscale.objects.pod_owners import is_daemonset_pod
+from kscale.objects.pod_resources import CPU, PODS, demand, to_integers
+from kscale.objects.quantity import Quantity
+from kscale.scheduling.coercion import priorities_of, stand_in_groups
+from kscale.scheduling.fit import FitResult
 from kscale.scheduling.place import place
-from kscale.scheduling.pods import priorities_of, stand_in_groups
+from kscale.scheduling.status import Verdict
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["BOUND_EFFORT", "EXPENDABLE_CUTOFF", "asks_for_tpus", "estimate_groups", "rejections_of"]
+__all__ = [
+    "BOUND_EFFORT",
+    "EXPENDABLE_CUTOFF",
+    "Estimated",
+    "No",
+    "amount",
+    "asks_for_tpus",
+    "estimate_groups",
+    "estimates",
+    "find_pod",
+    "first_no",
+    "get_template",
+    "prefilter_failure",
+    "rejections_of",
+    "verdicts",
+]
+
+
+class No(NamedTuple):
+    """Why a pod stays without: the plug-in, its reasons, and the volume that is in the way."""
+
+    plugin: str
+    reasons: Sequence[str]
+    detail: str = ""
+
+
+class Estimated(msgspec.Struct, frozen=True):
+    """One group's estimate by names. ``groups``: pods that no predicate can tell apart, together."""
+
+    nodes: int
+    scheduled: set[str]
+    unscheduled: Mapping[str, No]
+    groups: Sequence[Sequence[str]]
+    placement: Mapping[str, str]
+    bound: int
+    bound_method: str
+    unmodelled: Sequence[str]
+
+    def scheduled_of(self, names: Sequence[str]) -> list[str]:
+        """Those of ``names`` that were scheduled."""
+        return [name for name in names if name in self.scheduled]
+
+
+def estimates(
+    snapshot: Snapshot,
+    names: Sequence[str | Pod],
+    groups: Sequence[NodeGroup],
+    *,
+    cursor: int = 0,
+    bound_effort: int = 0,
+    threads: int = 1,
+) -> Iterator[Estimated]:
+    """Upstream's estimate for each group that takes the pods alone, without a cap; every scan starts at ``cursor``.
+
+    ``bound_effort``: of the bound of one group, see :meth:`~kscale.ca.estimator.EstimateResult.bound`.
+    """
+    options = [EstimateOptions(max_nodes=0)] * len(groups)
+    results = estimate_many(
+        snapshot,
+        names,
+        templates=[get_template(group) for group in groups],
+        options=options,
+        cursor=cursor,
+        fresh_cursor=True,
+    )
+    for result in results:
+        bound = result.bound(effort=bound_effort, threads=threads) if result.scheduled else None
+        yield Estimated(
+            nodes=result.node_count,
+            scheduled=set(result.scheduled),
+            unscheduled=_noes(result.verdicts),
+            groups=result.groups,
+            placement=result.placement,
+            bound=bound.value if bound is not None else 0,
+            bound_method=bound.method if bound is not None else "",
+            unmodelled=result.unmodelled,
+        )
+
+
+def _noes(verdicts: Mapping[str, Verdict]) -> dict[str, No]:
+    """What verdicts say, by pod: pods of one class have the very same."""
+    made = {id(verdict): verdict for verdict in verdicts.values()}
+    said = {number: _no(verdict) for number, verdict in made.items()}
+    return {name: said[id(verdict)] for name, verdict in verdicts.items()}
+
+
+def _no(verdict: Verdict) -> No:
+    if verdict.ok:
+        return No("", ["would fit an empty node, but not beside the pods placed first"])
+    volumes = [_use_detail(number) for number in verdict.numbers if "volume" in number]
+    return No(verdict.plugin, verdict.why, "; ".join(volumes))
+
+
+def get_template(group: NodeGroup) -> NodeTemplate:
+    """The group's template; raises InputError for a group that has none."""
+    if group.template is None:
+        raise InputError(Problem("has no template node", object=f"node group {group.id}"))
+    return group.template
+
+
+def find_pod(snapshot: Snapshot, name: str) -> Pod:
+    """A pod by ``namespace/name``; raises InputError, with near names, for one that is not there."""
+    try:
+        pod: Pod = snapshot.pod(name)
+    except KeyError:
+        if where := snapshot.whereabouts(name):
+            raise InputError(Problem(f"is not asked about: it {where}", object=f"Pod {name}")) from None
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, snapshot.pending, n=3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise InputError(Problem(f"no such pod in the input{hint}", object=f"Pod {name}")) from None
+    return pod
+
+
+def prefilter_failure(fit: FitResult, name: str, nodes: Sequence[Node]) -> str:
+    """The message of a PreFilter that fails the pod before any node is looked at; empty if none does."""
+    if not nodes:
+        return ""
+    verdict = fit.verdict(name, nodes[0].name)
+    return ", ".join(verdict.reasons) if verdict.unexpected == "PreFilter failed" else ""
+
+
+def verdicts(fit: FitResult, pod: Pod, name: str, node: Node) -> list[PluginVerdict]:
+    """Every plug-in that says no to the pod on this node, the one where upstream stops first; empty if it fits."""
+    first = fit.verdict(name, node.name)
+    if first.ok:
+        return []
+    others = [no for no in fit.verdicts(name, node.name) if no.plugin != first.plugin]
+    return [_plugin_verdict(no, pod, node) for no in (first, *others)]
+
+
+def first_no(fit: FitResult, pod: Pod, name: str, node: Node) -> PluginVerdict:
+    """The no where upstream stops, of a pod that does not fit the node."""
+    return _plugin_verdict(fit.verdict(name, node.name), pod, node)
+
+
+def _plugin_verdict(verdict: Verdict, pod: Pod, node: Node) -> PluginVerdict:
+    return PluginVerdict(
+        plugin=verdict.plugin,
+        reasons=list(verdict.why),
+        shortages=[
+            Shortage(
+                resource=number["resource"],
+                asked=amount(number["resource"], number["asked"]),
+                free=amount(number["resource"], number["free"]),
+                short=amount(number["resource"], number["asked"] - number["free"]),
+            )
+            for number in verdict.numbers
+            if "resource" in number
+        ],
+        detail=_detail(verdict, pod, node),
+    )
+
+
+def amount(resource: str, value: int) -> str:
+    """An integer of the scheduler (milli-units of cpu, else units) as a quantity: ``1650m``, ``3584Mi``."""
+    if resource == CPU:
+        return str(Quantity(f"{value}m"))
+    for power, unit in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
+        if value and value % 1024**power == 0:
+            return f"{value // 1024**power}{unit}"
+    return str(value)
+
+
+def _domain_detail(number: dict[str, Any]) -> str:
+    """Which domain, which counts, whose pods."""
+    key, domain = number["topologyKey"], number["domain"]
+    if domain is None:
+        return f"the node has no label {key}"
+    where = f"{key}={domain}"
+    if "constraint" in number:
+        if "matching" not in number:
+            return where
+        extra = " and itself" if number["self"] else ""
+        limits = f"the least is {number['minimum']}, maxSkew {number['maxSkew']}"
+        return f"{number['matching']} matching pods{extra} in {where}, {limits}"
+    if number["rule"] == "affinity":
+        return f"no matching pod in {where}" if not number["matching"] else f"{number['matching']} matching in {where}"
+    more = number["matching"] - len(number["pods"])
+    names = ", ".join(number["pods"]) + (f" and {more} more" if more else "")
+    return f"{names} in {where}" if names else where
+
+
+def _use_detail(number: dict[str, Any]) -> str:
+    """Which port, disk, claim, driver or device request, how much of it, and whose pods have it."""
+    if "volume" in number:
+        bound = f"claim {number['claim']} is bound to volume {number['volume']}"
+        if "wanted" not in number:
+            return f"{bound}, which is not in the input"
+        there = "" if number["reachedFrom"] else "; the cluster has no such node"
+        return f"{bound}, usable only on nodes with {number['wanted']}{there}"
+    if "driver" in number:
+        return f"limit {number['limit']} of {number['driver']}"
+    if "request" in number:
+        wanted = "all" if number["wanted"] is None else number["wanted"]
+        free = f"{number['free']} of {number['devices']} devices can be had"
+        return f"{number['claim']}, request {number['request']}: {wanted} of {number['deviceClass']} wanted, {free}"
+    what = number.get("port") or number.get("disk") or f"claim {number['claim']}"
+    return f"{what} in use by {', '.join(number['pods'])}"
+
+
+def _detail(verdict: Verdict, pod: Pod, node: Node) -> str:
+    """What exactly was in the way, where the reason does not say it. No annotation and no environment value."""
+    plugin = verdict.plugin
+    for number in verdict.numbers:
+        if "topologyKey" in number:
+            return _domain_detail(number)
+    used = [_use_detail(number) for number in verdict.numbers if "resource" not in number]
+    if used:
+        return "; ".join(used)
+    if plugin == "TaintToleration":
+        taint = first_untolerated(tuple(pod.spec.tolerations), node.spec.taints)
+        if taint is not None:
+            value = f"={taint.value}" if taint.value else ""
+            return f"{taint.key}{value}:{taint.effect} not tolerated"
+    if plugin == "NodeAffinity":
+        labels = node.metadata.labels or {}
+        for key, wanted in (pod.spec.node_selector or {}).items():
+            if labels.get(key) != wanted:
+                has = f"{key}={labels[key]}" if key in labels else "no such label"
+                return f"{key}={wanted} wanted, the node has {has}"
+    return ""
+
 
 BOUND_EFFORT = 120_000
 """Work that a strong bound may cost: some 50 milliseconds."""
@@ -45,7 +274,7 @@ def estimate_groups(
     a group without a template.
     """
     counts = snapshot.counts
-    snapshot = snapshot_without_expendable(snapshot, expendable_cutoff)
+    snapshot = drop_expendable_pods(snapshot, expendable_cutoff)
     expendable_running = counts["placed"] - snapshot.counts["placed"]
     asked = list(snapshot.pending if pods is None else pods)
     priorities = priorities_of(snapshot.records(asked)).tolist()
@@ -70,7 +299,7 @@ def estimate_groups(
     wanted = [cleared.get(name, name) for name in left]
     lines: list[GroupEstimate] = []
     groups = list(groups)
-    results = answers.estimates(snapshot, wanted, groups, cursor=cursor, bound_effort=bound_effort, threads=threads)
+    results = estimates(snapshot, wanted, groups, cursor=cursor, bound_effort=bound_effort, threads=threads)
     for group, result in zip(groups, results, strict=True):
         homeless.difference_update(result.scheduled)
         unmodelled.update(dict.fromkeys(result.unmodelled))
@@ -105,7 +334,7 @@ def _without_tpus(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Pod]:
     """Those of the pods that ask for cloud TPUs, without that (ClearTPURequests)."""
     records = snapshot.records(names)
     classes = snapshot.classify(records)
-    asks = {of.index: any(resource.startswith(TPU_PREFIX) for resource in of.demand) for of in classes}
+    asks = {of.index: any(resource.startswith(TPU_RESOURCE_PREFIX) for resource in of.demand) for of in classes}
     if not any(asks.values()):
         return {}
     chosen = [record for record, of in zip(records, classes, strict=True) if asks[of.index]]
@@ -114,13 +343,13 @@ def _without_tpus(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Pod]:
     }
 
 
-def _line(snapshot: Snapshot, group: NodeGroup, result: answers.Estimated, placements: bool) -> GroupEstimate:
+def _line(snapshot: Snapshot, group: NodeGroup, result: Estimated, placements: bool) -> GroupEstimate:
     classes = [
-        (demand(answers.find_pod(snapshot, names[0])), len(names))
+        (demand(find_pod(snapshot, names[0])), len(names))
         for names in (result.scheduled_of(names) for names in result.groups)
         if names
     ]
-    template = answers.template(group)
+    template = get_template(group)
     shares = _utilization(classes, template, result.nodes)
     return GroupEstimate(
         group=group.id,
@@ -156,7 +385,7 @@ def _utilization(
     return {name: used[name] / (nodes * room[name]) for name in sorted(used) if room.get(name, 0) > 0 and used[name]}
 
 
-def rejections_of(unscheduled: Mapping[str, answers.No]) -> list[Rejection]:
+def rejections_of(unscheduled: Mapping[str, No]) -> list[Rejection]:
     """Pods by what stopped them, the most pods first, then in the order met."""
     found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for name, no in unscheduled.items():

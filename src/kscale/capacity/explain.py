@@ -1,4 +1,4 @@
-"""Why a pod fits nowhere: every plug-in that says no, node by node, what is nearest, and which group would help."""
+"""``kscale explain``: every plug-in that rejects a pod, node by node, and the group that would help."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from kscale.ca.pod_lists.expendable import is_expendable, snapshot_without_expendable
-from kscale.capacity import answers
+from kscale.ca.pod_lists.lists import drop_expendable_pods, is_expendable
+from kscale.capacity import estimate
 from kscale.capacity.estimate import EXPENDABLE_CUTOFF
 from kscale.capacity.records import Explanation, GroupAnswer, Nearest, NodeVerdict, Shortage
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.quantity import Quantity
 from kscale.scheduling.fit import fit as fit_pods
-from kscale.scheduling.fit_error import fit_error
 from kscale.scheduling.place import place
+from kscale.scheduling.status import fit_error
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["distance", "explain", "nearest"]
@@ -51,7 +51,7 @@ def explain(
         For a name that is not in the snapshot.
     """
     if isinstance(pod, str):
-        pod = answers.find_pod(snapshot, pod)
+        pod = estimate.find_pod(snapshot, pod)
     name = pod.key
     nodes: Sequence[Node] = snapshot.columns.objects
     common: dict[str, Any] = {
@@ -64,13 +64,13 @@ def explain(
         nominated = pod.status.nominated_node_name
         return _explanation(name, nodes, node=nominated, nominated=nominated, **common)
     # An expendable pod evicts nobody, and the autoscaler does not look at it.
-    counted = snapshot if common["expendable"] else snapshot_without_expendable(snapshot, expendable_cutoff)
+    counted = snapshot if common["expendable"] else drop_expendable_pods(snapshot, expendable_cutoff)
     fit = fit_pods(snapshot, pods=[pod])
-    failure = answers.prefilter_failure(fit, name, nodes)
+    failure = estimate.prefilter_failure(fit, name, nodes)
     fits_on: list[str] = []
     verdicts: list[NodeVerdict] = []
     for node in () if failure else nodes:
-        found = answers.verdicts(fit, pod, name, node)
+        found = estimate.verdicts(fit, pod, name, node)
         if found:
             verdicts.append(NodeVerdict(node=node.name, first=found[0], also=found[1:]))
         else:
@@ -164,16 +164,16 @@ def _ratio(shortage: Shortage) -> float:
 
 def _group_answers(snapshot: Snapshot, pod: Pod, groups: Sequence[NodeGroup]) -> tuple[list[GroupAnswer], list[str]]:
     """(the answer of each group, what it was not judged by)."""
-    results = list(answers.estimates(snapshot, [pod], groups))
+    results = list(estimate.estimates(snapshot, [pod], groups))
     aware = results
     if any(result.unmodelled for result in results) and not snapshot.csi:
-        aware = list(answers.estimates(snapshot.csi_aware(), [pod], groups))
+        aware = list(estimate.estimates(snapshot.csi_aware(), [pod], groups))
     unmodelled = list(dict.fromkeys(text for result in aware for text in result.unmodelled))
     return [_group_answer(pod.key, *each) for each in zip(groups, results, aware, strict=True)], unmodelled
 
 
-def _group_answer(name: str, group: NodeGroup, result: answers.Estimated, aware: answers.Estimated) -> GroupAnswer:
-    allocatable = answers.template(group).node.status.allocatable or {}
+def _group_answer(name: str, group: NodeGroup, result: estimate.Estimated, aware: estimate.Estimated) -> GroupAnswer:
+    allocatable = estimate.get_template(group).node.status.allocatable or {}
     no, no_if_aware = result.unscheduled.get(name), aware.unscheduled.get(name)
     why = no or no_if_aware
     return GroupAnswer(

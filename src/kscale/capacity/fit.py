@@ -1,4 +1,4 @@
-"""Whether workloads that are not in the cluster yet would fit: their replicas are placed one after the other."""
+"""``kscale fit``: whether workloads that are not in the cluster yet would fit."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from kscale.capacity import answers
+from kscale.capacity import estimate
 from kscale.capacity.records import FitReport, Rejection, WorkloadFit
 from kscale.errors import InputError, Problem
-from kscale.objects.apps import DaemonSet, Deployment, ReplicaSet, StatefulSet
-from kscale.objects.core import Pod, ReplicationController
-from kscale.objects.daemon_sets import should_run
-from kscale.objects.meta import KubeObject
-from kscale.objects.namespaces import with_namespace
+from kscale.objects.api.apps import DaemonSet, Deployment, ReplicaSet, StatefulSet
+from kscale.objects.api.core import Pod, ReplicationController
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.resource import ResourceClaim
+from kscale.objects.api.storage import PersistentVolumeClaim, default_storage_class
+from kscale.objects.kinds import with_namespace
+from kscale.objects.pod_admission import BUILT_IN_CLASSES, PodClasses, with_defaults
 from kscale.objects.pod_claims import create_claims, needs_claims
-from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defaults
-from kscale.objects.resource import ResourceClaim
-from kscale.objects.storage import PersistentVolumeClaim, default_storage_class
 from kscale.objects.workloads import (
     WORKLOADS,
     alike,
@@ -28,14 +27,15 @@ from kscale.objects.workloads import (
     pod_count,
     pods_of,
     replica_set_of,
+    should_run,
     spec_of,
 )
-from kscale.scheduling.devices.reserve import reserve
+from kscale.scheduling.devices.ledger import reserve
 from kscale.scheduling.fit import fit as fit_pods
-from kscale.scheduling.fit_error import fit_error
 from kscale.scheduling.place import PlaceState, place
-from kscale.snapshot.pod_rows import copies_of
-from kscale.snapshot.record import PodRecord, pod_record
+from kscale.scheduling.status import fit_error
+from kscale.snapshot.pods.record import PodRecord, pod_record
+from kscale.snapshot.pods.rows import copies_of
 from kscale.snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ def _daemonset(
     takes: list[int] = []
     found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for node in nodes:
-        noes = answers.verdicts(fit, record.pod, record.key, node)
+        noes = estimate.verdicts(fit, record.pod, record.key, node)
         if noes:
             found.setdefault((noes[0].plugin, tuple(noes[0].reasons)), []).append(node.name)
         else:
@@ -311,8 +311,8 @@ def rejected(snapshot: Snapshot, stays: Sequence[PodRecord]) -> tuple[list[Rejec
     for record, of in zip(stays, classes, strict=True):
         if of.index not in by_class:
             one = exemplars[of.index]
-            failure = answers.prefilter_failure(fit, one.key, nodes)
-            noes = [] if failure else [answers.first_no(fit, one.pod, one.key, node) for node in nodes]
+            failure = estimate.prefilter_failure(fit, one.key, nodes)
+            noes = [] if failure else [estimate.first_no(fit, one.pod, one.key, node) for node in nodes]
             counts = Counter(reason for no in noes for reason in no.reasons)
             reasons = (failure,) if failure else tuple(reason for reason, _ in counts.most_common())
             by_class[of.index] = noes[0].plugin if noes else "", reasons or (_NO_NODES,)

@@ -1,4 +1,7 @@
-"""How many more of a pod fit, and whether everything would still fit without one node or one zone. kscale's own."""
+"""``kscale headroom``: how many more pods fit, and whether everything would fit without one node or zone.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,20 @@ from msgspec.structs import replace
 from kscale._native import _removals
 from kscale.capacity.fit import rejected, with_pod_claims, with_volume_claims
 from kscale.capacity.losses import ZONE, Loss, PairLosses, check_zone_label, losses, named_losses, pair_losses, repaired
-from kscale.objects.apps import StatefulSet
+from kscale.objects.api.apps import CronJob, StatefulSet
+from kscale.objects.api.core import Pod, PodStatus
+from kscale.objects.api.meta import KubeObject
 from kscale.objects.argument_types import typed
-from kscale.objects.batch import CronJob
-from kscale.objects.core import Pod, PodStatus
-from kscale.objects.meta import KubeObject
-from kscale.objects.namespaces import DEFAULT_NAMESPACE, with_namespace
+from kscale.objects.kinds import DEFAULT_NAMESPACE, with_namespace
 from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.pod_admission import BUILT_IN_CLASSES, PodClasses, with_defaults
 from kscale.objects.pod_claims import needs_claims
-from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defaults
 from kscale.objects.workloads import pods_of, spec_of
 from kscale.records import Record
 from kscale.scheduling.place import place
 from kscale.scheduling.session import Session
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.pod_rows import copies_of
+from kscale.snapshot.pods.rows import copies_of
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["HeadroomReport", "MorePods", "headroom", "lost", "more_of"]

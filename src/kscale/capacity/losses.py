@@ -1,9 +1,11 @@
-"""What losing nodes together would do: named losses, every pair of nodes, and what would make them hold.
-kscale's own."""
+"""Effect of losing nodes together: named losses, every pair of nodes, and repairs.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _removals
-from kscale.ca.scale_down.moving_pods import moving_pods
+from kscale.ca.scale_down.moving_pods import get_moving_pods
 from kscale.capacity.groups import members_of
-from kscale.capacity.lost_nodes import goes_with_its_node, smaller, waiting
 from kscale.capacity.mix import MixOptions, mix, offers_of
 from kscale.errors import InputError, Problem
+from kscale.objects.api.core import Pod, PodStatus
+from kscale.objects.api.meta import Condition
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
 from kscale.scheduling.session import Session
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
@@ -35,6 +38,35 @@ __all__ = [
     "pair_losses",
     "repaired",
 ]
+
+
+def waiting(pod: Pod) -> Pod:
+    """The pod without a node: the scheduler has looked at it and found none."""
+    unschedulable = Condition(type="PodScheduled", status="False", reason="Unschedulable")
+    return msgspec.structs.replace(
+        pod,
+        spec=msgspec.structs.replace(pod.spec, node_name=""),
+        status=PodStatus(phase="Pending", conditions=[unschedulable]),
+    )
+
+
+def goes_with_its_node(pod: Pod) -> bool:
+    """Nobody makes it anew elsewhere: pods of DaemonSets and of the kubelet, and those that have ended."""
+    return is_daemonset_pod(pod) or is_mirror_pod(pod) or pod.status.phase in ("Succeeded", "Failed")
+
+
+def smaller(group: NodeGroup, count: int, gone: Collection[str]) -> NodeGroup:
+    """The group without ``count`` nodes, among those that are ``gone``: the cloud does not make them by itself."""
+    if not count:
+        return group
+    target = group.target_size
+    return msgspec.structs.replace(
+        group,
+        target_size=None if target is None else max(0, target - count),
+        nodes=[name for name in group.nodes if name not in gone],
+        from_node=None if group.from_node in gone else group.from_node,
+    )
+
 
 ZONE = "topology.kubernetes.io/zone"
 WORST = 10
@@ -95,7 +127,7 @@ class _Pods:
 
     @classmethod
     def in_snapshot(cls, snapshot: Snapshot) -> _Pods:
-        pods = moving_pods(snapshot)
+        pods = get_moving_pods(snapshot)
         classes = pods.classes()
         session = Session(snapshot, classes, moving=True)
         number = np.zeros(len(snapshot.interner.classes), dtype=np.int32)

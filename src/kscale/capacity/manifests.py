@@ -1,4 +1,4 @@
-"""A cluster with manifests that are not in it yet, as if they had been applied and nothing had been scheduled since."""
+"""A cluster with manifests applied that are not scheduled yet."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from msgspec.structs import replace
 
 from kscale.capacity.fit import check_count
 from kscale.errors import InputError, Problem
-from kscale.objects.apps import DaemonSet
-from kscale.objects.core import Namespace, Node, Pod
-from kscale.objects.meta import KubeObject
-from kscale.objects.namespaces import DEFAULT_NAMESPACE
-from kscale.objects.pod_claims import create_claims, needs_claims
-from kscale.objects.pod_defaults import COMPLETING_KINDS, PodClasses, with_defaults
-from kscale.objects.resource_quotas import ResourceQuota
-from kscale.objects.storage import (
+from kscale.objects.api.apps import DaemonSet
+from kscale.objects.api.core import Namespace, Node, Pod
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.policy import ResourceQuota
+from kscale.objects.api.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeStatus,
     StorageClass,
     default_storage_class,
 )
-from kscale.objects.volume_binding import AVAILABLE, bind, find_volume, is_bound
+from kscale.objects.kinds import DEFAULT_NAMESPACE
+from kscale.objects.pod_admission import COMPLETING_KINDS, PodClasses, with_defaults
+from kscale.objects.pod_claims import AVAILABLE, bind, create_claims, find_volume, is_bound, needs_claims
 from kscale.objects.workloads import WORKLOADS, claims_of, derived_uid, pods_of, spec_of
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import LoadReport, load_objects

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from kscale.objects.core import PodAffinityTerm, PodSpec
-from kscale.objects.meta import KubeObject
+from kscale.objects.api.core import PodAffinityTerm, PodSpec
+from kscale.objects.api.meta import KubeObject
 from kscale.objects.workloads import pod_count, spec_of
-from kscale.snapshot.pod_states import FINISHED, GONE
+from kscale.snapshot.pods.record import FINISHED, GONE
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["asks_labels", "pods_in_doubt", "warning"]

@@ -1,4 +1,4 @@
-"""Rules by which options of a scale-up are ranked for another autoscaler (:class:`kscale.effects.RankOptions`)."""
+"""Rules that rank scale-up options for another autoscaler (:class:`kscale.effects.RankOptions`)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kscale.ca.expander.group_prices import group_prices
-from kscale.ca.expander.least_waste import least_waste as waste_filter
+from kscale.ca.expander.least_and_most import filter_least_waste as waste_filter
+from kscale.ca.expander.price import build_group_prices
 from kscale.ca.expander.types import ExpanderInput, Option, PodRun
 from kscale.effects import SECOND, RankOption, RankOptions
 from kscale.errors import InputError
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.pod_resources import CPU, PODS, occupancy
 from kscale.objects.quantity import Quantity
-from kscale.objects.requests import CPU, PODS, occupancy
 from kscale.scheduling.bounds import best_bound
 
 __all__ = ["RankedOption", "best_of", "least_cost", "least_waste", "needed_nodes"]
@@ -36,12 +36,12 @@ def least_cost(question: RankOptions, prices: Mapping[str, float]) -> list[Ranke
     """What the new nodes of an option cost, divided by what its pods are worth.
 
     ``prices``: of a node of each group, for an hour. A core is worth the least that any group asks for one
-    (:func:`kscale.ca.expander.group_prices.group_prices`), so that no option costs less than its pods are worth.
+    (:func:`kscale.ca.expander.price.build_group_prices`), so that no option costs less than its pods are worth.
     """
     known = [option for option in question.options if option.group in prices and option.group in question.nodes]
     templates = {option.group: NodeTemplate(node=question.nodes[option.group]) for option in known}
     groups = [NodeGroup(id=option.group, price=prices[option.group]) for option in known]
-    rates = group_prices(groups, templates, ExpanderInput())
+    rates = build_group_prices(groups, templates, ExpanderInput())
     found = []
     for option in question.options:
         if option.group not in templates:

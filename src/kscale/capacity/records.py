@@ -1,4 +1,4 @@
-"""What batch capacity questions answer with: the records behind ``kscale estimate``, ``explain`` and ``fit``."""
+"""Result records of ``kscale estimate``, ``explain`` and ``fit``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What recommended requests do to the number of nodes: the packer's answer before and after."""
+"""Effect of changed requests on nodes: the packing before and after."""
 
 from __future__ import annotations
 
@@ -10,21 +10,65 @@ import msgspec
 
 from kscale.ca.estimator import EstimateOptions, estimate
 from kscale.capacity.mix import ALL, MixOptions, mix
-from kscale.capacity.other_requests import asking
-from kscale.objects.base import ResourceList
-from kscale.objects.core import Container, Node, Pod
+from kscale.objects.api.core import Container, ContainerStatus, Node, Pod
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.conditions import resize_infeasible
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.pod_resources import CPU, MEMORY, demand
 from kscale.objects.quantity import Quantity
-from kscale.objects.requests import CPU, MEMORY, demand
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 from kscale.vpa.advice.records import ContainerAdvice, Effect, PackedPools, RecommendationReport
-from kscale.vpa.controllers import Controllers, TargetError
-from kscale.vpa.dump_controllers import controllers_of
-from kscale.vpa.target import parent_of
+from kscale.vpa.controllers import Controllers, TargetError, read_controllers
+from kscale.vpa.target import find_topmost_owner
 
-__all__ = ["Advised", "advice_of", "effect_of", "effect_on_pools", "packed", "resized", "waiting"]
+__all__ = ["Advised", "advice_of", "asking", "effect_of", "effect_on_pools", "packed", "resized", "waiting"]
+
+
+def asking(
+    pod: Pod,
+    of_container: Callable[[Container], ResourceList | None],
+    of_pod: Callable[[ResourceList], ResourceList] | None = None,
+) -> Pod:
+    """The pod with the requests that ``of_container`` gives for each container, init containers among them, and
+    ``of_pod`` for those of the pod as a whole, where it has such.
+
+    What the kubelet says about granted resources goes: it is about the requests that were.
+    """
+    spec, status = pod.spec, pod.status
+
+    def changed(container: Container) -> Container:
+        resources = msgspec.structs.replace(container.resources, requests=of_container(container))
+        return msgspec.structs.replace(container, resources=resources)
+
+    resources = spec.resources
+    if resources is not None and resources.requests is not None and of_pod is not None:
+        resources = msgspec.structs.replace(resources, requests=of_pod(resources.requests))
+    return msgspec.structs.replace(
+        pod,
+        spec=msgspec.structs.replace(
+            spec,
+            containers=[changed(each) for each in spec.containers],
+            init_containers=[changed(each) for each in spec.init_containers],
+            resources=resources,
+        ),
+        status=msgspec.structs.replace(
+            status,
+            conditions=[each for each in status.conditions if each.type != "PodResizePending"]
+            if resize_infeasible(pod)
+            else status.conditions,
+            container_statuses=[_granting_nothing(each) for each in status.container_statuses],
+            init_container_statuses=[_granting_nothing(each) for each in status.init_container_statuses],
+            allocated_resources=None,
+            resources=None,
+        ),
+    )
+
+
+def _granting_nothing(status: ContainerStatus) -> ContainerStatus:
+    return msgspec.structs.replace(status, allocated_resources=None, resources=None)
+
 
 Advised = dict[tuple[str, str, str], ContainerAdvice]
 """By namespace, workload (``Kind/name``) and container."""
@@ -36,9 +80,9 @@ def effect_of(
     """Pack the running pods of a cluster onto empty nodes of its most common shape, as they are and as recommended.
 
     DaemonSet pods of one such node stand on every node. Pods that fit on no empty node are counted, not packed.
-    ``price`` tells what a node costs an hour, see :func:`kscale.capacity.prices.price_of`.
+    ``price`` tells what a node costs an hour, see :func:`kscale.capacity.cost.price_of`.
     """
-    controllers = controllers_of(cluster)
+    controllers = read_controllers(cluster)
     advised = advice_of(report)
     return packed(cluster, lambda pod: resized(pod, controllers, advised), price=price)
 
@@ -80,7 +124,7 @@ def effect_on_pools(
 ) -> tuple[PackedPools, PackedPools]:
     """The cheapest mix of ``groups`` (with templates and prices) for the pods that run, as they are and as recommended
     (:func:`kscale.mix`). Raises InputError for a group without a price."""
-    controllers = controllers_of(cluster)
+    controllers = read_controllers(cluster)
     advised = advice_of(report)
     before, after = cluster.copy(), cluster.copy()
     for pod in cluster.pods():
@@ -133,7 +177,7 @@ def advice_of(report: RecommendationReport) -> Advised:
 def resized(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
     """The pod with the requests that are recommended for its containers; itself where none is."""
     try:
-        parent = parent_of(pod, controllers)
+        parent = find_topmost_owner(pod, controllers)
     except TargetError:
         return pod
     if parent is None:

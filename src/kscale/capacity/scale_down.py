@@ -1,9 +1,10 @@
-"""What scale-down would do, node by node, as one document."""
+"""``kscale scale-down``: what scale-down would do, node by node, and pictures of packed nodes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from math import isfinite
 from typing import ClassVar
@@ -13,28 +14,129 @@ import numpy as np
 
 from kscale.ca.capacity_buffers import place_buffer_pods
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
+from kscale.ca.group_inputs import restore_targets
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.remembered_targets import recall_targets
-from kscale.ca.scale_down import reasons
-from kscale.ca.scale_down.budgets import NodeInGroup, in_groups
-from kscale.ca.scale_down.drainability import blocking_pod_reason
-from kscale.ca.scale_down.drainability.context import DrainContext, Listers
-from kscale.ca.scale_down.drainability.rules import replica_count
-from kscale.ca.scale_down.explain import why_homeless, why_it_stays
+from kscale.ca.scale_down import drainability, drainability_status, reasons
+from kscale.ca.scale_down.budgets import NodeInGroup, assign_groups
+from kscale.ca.scale_down.drainability import DrainContext, Listers
+from kscale.ca.scale_down.entry_point import scale_down
+from kscale.ca.scale_down.explain import explain_no_place, explain_unremovable
 from kscale.ca.scale_down.inputs import ScaleDownInputs
-from kscale.ca.scale_down.moving_pods import moving_pods
-from kscale.ca.scale_down.one_loop import scale_down
+from kscale.ca.scale_down.moving_pods import get_moving_pods
 from kscale.ca.scale_down.plan import ScaleDownPlan
-from kscale.ca.scale_down.removal_answers import RemovableNode
+from kscale.ca.scale_down.removal import RemovableNode
 from kscale.ca.state import LoopState
 from kscale.effects import Moment, moment, to_text
 from kscale.errors import InputError
-from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
+from kscale.objects.pod_owners import controller_of
+from kscale.objects.pod_resources import CPU, MEMORY, demand, is_extended, occupancy
+from kscale.objects.quantity import Quantity
 from kscale.records import Record
 from kscale.snapshot.snapshot import Snapshot
+from kscale.views import DrawnNode, DrawnPod, Packing, Tone
 
-__all__ = ["ScaleDownNode", "ScaleDownReport", "report_scale_down"]
+__all__ = ["Mark", "NewNode", "ScaleDownNode", "ScaleDownReport", "draw_new_nodes", "draw_nodes", "report_scale_down"]
+
+
+_MOST = 120
+"""So many pictures are drawn; nodes that are alike share one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What is said of a node, and how it looks."""
+
+    note: str = ""
+    tone: Tone = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewNode:
+    """A node that there is not yet: what it is, and the names of pods that it would hold beside its own."""
+
+    name: str
+    note: str
+    template: NodeTemplate
+    pods: Sequence[str]
+
+
+def draw_nodes(title: str, snapshot: Snapshot, marks: Mapping[str, Mark] | None = None) -> Packing:
+    """The nodes of a snapshot that have a mark (None: all, without one), in the order of the marks, with the pods that
+    are placed on them."""
+    marks = dict.fromkeys(snapshot.nodes, Mark()) if marks is None else marks
+    order = np.argsort(snapshot.placed_node, kind="stable")
+    ends = np.searchsorted(snapshot.placed_node[order], np.arange(len(snapshot.nodes) + 1))
+    alike: dict[Hashable, list[str]] = {}
+    rows: dict[str, list[int]] = {}
+    for name, mark in marks.items():
+        n = snapshot.columns.index[name]
+        rows[name] = order[ends[n] : ends[n + 1]].tolist()
+        room = _room(snapshot.columns.objects[n].status.allocatable or {})
+        classes = np.sort(snapshot.placed_class[rows[name]]).tobytes()
+        alike.setdefault((mark, tuple(room.items()), classes), []).append(name)
+    drawn = []
+    for names in list(alike.values())[:_MOST]:
+        n = snapshot.columns.index[names[0]]
+        pods = [snapshot.pod(snapshot.pods[row]) for row in rows[names[0]]]
+        allocatable = snapshot.columns.objects[n].status.allocatable or {}
+        drawn.append(_drawn(names, marks[names[0]], allocatable, [(pod, occupancy(pod)) for pod in pods]))
+    return Packing(title, drawn, sum(map(len, list(alike.values())[_MOST:])))
+
+
+def draw_new_nodes(title: str, snapshot: Snapshot, nodes: Iterable[NewNode]) -> Packing:
+    """Nodes that would be made, with pending pods of a snapshot."""
+    alike: dict[Hashable, list[NewNode]] = {}
+    for node in nodes:
+        classes = sorted(each.index for each in snapshot.classify(snapshot.records(node.pods)))
+        alike.setdefault((node.note, id(node.template), tuple(classes)), []).append(node)
+    drawn = []
+    for same in list(alike.values())[:_MOST]:
+        first = same[0]
+        pods = [*first.template.pods, *(record.pod for record in snapshot.records(first.pods))]
+        allocatable = first.template.node.status.allocatable or {}
+        names = [node.name for node in same]
+        drawn.append(_drawn(names, Mark(first.note), allocatable, [(pod, demand(pod)) for pod in pods]))
+    return Packing(title, drawn, sum(map(len, list(alike.values())[_MOST:])))
+
+
+def _drawn(
+    names: Sequence[str], mark: Mark, allocatable: ResourceList, pods: Iterable[tuple[Pod, ResourceList]]
+) -> DrawnNode:
+    room = _room(allocatable)
+    return DrawnNode(
+        names=names,
+        note=mark.note,
+        room=room,
+        shown={name: _written(name, allocatable[name]) for name in room},
+        pods=[
+            DrawnPod(pod.key, _kind(pod), {name: _amount(name, amounts[name]) for name in room if name in amounts})
+            for pod, amounts in pods
+        ],
+        tone=mark.tone,
+    )
+
+
+def _room(allocatable: ResourceList) -> dict[str, float]:
+    drawn = [CPU, MEMORY, *(name for name in allocatable if is_extended(name))]
+    return {name: amount for name in drawn if name in allocatable and (amount := _amount(name, allocatable[name])) > 0}
+
+
+def _amount(name: str, quantity: Quantity) -> float:
+    return quantity.milli_value() / 1000 if name == CPU else float(quantity.value())
+
+
+def _written(name: str, quantity: Quantity) -> str:
+    amount = _amount(name, quantity)
+    return f"{amount / 2**30:.1f} GiB" if name == MEMORY else f"{amount:g}"
+
+
+def _kind(pod: Pod) -> str:
+    owner = controller_of(pod.metadata)
+    return pod.key if owner is None else f"{pod.metadata.namespace}/{owner.kind}/{owner.name}"
 
 
 class ScaleDownNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
@@ -101,7 +203,7 @@ def report_scale_down(
     observed = snapshot
     if options.capacity_buffer_pod_injection_enabled and not options.legacy:
         snapshot = place_buffer_pods(snapshot, now=moment(now), options=options)
-    groups = Groups.of(recall_targets(node_groups, snapshot, state, moment(now)), snapshot.columns.objects)
+    groups = Groups.of(restore_targets(node_groups, snapshot, state, moment(now)), snapshot.columns.objects)
     deleting, draining = list(deleting), list(draining)
     for name in draining:
         if name in deleting:
@@ -156,7 +258,7 @@ def _with_homes_refused(
         failure = plan.failures.get(item.node)
         if item.reason == reasons.NO_PLACE_TO_MOVE_PODS and failure is not None and failure.homeless and left:
             left -= 1
-            why = why_homeless(item.node, failure.homeless, snapshot, options)
+            why = explain_no_place(item.node, failure.homeless, snapshot, options)
             item = msgspec.structs.replace(item, why=f"{item.why}: {why}")
         found.append(item)
     return found
@@ -165,13 +267,13 @@ def _with_homes_refused(
 def _orphans(snapshot: Snapshot, now: datetime | Moment, options: AutoscalingOptions) -> int:
     if not options.skip_nodes_with_custom_controller_pods:
         return 0
-    pods = moving_pods(snapshot)
+    pods = get_moving_pods(snapshot)
     context = DrainContext(moment(now), options, Listers(snapshot.informers.workloads))
-    verdicts = (replica_count.check(pod, context) for pod in pods.exemplars)
+    verdicts = (drainability.check_replica_count(pod, context) for pod in pods.exemplars)
     lost = [
         kind
         for kind, status in enumerate(verdicts)
-        if status.blocking_reason == blocking_pod_reason.CONTROLLER_NOT_FOUND
+        if status.blocking_reason == drainability_status.CONTROLLER_NOT_FOUND
     ]
     return int(np.isin(pods.kind_of, lost).sum())
 
@@ -197,7 +299,7 @@ def _in_groups(names: Iterable[str], groups: Groups, snapshot: Snapshot) -> list
     for name in names:
         if name not in snapshot.columns.index:
             raise InputError(f"there is no node {name}")
-    return in_groups(names, groups)
+    return assign_groups(names, groups)
 
 
 def _node(
@@ -228,7 +330,7 @@ def _node(
         resource=None if used is None else used.resource_name,
         reason=None if going or unremovable is None else unremovable.reason,
         blocking_pod=unremovable.blocking_pod.pod if unremovable and unremovable.blocking_pod else None,
-        why="" if going else why_it_stays(name, plan, groups, options, snapshot),
+        why="" if going else explain_unremovable(name, plan, groups, options, snapshot),
         unneeded_since=None if since is None else to_text(since),
         alone=isinstance(plan.alone[name], RemovableNode) if name in plan.alone else None,
         pods=drained.get(name, {} if removable is None else removable.placement),

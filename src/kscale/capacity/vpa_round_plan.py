@@ -1,4 +1,4 @@
-"""What a round of the VPA's programs does to nodes: the running pods packed before and after it."""
+"""Effect of a round of the VPA's programs on nodes: running pods packed before and after it."""
 
 from __future__ import annotations
 
@@ -6,28 +6,25 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kscale.capacity.other_requests import asking
-from kscale.capacity.right_sizing import packed, waiting
+from kscale.capacity.right_sizing import asking, packed, waiting
 from kscale.effects import Action, ApiError, Event, Evict, Moment, PatchOperation, Resize, from_text, to_text
-from kscale.objects.base import ResourceList
-from kscale.objects.core import Container, ObjectReference, Pod, PodStatus
-from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
-from kscale.objects.policy import PodDisruptionBudget
+from kscale.objects.api.core import Container, ObjectReference, Pod, PodStatus
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.api.policy import PodDisruptionBudget
+from kscale.objects.api.vpa import VerticalPodAutoscaler, update_mode
+from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
 from kscale.objects.selectors import Selector, SelectorError, compile_selector
-from kscale.objects.vpa import VerticalPodAutoscaler, update_mode
 from kscale.records import Record
 from kscale.scheduling.place import place
 from kscale.snapshot.cluster import Cluster
 from kscale.vpa.admission import VpaIndex, admit_pod
 from kscale.vpa.advice.records import Effect
-from kscale.vpa.capping import CappingError
-from kscale.vpa.container_resources import ProviderError, containers_resources
-from kscale.vpa.dump_controllers import DumpScales, controllers_of
-from kscale.vpa.limit_range import LimitRangeLookup, LimitRanges
+from kscale.vpa.capping import CappingError, LimitRangeLookup, LimitRanges
+from kscale.vpa.container_resources import ProviderError, recommend_container_resources
+from kscale.vpa.controllers import DumpScales, read_controllers
 from kscale.vpa.options import AdmissionOptions, UpdaterOptions
-from kscale.vpa.target import pod_owner
+from kscale.vpa.target import ControlledPods, get_pod_owner
 from kscale.vpa.updater import UnchangedPod, UpdaterResult, UpdaterRound, UpdaterState, run_updater
-from kscale.vpa.updater.controlled import Controlled
 
 __all__ = [
     "AdmittedContainer",
@@ -160,7 +157,7 @@ def plan_of_dump(
 
     Evictions that a PodDisruptionBudget of the dump forbids are refused, as the API server refuses them.
     """
-    controllers, limit_ranges = controllers_of(cluster), LimitRanges(cluster.all("LimitRange"))
+    controllers, limit_ranges = read_controllers(cluster), LimitRanges(cluster.all("LimitRange"))
     vpas = list(cluster.all("VerticalPodAutoscaler"))
     pods = [pod for pod in cluster.pods() if pod.spec.node_name and pod.status.phase not in _ENDED]
     given = UpdaterRound(vpas=vpas, pods=pods, controllers=controllers, limit_ranges=limit_ranges)
@@ -172,7 +169,7 @@ def plan_of_dump(
     diagnostics: dict[str, None] = dict.fromkeys(result.diagnostics)
     asked: set[object] = set()
     for pod in pods:
-        owner = pod.namespace, pod_owner(pod)
+        owner = pod.namespace, get_pod_owner(pod)
         if owner[1] is None or owner in asked:  # the next pod of a controller gets the same
             continue
         asked.add(owner)
@@ -297,7 +294,7 @@ def newest_time(cluster: Cluster) -> Moment | None:
     return max(times, default=None)
 
 
-def recommendation_plan(cluster: Cluster, controlled: Iterable[Controlled], *, now: Moment) -> VPARoundPlan:
+def recommendation_plan(cluster: Cluster, controlled: Iterable[ControlledPods], *, now: Moment) -> VPARoundPlan:
     """Of a round of the recommender: VPAs with the recommendations of the round, and the pods that each controls."""
     found: list[PlannedVPA] = []
     changed: dict[str, Pod] = {}
@@ -313,7 +310,7 @@ def recommendation_plan(cluster: Cluster, controlled: Iterable[Controlled], *, n
 def recommended(pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None = None) -> Pod:
     """The pod with the requests that its VPA recommends for it; itself where that cannot be told."""
     try:
-        wanted = containers_resources(pod, vpa, limit_ranges).containers
+        wanted = recommend_container_resources(pod, vpa, limit_ranges).containers
     except (CappingError, ProviderError):
         return pod
     by_name = {

@@ -21,7 +21,7 @@ def main() -> None:
             "pip install 'kscale-core[cli]'\n"
         )
         raise SystemExit(2)
-    from kscale.cli.collector import start
+    from kscale.cli.inputs import start
 
     start()
     # NumPy's OpenBLAS starts a thread a processor when it is loaded, and they spin. The kernels' threads are their own,

@@ -1,4 +1,4 @@
-"""The typer application.
+"""The typer application, and the conversion of a command's function to what typer runs.
 
 Adding a command takes one file and one line:
 
@@ -43,8 +43,7 @@ from typer.core import TyperGroup
 import kscale
 from kscale.cli import registry
 from kscale.cli.failures import BAD_INPUT, BROKEN_PIPE, INTERRUPTED, abandon_stdout, guarded
-from kscale.cli.terminal import Terminal
-from kscale.cli.words import program
+from kscale.cli.terminal import Terminal, program
 
 __all__ = ["app", "command_of", "run"]
 

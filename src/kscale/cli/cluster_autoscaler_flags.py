@@ -17,7 +17,7 @@ from kscale.cli.go_flags import KLOG_IDLE, Idle, flags_given_of, idle_switches, 
 from kscale.cli.options import OptionGroup, fields
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags, go_duration
 from kscale.errors import InputError, Problem
-from kscale.objects.durations import format_duration
+from kscale.objects.times import format_duration
 
 __all__ = ["IDLE", "REFUSED", "AutoscalerFlags", "AutoscalerLease", "LoopFlags"]
 

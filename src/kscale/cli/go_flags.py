@@ -1,6 +1,4 @@
-"""Flags as Go's programs take them: ``--leader-elect=false`` beside ``--no-leader-elect``, and words for those of
-upstream's that have no effect here: they are taken with a warning, or refused where a cluster would be handled
-otherwise than they ask for."""
+"""Flags as Go's programs take them: ``--leader-elect=false``, and flags without effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where node groups come from: a groups file, a catalogue, one node of the dump, or labels in the dump."""
+"""Options for node groups: groups file, catalogue, a node of the dump, or labels in the dump."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import msgspec
 import typer
 
 from kscale.capacity.records import UNLIMITED
-from kscale.cli.catalogues import catalogue_of
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal
 from kscale.errors import InputError
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
@@ -28,7 +27,23 @@ if TYPE_CHECKING:
     from kscale.ca.options import AutoscalingOptions
     from kscale.capacity.catalogue import Catalogue, InstanceType
 
-__all__ = ["Arch", "GroupSource", "Untyped"]
+__all__ = ["Arch", "GroupSource", "Untyped", "catalogue_of", "warn_of_left_out"]
+
+
+def catalogue_of(name: str, terminal: Terminal) -> Catalogue:
+    """Return the catalogue of a name or file, after a warning about each kind of entry left out. Raises InputError."""
+    from kscale.capacity.catalogue import read_catalogue
+
+    catalogue = read_catalogue(name)
+    warn_of_left_out(catalogue, terminal)
+    return catalogue
+
+
+def warn_of_left_out(catalogue: Catalogue, terminal: Terminal) -> None:
+    """Warn about entries of the source that are no types of the catalogue."""
+    for reason, count in catalogue.left_out.items():
+        terminal.warn(f"{count:,} left out: {reason}")
+
 
 _SPOT = {"karpenter.sh/capacity-type": "spot"}
 
@@ -109,7 +124,7 @@ class GroupSource(OptionGroup):
     ) -> list[NodeGroup]:
         """The groups, with their templates: as an autoscaler with these options makes them at that moment."""
         self._check(untyped)
-        from kscale.capacity.templates import with_templates
+        from kscale.capacity.group_templates import with_templates
 
         named = self._named(cluster, snapshot, terminal, untyped)
         return with_templates(cluster, snapshot, named, options=options, now=now)

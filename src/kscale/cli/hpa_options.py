@@ -1,4 +1,4 @@
-"""Flags of kube-controller-manager that the HPA reads, by their names."""
+"""Flags of kube-controller-manager that the HPA reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kscale.cli.options import OptionGroup
 from kscale.effects import timedelta_of
 from kscale.errors import InputError
 from kscale.hpa.options import HPAOptions
-from kscale.objects.durations import parse_duration
+from kscale.objects.times import parse_duration
 
 __all__ = ["ControllerFlags", "DecisionFlags", "hpa_duration"]
 

@@ -1,22 +1,25 @@
-"""What a command reads: the shared options, the reading, and saying on stderr what was read and what is missing."""
+"""Input options of commands, reading dumps, and messages about what was read.
+
+Where ``kscale.cli.app.app`` is called in the process of another program, its collector is left as it is.
+"""
 
 from __future__ import annotations
 
+import gc
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 import kscale
-from kscale.cli.collector import keep
 from kscale.cli.failures import of_dump
 from kscale.cli.options import OptionGroup
-from kscale.cli.terminal import Terminal
-from kscale.cli.words import counted, plural
-from kscale.snapshot.collector import collector_paused
+from kscale.cli.terminal import Terminal, counted, plural
+from kscale.snapshot.caches import collector_paused
 
 if TYPE_CHECKING:
     from kscale.capacity.manifests import Manifests
@@ -33,13 +36,77 @@ __all__ = [
     "NamingSource",
     "Source",
     "check_namespace",
+    "keep",
+    "kind_of",
     "manifests",
     "namespaces_of",
+    "parse_moment",
     "read",
     "read_cluster",
     "say_read",
+    "start",
+    "started",
     "workloads_without_pods",
 ]
+
+
+_MADE: Final = 50_000
+"""Objects that are made before the collector looks at them: decisions make very many, and few in circles."""
+
+_ours = False
+"""Whether the process is the command's own."""
+
+
+def start() -> None:
+    """While the process imports there is nothing to collect."""
+    global _ours  # noqa: PLW0603 - there is one collector a process
+    _ours = True
+    gc.disable()
+
+
+def started() -> None:
+    """The command begins: what was imported stays."""
+    if _ours:
+        gc.freeze()
+        gc.set_threshold(_MADE)
+        gc.enable()
+
+
+def keep() -> None:
+    """Everything that is there now stays, too."""
+    if _ours:
+        gc.freeze()
+
+
+def parse_moment(text: str, option: str = "--now") -> datetime:
+    """The value of an option that is a time: RFC 3339."""
+    from kscale.objects.times import nanoseconds, to_datetime
+
+    try:
+        if not -(1 << 63) < nanoseconds(text) < 1 << 63:
+            raise ValueError(f"{text} is not between the years 1678 and 2262")
+        return to_datetime(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+_SHORT: Final = {
+    "deploy": "Deployment",
+    "rs": "ReplicaSet",
+    "rc": "ReplicationController",
+    "sts": "StatefulSet",
+    "ds": "DaemonSet",
+    "cj": "CronJob",
+    "po": "Pod",
+}
+_KINDS: Final = {kind.lower(): kind for kind in (*_SHORT.values(), "Job")}
+
+
+def kind_of(text: str) -> str:
+    """``Deployment`` of ``deployments``, ``deploy``, ``deployment.apps``; anything else as it is."""
+    name = text.lower().partition(".")[0]
+    return _SHORT.get(name) or _KINDS.get(name) or _KINDS.get(name.removesuffix("s")) or text
+
 
 DUMP_COMMAND = (
     "kubectl get nodes,pods,namespaces,services,deployments,replicasets,statefulsets,daemonsets,"
@@ -174,8 +241,7 @@ class Source(NamingSource):
         """The pending pods the question is about; None = all of them."""
         if self.namespace is None and not self.selector:
             return None
-        from kscale.objects.selector_text import parse_selector
-        from kscale.objects.selectors import SelectorError
+        from kscale.objects.selectors import SelectorError, parse_selector
 
         try:
             selector = parse_selector(self.selector)
@@ -198,7 +264,7 @@ def manifests(names: Sequence[str], source: Files, terminal: Terminal, namespace
     and InputError for manifests without a workload.
     """
     from kscale.capacity.manifests import read_manifests
-    from kscale.objects.namespaces import DEFAULT_NAMESPACE
+    from kscale.objects.kinds import DEFAULT_NAMESPACE
 
     if "-" in names and "-" in source.filename:
         raise typer.BadParameter("stdin can be read once only, and - is named by -f too", param_hint="--pod")

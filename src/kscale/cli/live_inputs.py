@@ -13,8 +13,7 @@ import kscale
 from kscale.cli.failures import of_dump
 from kscale.cli.inputs import Dump, NamingSource, Source
 from kscale.cli.options import OptionGroup
-from kscale.cli.terminal import Terminal, progress
-from kscale.cli.words import plural
+from kscale.cli.terminal import Terminal, plural, progress
 
 if TYPE_CHECKING:
     from kscale.snapshot.cluster import Cluster

@@ -1,4 +1,4 @@
-"""Groups of options that commands share: a dataclass whose fields are the options, expanded for typer."""
+"""Groups of options that commands share: a dataclass whose fields are options."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kscale.cli.words import pods
+from kscale.cli.terminal import pods
 from kscale.views import Block, Chart, Folded, Packing, Tone
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kscale.capacity.mix import MixPlan
     from kscale.capacity.records import EstimateReport, Rejection
     from kscale.capacity.scale_down import ScaleDownReport
-    from kscale.hpa.report import HPAReport
+    from kscale.hpa.dump.report import HPAReport
     from kscale.objects.nodegroup import NodeGroup, NodeTemplate
     from kscale.simulation import Simulation
     from kscale.snapshot.snapshot import Snapshot
@@ -72,7 +72,7 @@ def _new_nodes(
     group: str, count: int, snapshot: Snapshot, template: NodeTemplate | None, on: Mapping[str, Sequence[str]]
 ) -> Packing:
     """``on``: the pods of each of the ``count`` nodes that has some."""
-    from kscale.capacity.drawing import NewNode, draw_new_nodes
+    from kscale.capacity.scale_down import NewNode, draw_new_nodes
 
     assert template is not None, "groups of a report have their templates"
     nodes = [NewNode(name, "", template, names) for name, names in on.items()]
@@ -132,7 +132,7 @@ def scale_up_blocks(plan: ScaleUpPlan, snapshot: Snapshot) -> list[Block]:
 
 def scale_down_blocks(report: ScaleDownReport, snapshot: Snapshot) -> list[Block]:
     """The nodes as they are now, those that go first; where pods land; what keeps the others."""
-    from kscale.capacity.drawing import Mark, draw_nodes
+    from kscale.capacity.scale_down import Mark, draw_nodes
 
     tones: dict[str, Tone] = {"delete empty": "good", "drain": "good", "unneeded": "warn", "stays": ""}
     order = list(tones)
@@ -153,7 +153,7 @@ def scale_down_blocks(report: ScaleDownReport, snapshot: Snapshot) -> list[Block
 
 def mix_blocks(plan: MixPlan, groups: Iterable[NodeGroup], snapshot: Snapshot) -> list[Block]:
     """The new nodes with their pods. ``plan`` has its placements."""
-    from kscale.capacity.drawing import NewNode, draw_new_nodes
+    from kscale.capacity.scale_down import NewNode, draw_new_nodes
 
     template = {group.id: group.template for group in groups}
     nodes = []
@@ -172,7 +172,7 @@ def mix_blocks(plan: MixPlan, groups: Iterable[NodeGroup], snapshot: Snapshot) -
 
 def headroom_blocks(report: HeadroomReport, snapshot: Snapshot) -> list[Block]:
     """All nodes, those that may not be lost first, and who would be without a place."""
-    from kscale.capacity.drawing import Mark, draw_nodes
+    from kscale.capacity.scale_down import Mark, draw_nodes
 
     pairs = report.pairs
     alone = report.nodes if pairs is None else pairs.alone

@@ -1,4 +1,4 @@
-"""Running a program from the command line: logs, signals, the client, and the exit status.
+"""Run a program from the command line, in a cluster or in a simulated one: logs, signals, client and exit status.
 
 A program's module under ``kscale.cli.commands.run`` has a ``command`` with its flags (:class:`ProcessFlags`, mostly
 :class:`LeaseFlags`, and its own), ``COMMAND = GoCommand`` or a subclass that refuses flags by name, and ends with
@@ -8,17 +8,25 @@ A program's module under ``kscale.cli.commands.run`` has a ``command`` with its 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
 import kscale
-from kscale.cli.go_flags import given_flags, idle_flags
-from kscale.cli.logs import set_up_logs
+from kscale.cli.commands.simulate import simulation_view
+from kscale.cli.go_flags import flags_given_of, given_flags, idle_flags
+from kscale.cli.options import OptionGroup
+from kscale.cli.output import Answer, Show
 from kscale.cli.process_flags import ProcessFlags
+from kscale.cli.terminal import on_one_line
+from kscale.effects import to_text
 from kscale.errors import InputError, KscaleError, Problem
 from kscale.records import Record, to_json
 
@@ -26,7 +34,122 @@ if TYPE_CHECKING:
     from kscale.drivers.leader_election import LeaderElectionOptions
     from kscale.drivers.process import Build
 
-__all__ = ["FAILED", "print_record", "run_program"]
+__all__ = ["FAILED", "WorldFlags", "print_record", "ran_simulated", "run_program", "set_up_logs"]
+
+
+_DETAILED: Final = 4
+_LEVELS: Final = {10: "D", 20: "I", 30: "W", 40: "E", 50: "F"}
+_PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+def set_up_logs(verbosity: int, format_: str, *, least: int = 0, stream: TextIO | None = None) -> None:
+    """From here on what kscale logs is written. ``verbosity`` as klog's: from 4 on, details, too; ``format_``: ``text``
+    or ``json``; ``least``: less important levels of Python's logging are left out. Values given as ``extra`` are keys
+    of their own in JSON, and follow the message in text."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(_Json() if format_ == "json" else _Text())
+    handler.setLevel(least)
+    log = logging.getLogger("kscale")
+    log.handlers = [handler]
+    log.propagate = False
+    log.setLevel(logging.DEBUG if verbosity >= _DETAILED else logging.INFO)
+
+
+class _Text(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        more = "".join(f" {key}={json.dumps(value, default=str)}" for key, value in _extra(record).items())
+        line = f"{_LEVELS.get(record.levelno, 'I')} {_at(record)} {record.name}: {record.getMessage()}{more}"
+        return on_one_line(line) + _trace(self, record, "\n")
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "ts": _at(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "msg": record.getMessage(),
+            **_extra(record),
+        }
+        if trace := _trace(self, record):
+            line["trace"] = trace
+        return json.dumps(line, default=str)
+
+
+def _at(record: logging.LogRecord) -> str:
+    return to_text(int(record.created * 1e6) * 1000, fraction=True) or ""
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in vars(record).items() if key not in _PLAIN}
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord, before: str = "") -> str:
+    return before + formatter.formatException(record.exc_info) if record.exc_info else ""
+
+
+_WORLDS: Final = ("live", "simulated")
+_PANEL: Final = "Process"
+
+
+@dataclass
+class WorldFlags(OptionGroup):
+    """Where the program runs."""
+
+    world: Annotated[
+        str,
+        typer.Option(
+            "--world",
+            metavar="live|simulated",
+            help="Run on a cluster, or on a simulated one in virtual time, which prints what happened at the end.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = "live"
+    scenario: Annotated[
+        str,
+        typer.Option(
+            "--scenario",
+            metavar="FILE",
+            help="Scenario of the simulated cluster (see kscale simulate); empty: the example that comes with kscale.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = ""
+
+
+def ran_simulated(
+    flags: WorldFlags,
+    controller: str,
+    options: Any,
+    *,
+    idle: Sequence[OptionGroup],
+    heeded: Collection[str] = (),
+    **more: Any,
+) -> bool:
+    """Runs a controller with these options in a simulated world and prints what came of it, if flags say so; whether
+    they do. The other controllers of the scenario run as it says.
+
+    ``idle``: groups of flags that mean nothing there, and are refused, but for those ``heeded``; ``more``: what else
+    :func:`kscale.simulation.build` is told. Raises :class:`~kscale.InputError`.
+    """
+    if flags.world not in _WORLDS:
+        raise InputError(Problem(f"{flags.world!r} is neither {' nor '.join(_WORLDS)}", field="--world"))
+    if flags.world == "live":
+        if flags.scenario:
+            raise InputError(Problem("is of use with --world simulated only", field="--scenario"))
+        return False
+    meant = [flag for group in idle for flag in flags_given_of(group) if flag not in heeded]
+    meant += idle_flags()
+    if meant:
+        raise InputError([Problem("has no effect with --world simulated", field=flag) for flag in meant])
+    from kscale.simulation import BUNDLED, BUNDLED_VPA, build, read_scenario, simulate
+
+    bundled = BUNDLED_VPA if controller.startswith("vpa") else BUNDLED
+    path = Path(flags.scenario) if flags.scenario else bundled
+    setup = build(read_scenario(path), source=str(path), folder=path.parent, options={controller: options}, **more)
+    report = simulate(setup).report
+    Show().emit(Answer(report, lambda: simulation_view(report)))
+    return True
+
 
 FAILED: Final = 1
 """The exit status of a program that could not go on."""
@@ -57,8 +180,7 @@ def run_program(
         raise InputError(Problem(f"{flags.log_format!r} is neither text nor json", field="--log-format"))
     least = flags.least_level()
     from kscale.drivers.process import ProcessOptions
-    from kscale.world.kubernetes.access import without_password
-    from kscale.world.kubernetes.kubeconfig import load_access
+    from kscale.world.kubernetes.kubeconfig import load_access, without_password
     from kscale.world.serve.app import parse_address
 
     if election is not None and (problems := election.problems()):

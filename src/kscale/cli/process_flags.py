@@ -1,28 +1,51 @@
-"""Flags that every running program has: where the cluster is, endpoints, logs, and the lease."""
+"""Flags that every running program has: cluster access, endpoints, logs, lease; and those of the VPA programs."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import socket
 import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
+import msgspec
 import typer
 
+from kscale.cli.go_flags import KLOG_IDLE, Idle, idle_switches
 from kscale.cli.options import OptionGroup
-from kscale.effects import timedelta_of
+from kscale.effects import duration, timedelta_of
 from kscale.errors import InputError, Problem
-from kscale.objects.durations import parse_duration
+from kscale.objects.quantity import Quantity, QuantityError
+from kscale.objects.times import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from kscale.drivers.leader_election import LeaderElectionOptions
     from kscale.world.kubernetes.transport import ServerLimits
-    from kscale.world.serve.connections import ConnectionLimits
+    from kscale.world.serve.app import ConnectionLimits
     from kscale.world.serve.tls import ReloadingContext
 
-__all__ = ["LeaseFlags", "ProcessFlags", "ServerFlags", "go_duration", "host_name", "positive_seconds"]
+__all__ = [
+    "COMMON",
+    "IDLE",
+    "PANEL",
+    "Address",
+    "ApiFlags",
+    "LeaderElect",
+    "LeaseFlags",
+    "LeaseName",
+    "ProcessFlags",
+    "ServerFlags",
+    "flag_of",
+    "flags_of",
+    "go_duration",
+    "host_name",
+    "positive_seconds",
+    "struct_of",
+]
+
 
 _PROCESS: Final = "Process"
 _SERVER: Final = "HTTP server"
@@ -67,7 +90,7 @@ class ServerFlags(OptionGroup):
 
     def connection_limits(self) -> ConnectionLimits:
         """Return the limits. Raises InputError for times that are no durations, or not above zero."""
-        from kscale.world.serve.connections import ConnectionLimits
+        from kscale.world.serve.app import ConnectionLimits
 
         return ConnectionLimits(
             connections=self.http_max_connections,
@@ -321,3 +344,143 @@ def positive_seconds(text: str, flag: str) -> float:
     if seconds <= 0:
         raise InputError(Problem(f'invalid argument "{text}": a time above zero is expected', field=flag))
     return seconds
+
+
+_T = TypeVar("_T", bound=msgspec.Struct)
+_BOOLS: Final = {text: text[0] in "1tT" for text in ("1", "t", "T", "true", "TRUE", "True", "0", "f", "F", "false",
+    "FALSE", "False")}  # fmt: skip
+
+
+def flag_of(field: str) -> str:
+    """The flag of a field."""
+    return f"--{field.replace('_', '-')}"
+
+
+def flags_of(name: str, struct: type[msgspec.Struct], helps: Mapping[str, str], *, panel: str) -> type[OptionGroup]:
+    """A group of options named ``name``, one for each field that ``helps`` has a text for. :func:`struct_of` gives the
+    struct that they say."""
+    made: list[tuple[str, Any, Any]] = []
+    known = {field.name: field for field in msgspec.structs.fields(struct)}
+    for field, text in helps.items():
+        default = known[field].default
+        if default is msgspec.NODEFAULT:
+            default = known[field].default_factory()
+        shown, type_, metavar = _as_flag(default)
+        words = f"{flag_of(field)}/--no-{flag_of(field)[2:]}" if type_ is bool else flag_of(field)
+        option = typer.Option(words, help=text, metavar=metavar, rich_help_panel=panel)
+        made.append((field, Annotated[type_, option], dataclasses.field(default=shown)))
+    return dataclasses.make_dataclass(name, made, bases=(OptionGroup,))
+
+
+def struct_of(flags: OptionGroup, struct: type[_T]) -> _T:
+    """What flags say, as a struct; raises :class:`~kscale.InputError`, naming the flag."""
+    given: dict[str, Any] = {}
+    for field in msgspec.structs.fields(struct):
+        if not hasattr(flags, field.name):
+            continue
+        default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+        value = getattr(flags, field.name)
+        read = next((read for type_, read in _READERS if isinstance(default, type_)), None)
+        given[field.name] = value if read is None else read(value, flag_of(field.name))
+    made = struct(**given)
+    problems: list[Problem] = getattr(made, "problems", list)()
+    if problems:
+        raise InputError([dataclasses.replace(each, field=flag_of(each.field)) for each in problems])
+    return made
+
+
+def _as_flag(default: Any) -> tuple[Any, type[Any], str | None]:
+    """The default as a flag shows it, the flag's type, and what stands for its value."""
+    match default:
+        case bool() | int() | float():
+            return default, type(default), None
+        case timedelta():
+            return format_duration(duration(default)), str, "DURATION"
+        case Quantity():
+            return "" if default.is_zero else str(default), str, "QUANTITY"
+        case list():
+            return ",".join(default), str, "A,B,..."
+        case dict():
+            return "", str, "NAME=true|false,..."
+    return default, str, "TEXT"
+
+
+def _quantity(text: str, flag: str) -> Quantity:
+    if not text:
+        return Quantity.zero()
+    try:
+        return Quantity(text)
+    except QuantityError as error:
+        raise InputError(Problem(f'invalid argument "{text}": {error}', field=flag)) from None
+
+
+def _list(text: str, _flag: str) -> list[str]:
+    return [each for each in text.split(",") if each]
+
+
+def _gates(text: str, flag: str) -> dict[str, bool]:
+    found = {}
+    for part in filter(None, text.split(",")):
+        name, equal, value = part.partition("=")
+        if not equal or value.strip() not in _BOOLS:
+            raise InputError(Problem(f"invalid value {part!r}: NAME=true or NAME=false is expected", field=flag))
+        found[name.strip()] = _BOOLS[value.strip()]
+    return found
+
+
+_READERS: Final[tuple[tuple[type[Any], Callable[[str, str], Any]], ...]] = (
+    (timedelta, go_duration),
+    (Quantity, _quantity),
+    (list, _list),
+    (dict, _gates),
+)
+
+
+PANEL: Final = "Vertical Pod Autoscaler"
+COMMON: Final[Mapping[str, str]] = {
+    "vpa_object_namespace": "Only read VPAs in this namespace; empty: in all namespaces.",
+    "ignored_vpa_object_namespaces": "Ignore VPAs in these namespaces.",
+    "feature_gates": "Feature gates: PerVPAConfig, CPUStartupBoost, InPlace, AllAlpha. All are off by default.",
+}
+"""Fields of all option structs, and what they say."""
+
+IDLE: Final[Mapping[str, Idle]] = {**idle_switches("there is no pprof here", "profiling"), **KLOG_IDLE}
+"""Flags of upstream's programs that have an effect there, and none here."""
+
+
+Address = Annotated[
+    str,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="Address that serves /metrics and /health-check; empty: none.",
+        rich_help_panel=_PROCESS,
+    ),
+]
+LeaderElect = Annotated[
+    bool,
+    typer.Option("--leader-elect/--no-leader-elect", help="Act only while holding the lease.", rich_help_panel=_LEASE),
+]
+LeaseName = Annotated[
+    str, typer.Option("--leader-elect-resource-name", help="Name of the lease.", rich_help_panel=_LEASE)
+]
+
+
+@dataclass
+class ApiFlags(OptionGroup):
+    """How much is asked of the API server."""
+
+    kube_api_qps: Annotated[
+        float,
+        typer.Option(
+            "--kube-api-qps",
+            help="Maximum number of requests to the API server per second; negative: no limit.",
+            rich_help_panel=_PROCESS,
+        ),
+    ] = 50.0
+    kube_api_burst: Annotated[
+        int,
+        typer.Option(
+            "--kube-api-burst", help="Maximum number of requests to the API server at once.", rich_help_panel=_PROCESS
+        ),
+    ] = 100

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from kscale.cli.options import OptionGroup, fields
-from kscale.cli.words import plural
+from kscale.cli.terminal import plural
 from kscale.effects import Moment, QueryPrometheus, moment
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from kscale.cli.terminal import Terminal
     from kscale.series import Series
     from kscale.series.usage_reader import UsageBatch
-    from kscale.world.metrics.prometheus import Prometheus
-    from kscale.world.metrics.range_queries import RangeQueries
+    from kscale.world.metrics.prometheus import Prometheus, RangeQueries
 
 __all__ = ["PrometheusFlags", "UsageFlags"]
 
@@ -109,7 +108,7 @@ class PrometheusFlags(OptionGroup):
 
     def series(self, asked: Sequence[str], now: Moment | None, terminal: Terminal) -> list[Series]:
         """What each query was until ``now`` (None: the clock's time). Raises InputError."""
-        from kscale.world.metrics.query_series import series_of
+        from kscale.world.metrics.prometheus import series_of
 
         start, end, step = self._range(now)
         queries, server = self._queries()
@@ -131,7 +130,7 @@ class PrometheusFlags(OptionGroup):
 
     def _queries(self) -> tuple[RangeQueries, str]:
         """(what asks, whom)."""
-        from kscale.world.metrics.range_queries import RangeLimits, RangeQueries
+        from kscale.world.metrics.prometheus import RangeLimits, RangeQueries
 
         limits = RangeLimits()
         if self.prometheus_concurrency is not None:
@@ -142,7 +141,7 @@ class PrometheusFlags(OptionGroup):
         return RangeQueries(client.query, limits), client.server
 
     def _client(self) -> Prometheus:
-        from kscale.series.prometheus_history import authorization
+        from kscale.series.prometheus import authorization
         from kscale.world.metrics.prometheus import Prometheus
 
         file = self.prometheus_bearer_token_file
@@ -177,7 +176,7 @@ class UsageFlags(PrometheusFlags):
     def batches(self, namespaces: Sequence[str], now: Moment | None, terminal: Terminal) -> Iterator[UsageBatch]:
         """What the containers of the namespaces (none: all) used until ``now`` (None: the clock's time). Raises
         InputError."""
-        from kscale.world.metrics.usage_history import ContainerUsage
+        from kscale.world.metrics.prometheus import ContainerUsage
 
         start, end, step = self._range(now)
         labels = [_label(text) for text in self.prometheus_label or ()]
@@ -210,7 +209,7 @@ def _bytes(text: str, option: str) -> int:
 
 
 def _duration(text: str, option: str) -> int:
-    from kscale.series.prometheus_history import parse_prometheus_duration
+    from kscale.series.prometheus import parse_prometheus_duration
 
     try:
         found = parse_prometheus_duration(text)

@@ -1,27 +1,56 @@
-"""The options of ``kscale recommend``."""
+"""Options of ``kscale recommend``, and its output."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, cast, get_args, get_origin
 
 import msgspec
 import typer
 
-from kscale.cli.moments import parse_moment
+from kscale.cli.inputs import parse_moment
 from kscale.cli.options import OptionGroup
+from kscale.cli.output import Answer, Cell, Column, Format, Show, Table, View
+from kscale.cli.terminal import Terminal, object_name
 from kscale.effects import moment
+from kscale.errors import InputError, Problem
+from kscale.files import replacing
 from kscale.series.usage_reader import UsageFiles
-from kscale.vpa.advice.records import SEVERITIES
+from kscale.views import Tone
+from kscale.vpa.advice.records import (
+    SEVERITIES,
+    ContainerAdvice,
+    PackedPools,
+    RecommendationReport,
+    ResourceAdvice,
+    build_patch,
+    build_vpa,
+)
+from kscale.vpa.controllers import WELL_KNOWN_KINDS
 from kscale.vpa.options import RecommenderOptions
-from kscale.vpa.strategies import Strategy, strategies
+from kscale.vpa.strategies import Strategy, list_strategies
 
-__all__ = ["History", "Quality", "Settings", "Shape", "fail_level", "recommender_options", "setting_of"]
+__all__ = [
+    "Advice",
+    "History",
+    "Quality",
+    "Settings",
+    "Shape",
+    "ShowAdvice",
+    "fail_level",
+    "recommender_options",
+    "setting_of",
+    "view_of",
+]
+
 
 _COLUMNS = ("time", "namespace", "pod", "container", "cpu_cores", "memory_bytes", "workload")
 
@@ -59,7 +88,7 @@ def _setting_fields() -> list[tuple[str, Any, Any]]:
     """The settings of all strategies as options; a setting that several have is one option."""
     takers: dict[str, list[str]] = {}
     kinds: dict[str, Any] = {}
-    for name, strategy in strategies().items():
+    for name, strategy in list_strategies().items():
         for setting in msgspec.structs.fields(strategy.Settings):
             takers.setdefault(setting.name, []).append(f"{name} {setting.default:g}")
             # A range (msgspec.Meta) is checked when the strategy is made.
@@ -177,3 +206,270 @@ def fail_level(text: str) -> int | None:
     if name.replace(" ", "") not in ("severity", "severity>") or level.strip() not in SEVERITIES:
         raise typer.BadParameter(f"expected severity=S with S of {', '.join(SEVERITIES)}", param_hint="--fail-on")
     return SEVERITIES.index(level.strip())
+
+
+_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warn", "ok": "", "good": "good", "unknown": "dim"}
+_OF_RESOURCE = (
+    "request",
+    "limit",
+    "target",
+    "target_limit",
+    "lower_bound",
+    "upper_bound",
+    "uncapped_target",
+    "compare",
+)
+
+
+@dataclass(frozen=True)
+class Advice(Answer):
+    """The answer, and the VPAs of the dump by (namespace, name)."""
+
+    own: Mapping[tuple[str, str], Any] = field(default_factory=dict)
+
+
+@dataclass
+class ShowAdvice(Show):
+    """Output options with two more formats and a file to write to."""
+
+    output: Annotated[
+        Shape,
+        typer.Option(
+            "-o",
+            "--output",
+            help="How to print the answer; for kubectl: vpa (VPA objects: the dump's own with their spec, else mode "
+            "Off) and patch (requests of workloads).",
+        ),
+    ] = Shape.TABLE  # type: ignore[assignment]  # the same option with more values
+    output_file: Annotated[
+        Path | None, typer.Option("--output-file", metavar="FILE", help="Write the answer here instead of to stdout.")
+    ] = None
+    qos: Annotated[
+        Quality | None,
+        typer.Option(
+            "--qos", help="guaranteed: request = limit = target; burstable: request = lower, limit = upper bound."
+        ),
+    ] = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the whole record is printed."""
+        return self.output in (Shape.JSON, Shape.YAML, Shape.HTML)
+
+    def emit(self, answer: Answer) -> int:
+        """Print the answer as asked; the exit status."""
+        if self.output_file is None:
+            return self._emit(answer)
+        stdout = self.terminal.stdout
+        try:
+            with replacing(self.output_file) as raw, io.TextIOWrapper(raw, encoding="utf-8") as file:
+                self.terminal.stdout = file
+                return self._emit(answer)
+        except OSError as error:
+            raise InputError(Problem(error.strerror or str(error), str(self.output_file))) from None
+        finally:
+            self.terminal.stdout = stdout
+
+    def _emit(self, answer: Answer) -> int:
+        if self.output in (Shape.VPA, Shape.PATCH):
+            import yaml
+
+            documents = list(_objects(cast("Advice", answer), self.output, self.terminal))
+            yaml.safe_dump_all(documents, self.terminal.stdout, sort_keys=False)
+            return answer.exit_code
+        if self.output is Shape.CSV and isinstance(answer.record, RecommendationReport):  # one of several is a table
+            _write_csv(answer.record, self.terminal.stdout)
+            return answer.exit_code
+        from kscale.cli.output import render
+
+        render(answer, Format(self.output.value), self.terminal)
+        return answer.exit_code
+
+
+def _by_workload(record: RecommendationReport) -> Iterator[list[ContainerAdvice]]:
+    for _, group in groupby(record.containers, key=lambda one: (one.namespace, one.workload)):
+        yield list(group)
+
+
+def _objects(answer: Advice, shape: Shape, terminal: Terminal) -> Iterator[dict[str, Any]]:
+    for group in _by_workload(cast("RecommendationReport", answer.record)):
+        first = group[0]
+        own = None if first.implied else answer.own.get((first.namespace, first.vpa))
+        found = build_vpa(group, own) if shape is Shape.VPA else build_patch(group)
+        if found is not None:
+            yield found
+        elif shape is Shape.PATCH and first.workload.partition("/")[0] not in WELL_KNOWN_KINDS:
+            terminal.warn(f"no patch for {first.workload} in {first.namespace}: a patch would replace its containers")
+
+
+def _write_csv(record: RecommendationReport, file: Any) -> None:
+    """One row a container, one column a number: millicores and bytes; empty = not set, no advice."""
+    rows = csv.writer(file, lineterminator="\n")
+    numbers = [f"{resource}_{name}" for resource in ("cpu_millicores", "memory_bytes") for name in _OF_RESOURCE]
+    rows.writerow(
+        ["namespace", "workload", "container", "vpa", "implied", "pods", "samples", *numbers, "severity", "info"]
+    )
+    for one in record.containers:
+        amounts = [getattr(resource, name) for resource in (one.cpu, one.memory) for name in _OF_RESOURCE]
+        rows.writerow(
+            [one.namespace, one.workload, one.container, one.vpa, str(one.implied).lower(), one.pods, one.samples]
+            + ["" if amount is None else amount for amount in amounts]
+            + [one.severity, ", ".join(one.info)]
+        )
+
+
+# -- the table -------------------------------------------------------------------------------------------------
+
+
+def _cpu(millicores: int | None) -> str:
+    if millicores is None:
+        return "?"
+    return f"{millicores // 1000}" if millicores % 1000 == 0 and millicores else f"{millicores}m"
+
+
+def _memory(size: int | None) -> str:
+    if size is None:
+        return "?"
+    for unit, power in (("Gi", 30), ("Mi", 20), ("Ki", 10)):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.3g}{unit}" if size >> power < 1000 else f"{size >> power}{unit}"
+    return str(size)
+
+
+def _resource(one: ResourceAdvice, shown: Any) -> Cell:
+    before = shown(one.request) if one.request is not None else "-"
+    text = f"{before} -> {shown(one.target)}"
+    if one.target is not None and one.lower_bound is not None and one.upper_bound is not None:
+        text += f" [{shown(one.lower_bound)}..{shown(one.upper_bound)}]"
+    if one.target_limit is not None:
+        text += f" limit {shown(one.target_limit)}"
+    return Cell(text)
+
+
+def _compare(one: ContainerAdvice) -> str | None:
+    if one.cpu.compare is None and one.memory.compare is None:
+        return None
+    return f"{_cpu(one.cpu.compare)}, {_memory(one.memory.compare)}"
+
+
+def view_of(advice: RecommendationReport) -> View:
+    """The table, what it comes to, and what it saves."""
+    compared = any(_compare(one) is not None for one in advice.containers)
+    columns = [
+        Column("NAMESPACE"),
+        Column("WORKLOAD"),
+        Column("CONTAINER"),
+        Column("PODS", "right"),
+        Column("CPU request -> target [lower..upper]"),
+        Column("MEMORY"),
+        Column("SEVERITY"),
+        Column("INFO"),
+        Column("SAMPLES", "right", wide=True),
+    ]
+    if compared:
+        columns.insert(6, Column("COMPARE"))
+    rows = []
+    for one in advice.containers:
+        row: list[Any] = [
+            one.namespace,
+            one.workload,
+            one.container,
+            one.pods,
+            _resource(one.cpu, _cpu),
+            _resource(one.memory, _memory),
+            Cell(one.severity, _TONES[one.severity]),
+            ", ".join(one.info),
+            one.samples,
+        ]
+        if compared:
+            row.insert(6, _compare(one))
+        rows.append(row)
+    return View(
+        headline=_headline(advice),
+        tables=[Table(columns, rows)],
+        footer=_effect(advice),
+        names=list(_names(advice.containers)),
+    )
+
+
+def _effect(advice: RecommendationReport) -> list[str]:
+    found = advice.effect
+    if found is None:
+        return []
+    if not found.node:
+        return ["The dump has no nodes: nothing to pack the pods onto."]
+    if found.pods and found.homeless_before == found.homeless_after == found.pods:
+        return [f"None of the {found.pods:,} running pods fits on an empty node like {found.node}: nothing is packed."]
+    lines = [
+        (
+            f"Packed onto nodes like {found.node}, the {found.pods:,} running pods need {found.nodes_after:,} nodes "
+            f"instead of {found.nodes_before:,}."
+        )
+    ]
+    if found.saved_per_hour is not None and found.node_price is not None:
+        verb = "saves" if found.saved_per_hour >= 0 else "costs"
+        worth = abs(found.saved_per_hour)
+        lines.append(
+            f"At {found.node_price:,.4g} an hour a node that {verb} {worth:,.4g} an hour, {worth * 730:,.0f} a month."
+        )
+    if found.homeless_after or found.homeless_before:
+        lines.append(
+            f"Pods that fit on no such node: {found.homeless_after:,} (before: {found.homeless_before:,}); not packed."
+        )
+    if found.pools_before is not None and found.pools_after is not None:
+        lines += _pools(found.pools_before, found.pools_after)
+    if found.no_longer_fit:
+        more = len(found.no_longer_fit) - 5
+        named = ", ".join(found.no_longer_fit[:5]) + (f" and {more:,} more" if more > 0 else "")
+        lines.append(f"Pods that would no longer fit: {named}.")
+    return lines
+
+
+def _pools(before: PackedPools, after: PackedPools) -> list[str]:
+    """What all recommendations together come to where money is spent: memory may rise although cores fall."""
+
+    def said(packed: PackedPools) -> str:
+        pools = ", ".join(f"{name} {count:,}" for name, count in packed.nodes.items())
+        return f"${packed.cost:,.2f} an hour ({pools or 'no node'})"
+
+    changes = [
+        f"{what} {'falls' if new < old else 'rises'} to {_share(new, old)}"
+        for what, new, old in (
+            ("cpu", after.millicores, before.millicores),
+            ("memory", after.bytes, before.bytes),
+        )
+        if new != old
+    ]
+    asked = f" ({', '.join(changes)} of what is requested now)" if changes else ""
+    lines = [f"On its own pools, packed anew, the cluster costs {said(after)} instead of {said(before)}{asked}."]
+    if after.nowhere or before.nowhere:
+        lines.append(f"Pods that fit on none of the pools: {after.nowhere:,} (before: {before.nowhere:,}).")
+    return lines
+
+
+def _share(new: int, old: int) -> str:
+    return f"{new / old:.0%}" if old else "something"
+
+
+def _names(containers: Iterable[ContainerAdvice]) -> Iterator[str]:
+    for namespace, workload in dict.fromkeys((one.namespace, one.workload) for one in containers):
+        kind, _, name = workload.rpartition("/")
+        yield object_name(kind, namespace, name)
+
+
+def _headline(advice: RecommendationReport) -> str:
+    if not advice.containers:
+        return f"No workload to recommend for{': ' + '; '.join(advice.notes) if advice.notes else ''}."
+    cpu, memory = advice.change_millicores, advice.change_bytes
+    now = f"(of {advice.requested_millicores / 1000:,.4g} cpu, {_memory(advice.requested_bytes)})"
+    if all(one.cpu.target is None and one.memory.target is None for one in advice.containers):
+        return f"No advice: requests would stay as they are {now}."
+    if cpu == memory == 0:
+        return f"Requests would stay as they are {now}."
+    changes = (
+        f"{'fall' if cpu < 0 else 'rise'} by {abs(cpu) / 1000:,.4g} cpu",
+        f"{'fall' if memory < 0 else 'rise'} by {_memory(abs(memory))}",
+    )
+    same = (cpu < 0) == (memory < 0)
+    text = f"{changes[0]} and {_memory(abs(memory)) if same else changes[1]}"
+    return f"Requests would {text} {now}."

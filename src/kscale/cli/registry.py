@@ -1,4 +1,4 @@
-"""The list of commands. Nothing here imports a command: ``kscale --help`` and ``--version`` must stay fast."""
+"""The list of commands. Imports no command, so that ``kscale --help`` stays fast; and shell completion."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
-__all__ = ["COMMANDS", "SECTIONS", "Entry", "children", "find", "place"]
+__all__ = [
+    "COMMANDS",
+    "SECTIONS",
+    "Entry",
+    "children",
+    "expanders",
+    "explained",
+    "find",
+    "place",
+    "schema_kinds",
+    "strategy_names",
+]
 
 
 class Entry(NamedTuple):
@@ -33,20 +44,21 @@ SECTIONS = ("Capacity", "Autoscalers", "Live", "Tools")  # in the order of the h
 # Order here is the order of the help within a section.
 COMMANDS: tuple[Entry, ...] = (
     Entry(
-        "hpa", "kscale.cli.commands.hpa:command", "What would the HorizontalPodAutoscalers do, and why.", "Autoscalers"
+        "hpa",
+        "kscale.cli.commands.hpa:decide_hpas",
+        "What would the HorizontalPodAutoscalers do, and why.",
+        "Autoscalers",
     ),
-    Entry(
-        "explain hpa", "kscale.cli.commands.explain_hpa:command", "Pod groups and every step of an HPA.", "Autoscalers"
-    ),
+    Entry("explain hpa", "kscale.cli.commands.hpa:explain_hpas", "Pod groups and every step of an HPA.", "Autoscalers"),
     Entry(
         "replay hpa",
-        "kscale.cli.commands.replay_hpa:command",
+        "kscale.cli.commands.replay:replay_hpas",
         "HPAs over recorded load, in virtual time.",
         "Autoscalers",
     ),
     Entry(
         "replay decisions",
-        "kscale.cli.commands.replay_decisions:command",
+        "kscale.cli.commands.replay:replay_decisions",
         "A simulated run once more: the first decision that differs from its log.",
         "Autoscalers",
     ),
@@ -132,60 +144,60 @@ COMMANDS: tuple[Entry, ...] = (
     ),
     Entry(
         "manifests cluster-autoscaler",
-        "kscale.cli.commands.manifests.cluster_autoscaler:command",
+        "kscale.cli.commands.manifests:print_cluster_autoscaler",
         "What the Cluster Autoscaler needs in a cluster, as YAML.",
         "Live",
     ),
     Entry(
         "manifests horizontal",
-        "kscale.cli.commands.manifests.horizontal:command",
+        "kscale.cli.commands.manifests:print_horizontal",
         "What the horizontal pod autoscaler needs, as YAML.",
         "Live",
     ),
     Entry(
         "manifests vpa-crds",
-        "kscale.cli.commands.manifests.vpa_crds:command",
+        "kscale.cli.commands.manifests:print_vpa_crds",
         "The definitions of the Vertical Pod Autoscaler's resources, as YAML.",
         "Live",
     ),
     Entry(
         "manifests vpa-recommender",
-        "kscale.cli.commands.manifests.vpa_recommender:command",
+        "kscale.cli.commands.manifests:print_vpa_recommender",
         "What its recommender needs, as YAML.",
         "Live",
     ),
     Entry(
         "manifests vpa-updater",
-        "kscale.cli.commands.manifests.vpa_updater:command",
+        "kscale.cli.commands.manifests:print_vpa_updater",
         "What its updater needs, as YAML.",
         "Live",
     ),
     Entry(
         "manifests vpa-admission",
-        "kscale.cli.commands.manifests.vpa_admission:command",
+        "kscale.cli.commands.manifests:print_vpa_admission",
         "What its admission webhook needs, as YAML.",
         "Live",
     ),
     Entry(
         "manifests reader",
-        "kscale.cli.commands.manifests.reader:command",
+        "kscale.cli.commands.manifests:print_reader",
         "An account that may read what --context asks for, as YAML.",
         "Live",
     ),
     Entry(
         "serve expander",
-        "kscale.cli.commands.serve.expander:command",
+        "kscale.cli.commands.serve:serve_expander",
         "Rank the options of a Cluster Autoscaler that asks, over gRPC.",
         "Live",
     ),
     Entry(
         "catalogue import",
-        "kscale.cli.commands.catalogue.import_:command",
+        "kscale.cli.commands.catalogue_import:import_catalogue",
         "Keep the machines of a cloud, with prices, under a name.",
         "Tools",
     ),
-    Entry("catalogue list", "kscale.cli.commands.catalogue.list_:command", "The imported catalogues.", "Tools"),
-    Entry("catalogue show", "kscale.cli.commands.catalogue.show:command", "The types of a catalogue.", "Tools"),
+    Entry("catalogue list", "kscale.cli.commands.catalogue:list_catalogues", "The imported catalogues.", "Tools"),
+    Entry("catalogue show", "kscale.cli.commands.catalogue:show_catalogue", "The types of a catalogue.", "Tools"),
     Entry(
         "validate",
         "kscale.cli.commands.validate:command",
@@ -193,11 +205,14 @@ COMMANDS: tuple[Entry, ...] = (
         "Tools",
     ),
     Entry(
-        "example", "kscale.cli.commands.example:command", "Write the files that the documentation works with.", "Tools"
+        "example",
+        "kscale.cli.commands.generate:write_examples",
+        "Write the files that the documentation works with.",
+        "Tools",
     ),
     Entry(
         "generate",
-        "kscale.cli.commands.generate:command",
+        "kscale.cli.commands.generate:generate_cluster",
         "Make a realistic cluster of any size, as kubectl would dump it.",
         "Tools",
     ),
@@ -226,3 +241,31 @@ def children(prefix: str) -> list[str]:
             entry.name.split()[depth] for entry in COMMANDS if entry.name.startswith(start) and entry.name != prefix
         )
     )
+
+
+def expanders(incomplete: str) -> list[str]:
+    """Chains of expanders: the names that may follow those that stand there."""
+    from kscale.ca.expander.chain import EXPANDER_NAMES
+
+    before, comma, last = incomplete.rpartition(",")
+    given = set(before.split(","))
+    return [f"{before}{comma}{name}" for name in EXPANDER_NAMES if name.startswith(last) and name not in given]
+
+
+def strategy_names(incomplete: str) -> list[str]:
+    """The strategies that kscale brings along."""
+    from kscale.vpa.strategies import list_strategies
+
+    return [name for name in list_strategies() if name.startswith(incomplete)]
+
+
+def schema_kinds(incomplete: str) -> list[str]:
+    """Documents and input files with a schema."""
+    from kscale.schemas import DOCUMENTS, INPUTS
+
+    return sorted(name for name in (*DOCUMENTS, *INPUTS) if name.lower().startswith(incomplete.lower()))
+
+
+def explained(incomplete: str) -> list[str]:
+    """What may stand where a pod is named."""
+    return [word for word in ("hpa",) if word.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""The options of scale-down on the command line: upstream's flags, by upstream's names."""
+"""Options of scale-down, by upstream's flag names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kscale.cli.moments import parse_moment
+from kscale.cli.inputs import parse_moment
 from kscale.cli.options import OptionGroup
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ class LastChanges(OptionGroup):
 
 def _duration(text: str, hint: str) -> timedelta:
     """A Go duration (``10m``), or a plain number of seconds."""
-    from kscale.objects.durations import parse_duration
+    from kscale.objects.times import parse_duration
 
     try:
         seconds = float(text)

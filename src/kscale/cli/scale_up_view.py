@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kscale.cli.output import Cell, Column, Table, View
-from kscale.cli.words import plural, pods
+from kscale.cli.terminal import plural, pods
 
 if TYPE_CHECKING:
     from kscale.ca.scale_up.plan import ScaleUpPlan
     from kscale.ca.scale_up.records import ExpanderScore, PendingPods, ScaleUpChoice
-    from kscale.capacity.loop_groups import StartingNodes
+    from kscale.capacity.group_templates import StartingNodes
 
 __all__ = ["scale_up_view", "starting_hints"]
 

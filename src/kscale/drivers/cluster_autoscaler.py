@@ -1,43 +1,43 @@
-"""The Cluster Autoscaler as a driver (upstream: ``main.go``, ``pkg/loop``): when a loop begins, what it goes by, what
-is kept for the next."""
+"""The Cluster Autoscaler as a driver (upstream: ``main.go``, ``pkg/loop``).
+
+Without a clock: a driver says what happened and when, and asks when it is due. That a pod waits for a node is told by
+:func:`is_recent_unschedulable`, which is what a watch of unscheduled pods is held against.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from datetime import timedelta
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kscale.ca.clock_steps import moved
-from kscale.ca.cluster_state import initializing_status, is_scaling_up
-from kscale.ca.expander.types import ExpanderInput, Rank, Rng, TellPrices
+from kscale.ca.cluster_state import build_initializing_status, is_scaling_up
+from kscale.ca.expander.types import ExpanderInput, PriceResponder, RankResponder, Rng
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.legacy.metrics import LEGACY_METRICS, initial_observations_1_3
-from kscale.ca.legacy.scale_down import started_1_3
-from kscale.ca.legacy.status_text import shown_1_3
-from kscale.ca.metrics import METRICS, initial_observations, observation
+from kscale.ca.legacy.metrics import LEGACY_METRICS, build_legacy_initial_observations
+from kscale.ca.legacy.run_once import format_legacy_status_message
+from kscale.ca.legacy.scale_down import start_cooldowns
+from kscale.ca.metrics import METRICS, build_initial_observations, build_observation
 from kscale.ca.options import GIB, AutoscalingOptions
 from kscale.ca.scale_down.actuation.actuator import Actuator
-from kscale.ca.state import LoopState
-from kscale.ca.static_autoscaler.inputs import LoopInputs
-from kscale.ca.static_autoscaler.log_lines import log_lines
-from kscale.ca.static_autoscaler.report import LoopReport
+from kscale.ca.state import LoopState, shift_moments
+from kscale.ca.static_autoscaler.log_lines import build_log_lines
+from kscale.ca.static_autoscaler.report import LoopInputs, LoopReport
 from kscale.ca.static_autoscaler.run_once import run_once, run_once_steps
-from kscale.ca.static_autoscaler.steady import (
-    is_repetition,
-    is_settled,
-    moments_of_nodes,
-    next_difference,
-    repeated,
-    waiting_system_pods,
+from kscale.ca.static_autoscaler.skip_unchanged import (
+    collect_node_moments,
+    find_next_difference,
+    get_young_system_pod_times,
+    is_repeated_loop,
+    is_stable_snapshot,
+    repeat_state,
 )
-from kscale.ca.status_config_map import status_text, write_status
-from kscale.drivers.debugging_snapshot import went_by
-from kscale.drivers.health import HealthCheck
-from kscale.drivers.pretending import described
-from kscale.drivers.trigger import UNSCHEDULED_PODS, LoopTrigger, is_recent_unschedulable
+from kscale.ca.status_config_map import format_status, write_status_config_map
+from kscale.drivers.driver import described
+from kscale.drivers.process import HealthCheck
 from kscale.effects import (
     SECOND,
     ZERO_TIME,
@@ -50,26 +50,147 @@ from kscale.effects import (
     Progress,
     Refresh,
     Steps,
+    duration,
     timedelta_of,
 )
 from kscale.errors import KscaleError
-from kscale.objects.core import ConfigMap, Node, Pod
-from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.api.core import ConfigMap, Node, Pod
+from kscale.objects.conditions import changed_at
+from kscale.objects.decode import to_dict
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
+from kscale.objects.times import format_duration
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.snapshot import Snapshot
 from kscale.world.protocols import Change, Clock, GoesBy, Stores, Watch
-from kscale.world.serve.snapshotz import SnapshotDesk
+from kscale.world.serve.app import SnapshotDesk
 
 __all__ = [
+    "UNSCHEDULED_PODS",
     "AutoscalerProcess",
     "ClusterAutoscaler",
+    "LoopTrigger",
     "NodeBoard",
     "NotStartedError",
     "farewell",
+    "is_recent_unschedulable",
     "reach_nodes",
     "served_metrics",
+    "went_by",
 ]
+
+
+def went_by(snapshot: Snapshot, report: LoopReport) -> dict[str, Any]:
+    """Upstream's members as plain data: nodes with their pods, pods that wait and would find a place, the template of
+    each group. To be redacted before it is shown."""
+    pods: dict[int, list[dict[str, Any]]] = {}
+    for i, node in enumerate(snapshot.placed_node.tolist()):
+        pods.setdefault(node, []).append(to_dict(snapshot.placed[i].pod))
+    nodes = [{"Node": to_dict(node), "Pods": pods.get(i, [])} for i, node in enumerate(snapshot.columns.objects)]
+    waiting = report.scale_up.schedulable if report.scale_up is not None else []
+    told = [to_dict(record.pod) for record in snapshot.records(waiting)]
+    found: dict[str, Any] = {"NodeList": nodes, "UnscheduledPodsCanBeScheduled": told, "TemplateNodes": {}}
+    for group in report.groups:
+        if group.template is not None:
+            found["TemplateNodes"][group.id] = _template(group.template)
+    if report.error is not None:
+        found["Error"] = report.error.message
+    return found
+
+
+def _template(template: NodeTemplate) -> dict[str, Any]:
+    return {"Node": to_dict(template.node), "Pods": [to_dict(pod) for pod in template.pods]}
+
+
+UNSCHEDULED_PODS: Final = "spec.nodeName=,status.phase!=Succeeded,status.phase!=Failed"
+"""The field selector of the pods that may begin a loop."""
+
+_RECENT: Final = 10 * SECOND
+
+
+def is_recent_unschedulable(pod: Pod, now: Moment) -> bool:
+    """Whether the scheduler has said, not longer than ten seconds ago, that it has no node for the pod."""
+    if pod.status.phase in ("Succeeded", "Failed") or pod.spec.node_name:
+        return False
+    condition = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
+    if condition is None or condition.status != "False" or condition.reason != "Unschedulable":
+        return False
+    return changed_at(pod, condition) + _RECENT >= now
+
+
+class LoopTrigger:
+    """When the next loop is due. One is under way from :meth:`began` to :meth:`ended`.
+
+    ``frequent``: ``--frequent-loops-enabled``: a loop follows at once upon one that did something, or as soon as a pod
+    waits for a node, and at the latest after ``scan_interval`` of waiting; else each follows upon the end of the last
+    after ``scan_interval``. ``reason`` is what upstream logs when a loop begins.
+    """
+
+    __slots__ = (
+        "_frequent",
+        "_interval",
+        "_last_run",
+        "_previous_run",
+        "_productive",
+        "_token",
+        "_waits_since",
+        "reason",
+    )
+
+    def __init__(self, scan_interval: timedelta, *, frequent: bool = True, now: Moment) -> None:
+        self._interval = duration(scan_interval)
+        self._frequent = frequent
+        self._previous_run = self._last_run = self._waits_since = now
+        self._productive = ""
+        self._token = False
+        self.reason = ""
+
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        self._previous_run += by
+        self._last_run += by
+        self._waits_since += by
+
+    def pod_waits(self) -> None:
+        """A pod waits for a node. One such word is kept, also while a loop is under way."""
+        self._token = self._frequent
+
+    def next_due(self) -> Moment:
+        """When the next loop is to begin: in the past or at this moment means now."""
+        return self._waits_since if self._productive or self._token else self._waits_since + self._interval
+
+    def began(self, now: Moment) -> int | None:
+        """A loop begins. Gives for how many nanoseconds it was waited for (``function_duration``, ``loopWait``); None:
+        upstream does not measure it."""
+        if self._token:
+            self.reason = "Autoscaler loop triggered by unschedulable pod appearing"
+        elif self._productive:
+            self.reason = f"Autoscaler loop triggered immediately after a {self._productive}"
+        elif self._frequent:
+            self.reason = f"Autoscaler loop triggered by a {format_duration(self._interval)} timer"
+        self._token = False
+        self._previous_run, self._last_run = self._last_run, now
+        return now - self._waits_since if self._frequent else None
+
+    def ended(
+        self,
+        now: Moment,
+        *,
+        last_scale_up: Moment = ZERO_TIME,
+        last_scale_down_delete: Moment = ZERO_TIME,
+        last_provisioning_request: Moment = ZERO_TIME,
+    ) -> None:
+        """A loop has ended. The moments are when something of the kind last happened; whatever happened since the loop
+        *before* this one began calls for another at once (so that two kinds may take turns)."""
+        self._waits_since = now
+        happened = (
+            ("scale up", last_scale_up),
+            ("scale down", last_scale_down_delete),
+            ("provisioning request was processed", last_provisioning_request),
+        )
+        found = next((name for name, at in happened if at >= self._previous_run), "")
+        self._productive = found if self._frequent else ""
+
 
 _log = logging.getLogger(__name__)
 PRIORITIES: Final = "cluster-autoscaler-priority-expander"
@@ -117,8 +238,8 @@ class AutoscalerProcess:
     dra: bool = True
     gpu_label: str = DEFAULT_GPU_LABEL
     gpu_types: Collection[str] = ()
-    rank: Rank | None = None
-    prices: TellPrices | None = None
+    rank: RankResponder | None = None
+    prices: PriceResponder | None = None
     profile: SchedulerProfile | None = None
 
 
@@ -183,7 +304,7 @@ class ClusterAutoscaler:
         """Begin to lead. Release 1.3 makes its autoscaler then: its first loop and its cooldowns count from here."""
         if self.options.legacy:
             self._start()
-            self.state = started_1_3(self.state, self._begun)
+            self.state = start_cooldowns(self.state, self._begun)
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -222,7 +343,7 @@ class ClusterAutoscaler:
 
     def clock_set(self, by: int) -> None:
         """The clock has been set by so many nanoseconds: what has been waited for stays, as with Go's times."""
-        self.state = moved(self.state, by)
+        self.state = shift_moments(self.state, by)
         self._trigger.clock_set(by)
 
     def next_due(self) -> Moment | None:
@@ -250,7 +371,7 @@ class ClusterAutoscaler:
             self._first = False
             yield from self._introduce(progress)
         if sight.waited is not None:
-            loop_wait = observation("function_duration_seconds", sight.waited / SECOND, function="loopWait")
+            loop_wait = build_observation("function_duration_seconds", sight.waited / SECOND, function="loopWait")
             yield from progress.observe(loop_wait)
         inputs = LoopInputs(
             actuator=None if self.process.dry_run else self._actuator,
@@ -277,7 +398,7 @@ class ClusterAutoscaler:
         for warning in report.warnings:
             _log.warning("%s", warning)
         if _log.isEnabledFor(logging.INFO):
-            for line in log_lines(report, self.options, now, details=_log.isEnabledFor(logging.DEBUG)):
+            for line in build_log_lines(report, self.options, now, details=_log.isEnabledFor(logging.DEBUG)):
                 _log.log(logging.INFO if line.level == "info" else logging.DEBUG, "%s", line.text)
         for name in report.scale_down.under_rollout if report.scale_down is not None else ():
             _log.debug("Node %s will be skipped as it is currently under rollout", name)
@@ -309,8 +430,8 @@ class ClusterAutoscaler:
 
     def repeats_until(self) -> Moment:
         """Of rounds before this moment, the cluster and the cloud being as they were in the last, nothing else can come
-        than came of that, which did nothing (:mod:`kscale.ca.static_autoscaler.steady`); none, where rounds are not
-        kept."""
+        than came of that, which did nothing (:mod:`kscale.ca.static_autoscaler.skip_unchanged`); none, where rounds
+        are not kept."""
         last, report = self._last, self.report
         if last is None or report is None or report.error is not None or report.ended:
             return ZERO_TIME
@@ -318,25 +439,25 @@ class ClusterAutoscaler:
             return ZERO_TIME
         tracker = self._actuator.tracker.status(last.ended)
         going = tracker.deleting or tracker.draining or tracker.recent_evictions
-        if going or not is_settled(last.snapshot) or not is_repetition(last.before, self.state):
+        if going or not is_stable_snapshot(last.snapshot) or not is_repeated_loop(last.before, self.state):
             return ZERO_TIME
         columns = last.snapshot.columns
         if self._moments[0] is not columns:
-            self._moments = columns, moments_of_nodes(columns.objects)
-        return next_difference(
+            self._moments = columns, collect_node_moments(columns.objects)
+        return find_next_difference(
             self.state,
             self._moments[1],
             report.groups,
             self.options,
             begun=self._begun,
             now=last.begun,
-            system_pods=waiting_system_pods(last.snapshot),
+            system_pods=get_young_system_pod_times(last.snapshot),
         )
 
     def repeat(self, now: Moment) -> Moment | None:
         """Takes a round for done of which nothing else came than of the last; the moment at which it ends. None: it has
         to be run."""
-        state, last = repeated(self.state, now), self._last
+        state, last = repeat_state(self.state, now), self._last
         if state is None or last is None:
             return None
         self._trigger.began(now)
@@ -354,15 +475,15 @@ class ClusterAutoscaler:
             yield from self._introduce_1_3(progress)
             return
         yield from progress.observe(
-            *initial_observations(),
-            observation("cpu_limits_cores", limits.cores_total.min, direction="minimum"),
-            observation("cpu_limits_cores", limits.cores_total.max, direction="maximum"),
-            observation("memory_limits_bytes", limits.memory_total.min * GIB, direction="minimum"),
-            observation("memory_limits_bytes", limits.memory_total.max * GIB, direction="maximum"),
+            *build_initial_observations(),
+            build_observation("cpu_limits_cores", limits.cores_total.min, direction="minimum"),
+            build_observation("cpu_limits_cores", limits.cores_total.max, direction="maximum"),
+            build_observation("memory_limits_bytes", limits.memory_total.min * GIB, direction="minimum"),
+            build_observation("memory_limits_bytes", limits.memory_total.max * GIB, direction="maximum"),
         )
         if limits.write_status_configmap and not self.process.dry_run:
-            text = status_text(initializing_status(), progress.now)
-            problem = yield from write_status(progress, text, limits, progress.now)
+            text = format_status(build_initializing_status(), progress.now)
+            problem = yield from write_status_config_map(progress, text, limits, progress.now)
             if problem is not None:
                 raise NotStartedError(f"Failed to init status ConfigMap: {problem}")
         yield from self._find_groups(progress)  # taints of an earlier process are removed from nodes of groups only
@@ -370,10 +491,10 @@ class ClusterAutoscaler:
     def _introduce_1_3(self, progress: Progress) -> Steps[None]:
         """Show what release 1.3 shows before its first loop. A status that cannot be written did not stop it."""
         options = self.options
-        yield from progress.observe(*initial_observations_1_3(options.node_autoprovisioning_enabled))
+        yield from progress.observe(*build_legacy_initial_observations(options.node_autoprovisioning_enabled))
         if options.write_status_configmap and not self.process.dry_run:
-            text = shown_1_3("Initializing", progress.now)
-            problem = yield from write_status(progress, text, options, progress.now)
+            text = format_legacy_status_message("Initializing", progress.now)
+            problem = yield from write_status_config_map(progress, text, options, progress.now)
             if problem is not None:
                 _log.error("%s", problem)
                 _log.error("Failed to initialize status configmap, unable to write status events")

@@ -1,4 +1,4 @@
-"""What a driver is: observe, decide, act, and nothing else.
+"""Base of drivers: observe, decide, act. Run them in virtual time or as a dry run.
 
 A driver has no loop, no clock and no client of its own. Whoever runs it tells it what changes (:meth:`~Driver.notice`),
 waits until it is due, lets it :meth:`~Driver.observe` (where the stores live), runs its :meth:`~Driver.steps` (wherever
@@ -7,13 +7,37 @@ there is room) and carries their actions out. The same driver runs live and in v
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
-from kscale.effects import Moment, Steps
-from kscale.world.protocols import Change, Stores, Watch
+import msgspec
 
-__all__ = ["Driver"]
+from kscale.effects import (
+    ANSWERS,
+    LAST_TIME,
+    ZERO_TIME,
+    Action,
+    Create,
+    Delete,
+    DeleteNodes,
+    Emit,
+    Moment,
+    Observe,
+    Outcome,
+    Patch,
+    Perform,
+    ReadStores,
+    Refresh,
+    Steps,
+    VirtualTime,
+    WriteStatus,
+)
+from kscale.effects.virtual_time import Running
+from kscale.world.protocols import Change, Clock, GoesBy, PerformLive, Stores, TellingStores, Watch
+
+__all__ = ["Driver", "Repeating", "VirtualDrive", "changes_something", "described", "pretending"]
+
 
 _Sight = TypeVar("_Sight")
 
@@ -47,3 +71,169 @@ class Driver(Protocol[_Sight]):
     def steps(self, sight: _Sight, now: Moment) -> Steps[None]:
         """The round, begun at ``now``: decides, yields what shall be done, and keeps what the next round needs."""
         ...
+
+
+_log = logging.getLogger(__name__)
+_LONGEST: Final = 500
+
+
+def pretending(perform: PerformLive, clock: Clock) -> PerformLive:
+    """Carries out what only asks (and what the cloud is asked to look at), and reports; anything else is logged, and
+    answered as if it were done."""
+
+    async def pretend(action: Action) -> Outcome:
+        answer = ANSWERS[type(action)]
+        if answer.question or not answer.refusable or isinstance(action, Refresh):
+            return await perform(action)
+        _log.info("dry run: %s", described(action))
+        return Outcome(at=clock.now())
+
+    return pretend
+
+
+def described(action: Any) -> str:
+    """An action on one line: its name, and what it is given, as JSON; of nodes the names are enough."""
+    given = {name: getattr(action, name) for name in action.__struct_fields__}
+    if isinstance(action, DeleteNodes):
+        del given["objects"]
+    text = msgspec.json.encode({name: value for name, value in given.items() if value}, enc_hook=repr).decode()
+    return f"{type(action).__name__} {text if len(text) <= _LONGEST else text[:_LONGEST] + '...'}"
+
+
+_CHANGING_NOTHING: Final = frozenset({Emit, Observe, Refresh, WriteStatus}).union(
+    action for action, answer in ANSWERS.items() if answer.question
+)
+_BOOKKEEPING: Final = frozenset({"ConfigMap", "Lease", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint"})
+
+
+def changes_something(action: Action) -> bool:
+    """Whether an action changes the cluster or the cloud: no question, no report, and not what autoscalers write for
+    themselves (statuses, leases, checkpoints)."""
+    if type(action) in _CHANGING_NOTHING:
+        return False
+    if isinstance(action, (Patch, Delete)):
+        return action.kind not in _BOOKKEEPING
+    return not isinstance(action, Create) or (action.object.kind or type(action.object).__name__) not in _BOOKKEEPING
+
+
+@runtime_checkable
+class Repeating(Protocol):
+    """A driver that knows when a round would only find what the last one found."""
+
+    @property
+    def goes_by(self) -> GoesBy:
+        """What must be as it was."""
+        ...
+
+    def repeats_until(self) -> Moment:
+        """Asked after a round that changed nothing: of rounds before this moment, everything that they go by being as
+        it was, nothing else can come."""
+        ...
+
+    def repeat(self, now: Moment) -> Moment | None:
+        """Takes such a round for done; the moment at which it ends. None: it has to be run."""
+        ...
+
+
+class VirtualDrive:
+    """A driver's rounds, one after the other: what :func:`kscale.drivers.live.drive` does live.
+
+    ``rank``: of what is due at one moment, whose turn it is. ``perform`` carries its actions out. ``inputs`` tells
+    what a round would go by, as a value that is another whenever that has changed: while it has not, rounds of a
+    :class:`Repeating` driver that could only find what the last one found are not run; None: all are. ``rounds``
+    counts all, ``skipped`` those.
+    """
+
+    def __init__(
+        self,
+        driver: Driver[Any],
+        stores: TellingStores,
+        time: VirtualTime,
+        perform: Perform,
+        *,
+        rank: int = 0,
+        inputs: Callable[[], Hashable] | None = None,
+    ) -> None:
+        self.driver = driver
+        self._repeating = driver if isinstance(driver, Repeating) else None  # looking is slow
+        self._stores, self._time, self._rank = stores, time, rank
+        self._performs, self._inputs = perform, inputs
+        self._mine: Perform = self._perform  # one object, which tells this driver's machines from others
+        self.rounds = self.skipped = 0
+        self._went_by: Hashable = None
+        self._until: Moment = ZERO_TIME
+        self._acted = False
+        self._under_way: Running | None = None
+        self._due: tuple[Moment, Running] | None = None
+        self._ended = False
+        self._begun = False
+        self._unsubscribe: Callable[[], None] = stores.subscribe(self._told)
+        self._begun = True
+        self._plan()
+
+    def stop(self) -> None:
+        """As a process that is killed: nothing more is done, and nothing is said."""
+        self._ended = True
+        self._unsubscribe()
+        if self._due is not None:
+            self._due[1].cancel()
+        self._time.cancel_all(self._mine)
+
+    def _perform(self, action: Action, now: Moment) -> Outcome:
+        if type(action) is ReadStores:
+            return Outcome(at=now, value=action.read(self._stores))
+        self._acted = self._acted or changes_something(action)
+        return self._performs(action, now)
+
+    def _told(self, change: Change | None) -> None:
+        if change is not None:
+            self.driver.notice(change, self._time.now)
+        if self._begun:  # not while the first list is told
+            self._plan()
+
+    def _plan(self) -> None:
+        """Waits until the driver is due."""
+        if self._under_way is not None or self._ended:
+            return
+        due = self.driver.next_due()
+        at = LAST_TIME if due is None else max(due, self._time.now)
+        if self._due is not None:
+            if self._due[0] == at:
+                return
+            self._due[1].cancel()
+            self._due = None
+        if due is not None:
+            self._due = at, self._time.at(at, self._begin, rank=self._rank)
+
+    def _begin(self) -> None:
+        self._due = None
+        now = self._time.now
+        self.rounds += 1
+        if self._inputs is not None:
+            inputs = self._inputs()
+            if inputs == self._went_by and now < self._until and self._repeat(now):
+                return
+            self._went_by, self._acted = inputs, False
+        sight = self.driver.observe(self._stores, now)
+        self._under_way = self._time.start(
+            lambda at: self.driver.steps(sight, at), self._done, rank=self._rank, perform=self._mine
+        )
+
+    def _repeat(self, now: Moment) -> bool:
+        """Leaves a round out."""
+        ended = None if self._repeating is None else self._repeating.repeat(now)
+        if ended is None:
+            return False
+        self.skipped += 1
+        self._under_way = self._time.at(ended, self._go_on, rank=self._rank)
+        return True
+
+    def _done(self, value: None, at: Moment) -> None:
+        del value, at
+        known = None if self._inputs is None or self._acted else self._repeating
+        self._until = ZERO_TIME if known is None else known.repeats_until()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._under_way = None
+        self._plan()

@@ -1,4 +1,4 @@
-"""What the grpc expander's client and server say to each other: messages of package ``grpcplugin``.
+"""Messages between the client and the server of the gRPC expander (package ``grpcplugin``).
 
 Pods and nodes are in their own protobuf form; here they are bytes, encoded once however often they are sent.
 """
@@ -11,15 +11,13 @@ from functools import cache, cached_property
 from typing import Any, Final
 
 from kscale.effects import Ranking, RankOption, RankOptions
-from kscale.effects.ranking import SamePods
+from kscale.effects.actions import SamePods
 from kscale.errors import InputError
 from kscale.libraries import library
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.protobuf.decoding import decode
-from kscale.objects.protobuf.encoding import Encoded, encode
-from kscale.objects.protobuf.messages import ENTRY_KEY, ENTRY_VALUE, kubernetes_message, message_types
-from kscale.objects.protobuf.tables import parse
+from kscale.objects.protobuf.conversion import Encoded, decode, encode
+from kscale.objects.protobuf.messages import ENTRY_KEY, ENTRY_VALUE, kubernetes_message, message_types, parse
 
 __all__ = ["METHOD", "Question", "Request", "answer_of", "answered_groups", "without_environment"]
 
@@ -148,7 +146,7 @@ class _Read:
 
 
 class _Pods:
-    """:class:`~kscale.effects.ranking.SamePods`."""
+    """:class:`~kscale.effects.actions.SamePods`."""
 
     __slots__ = ("_read", "count")
 

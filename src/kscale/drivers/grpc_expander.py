@@ -1,17 +1,23 @@
-"""The client of the grpc expander (``expander/grpcplugin/grpc_client.go``): asks a server which options are best."""
+"""Client and server of the gRPC expander (upstream: ``expander/grpcplugin``)."""
 
 from __future__ import annotations
 
+import logging
 import os
+import ssl
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kscale.drivers.expander_protocol import METHOD, Request, answered_groups
+from kscale.drivers.expander_protocol import METHOD, Question, Request, answer_of, answered_groups
 from kscale.effects import ApiError, Ranking, RankOptions
-from kscale.errors import InputError
-from kscale.world.rpc import channel, error_text, grpc_library, read_certificates
+from kscale.errors import InputError, Problem
+from kscale.files import read_file
+from kscale.world.protocols import Ranker
+from kscale.world.rpc import MOST_BYTES, RpcServer, channel, error_text, grpc_library, load_pair, read_certificates
 
-__all__ = ["GrpcExpander"]
+__all__ = ["ExpanderServer", "GrpcExpander"]
+
 
 TIMEOUT: Final = 5.0
 
@@ -68,3 +74,75 @@ class GrpcExpander:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+_log = logging.getLogger(__name__)
+_CALLS: Final = 4
+
+
+class ExpanderServer(RpcServer):
+    """Serves ``rank`` at ``address`` (``host:port``; port 0: any) over TLS while it is entered; ``url`` says where.
+
+    ``cert``, ``key``: files in PEM. ``client_ca``: clients must show a certificate that this file's has signed
+    (upstream's shows none). An :class:`~kscale.effects.ApiError` of the ranker, and what it raises, is an error of the
+    call: the autoscaler keeps all options then.
+
+    Raises InputError for files that cannot be used and an address that is taken, MissingExtraError without grpcio.
+    """
+
+    def __init__(self, rank: Ranker, address: str, *, cert: str, key: str, client_ca: str = "") -> None:
+        grpc = grpc_library("serving an expander")
+        self._codes: Any = grpc.StatusCode
+        self._rank = rank
+        limits = [("grpc.max_receive_message_length", MOST_BYTES), ("grpc.so_reuseport", 0)]
+        self._server = grpc.server(ThreadPoolExecutor(_CALLS), options=limits)
+        service, _, method = METHOD.removeprefix("/").rpartition("/")
+        handler = grpc.unary_unary_rpc_method_handler(self._best_options)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+        credentials = grpc.ssl_server_credentials(
+            [_pair(cert, key)],
+            root_certificates=_read(client_ca) if client_ca else None,
+            require_client_auth=bool(client_ca),
+        )
+        try:
+            port = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise InputError(Problem(f"nothing can be served at {address}: {error}")) from None
+        self.url = f"{address.rpartition(':')[0]}:{port}"
+
+    def _best_options(self, data: bytes, context: Any) -> bytes:
+        try:
+            question = Question(data)
+            for warning in question.warnings:
+                _log.warning("%s", warning)
+            found = self._rank(question.asked)
+        except InputError as error:
+            found = ApiError(str(error))
+        except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+            _log.exception("the ranker failed")
+            found = ApiError(f"{type(error).__name__}: {error}")
+        if isinstance(found, ApiError):
+            _log.error("no answer: %s", found.message)
+            context.abort(self._codes.UNKNOWN, found.message)
+        assert not isinstance(found, ApiError)  # abort has raised
+        for warning in found.warnings:
+            _log.warning("%s", warning)
+        _log.info("of %d options: %s", len(question.asked.options), ", ".join(map(str, found.groups)) or "none")
+        return answer_of(found)
+
+
+def _pair(cert: str, key: str) -> tuple[bytes, bytes]:
+    """A key and its certificate. gRPC says of any mistake in them that the address cannot be bound."""
+    chain, secret = _read(cert), _read(key)
+    try:
+        load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), chain, secret)
+    except ssl.SSLError as error:
+        raise InputError(Problem(f"no certificate and key that belong together: {error}", f"{cert}, {key}")) from None
+    return secret, chain
+
+
+def _read(path: str) -> bytes:
+    try:
+        return read_file(path)
+    except OSError as error:
+        raise InputError(Problem(error.strerror or str(error), path)) from None

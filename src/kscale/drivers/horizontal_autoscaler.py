@@ -1,56 +1,274 @@
-"""The horizontal pod autoscaler as a live driver: what is due together is decided together.
+"""The horizontal pod autoscaler as a live driver: HPAs that are due together are decided together.
 
 Upstream: ``pkg/controller/podautoscaler``, as kube-controller-manager runs it. Which HPA is due stands in
-:mod:`kscale.drivers.horizontal`, what is done with those that are in :mod:`kscale.hpa.batch`.
+:mod:`kscale.drivers.horizontal_queue`, what is done with those that are in :mod:`kscale.hpa.batch.reconcile_all`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
-from kscale.drivers.apart import CANNOT_BE_RECONCILED, Apart
-from kscale.drivers.discovery import discover_steps
-from kscale.drivers.horizontal import HorizontalController, Tombstone
-from kscale.drivers.queue_metrics import QUEUE_METRICS
-from kscale.drivers.rivals import Rivals
+from kscale.drivers.horizontal_queue import HorizontalController, Tombstone
+from kscale.drivers.work_queue import QUEUE_METRICS
 from kscale.effects import (
     LAST_TIME,
     SECOND,
     ZERO_TIME,
+    Discover,
+    InBackground,
     Metric,
     Moment,
     Observation,
+    Outcome,
     Progress,
     ReadStores,
     Steps,
+    StepsOf,
+    Within,
+    from_text,
     moment,
 )
-from kscale.hpa.batch import CurrentObjects, Reconciled, reconcile_all
-from kscale.hpa.decided_rows import is_as_left
-from kscale.hpa.gathering import are_usual
-from kscale.hpa.metrics import METRICS, NUM_HPAS
+from kscale.hpa.batch.precomputed import is_unchanged_since_write
+from kscale.hpa.batch.reconcile_all import (
+    BatchResult,
+    CurrentObjects,
+    RefreshObjects,
+    is_stable_batch,
+    reconcile_all,
+    repeat_batch,
+)
+from kscale.hpa.batch.requests import has_built_in_targets
+from kscale.hpa.controller.monitor import METRICS, NUM_HPAS
+from kscale.hpa.controller.reconcile import reconcile
+from kscale.hpa.controller.state import ControllerState, HPAState, is_older_version
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import reconcile
-from kscale.hpa.state import ControllerState, HPAState, is_older
-from kscale.hpa.steady import is_settled, repeated
-from kscale.objects.apps import Deployment, StatefulSet
-from kscale.objects.autoscaling import CrossVersionObjectReference, HorizontalPodAutoscaler, Scale
-from kscale.objects.meta import KubeObject
+from kscale.objects.api.apps import Deployment, StatefulSet
+from kscale.objects.api.autoscaling import CrossVersionObjectReference, HorizontalPodAutoscaler, Scale
+from kscale.objects.api.meta import KubeObject
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.scale import ScaleError, scale_of_workload
-from kscale.snapshot.collector import collector_at_ease
-from kscale.snapshot.pod_index import PodIndex
+from kscale.snapshot.caches import collector_at_ease
+from kscale.snapshot.pods.index import PodIndex
 from kscale.world.protocols import Change, GoesBy, Stores, Watch
 
-__all__ = ["HORIZONTAL_METRICS", "NAME", "HorizontalAutoscaler", "HorizontalSight"]
+__all__ = [
+    "CANNOT_BE_RECONCILED",
+    "HORIZONTAL_METRICS",
+    "NAME",
+    "Apart",
+    "HorizontalAutoscaler",
+    "HorizontalSight",
+    "Rivals",
+    "discover_steps",
+]
+
+
+def discover_steps(progress: Progress, longest: int) -> StepsOf[Within, Outcome]:
+    """The answer to :class:`~kscale.effects.Discover`; an error where it takes longer (nanoseconds)."""
+
+    def discover(now: Moment) -> StepsOf[Discover, Outcome]:
+        return (yield from Progress(now).act(Discover()))
+
+    found: Outcome = yield from progress.within(longest, discover)
+    return found
+
 
 _log = logging.getLogger(__name__)
+CANNOT_BE_RECONCILED: Final = "HorizontalPodAutoscaler %s cannot be reconciled: %s"
+
+
+class Apart:
+    """Those of a ``controller`` that are slow: of which a question or a write took longer than a sync period.
+
+    All that are due are decided together, one batch after the other, however long each waits for its answers. Who waits
+    for none of them that long any more is slow no longer, whoever else is. ``refresh`` reads their objects again once
+    they have their answers. Single owner, as the controller.
+    """
+
+    def __init__(self, controller: HorizontalController, refresh: RefreshObjects | None = None) -> None:
+        self._controller, self._refresh = controller, refresh
+        self._slow: set[str] = set()
+        self._clock_sets = 0
+        self.looked_at: Moment | None = None
+        """While a batch is under way: when it is to be looked at whether it has ended."""
+
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        self._clock_sets += 1
+        if self.looked_at is not None:
+            self.looked_at += by
+
+    def forget(self, key: str) -> None:
+        """An HPA is gone."""
+        self._slow.discard(key)
+
+    def look(self, now: Moment) -> None:
+        """A round has come: whether a batch has ended is looked at again in a period."""
+        if self.looked_at is not None:
+            self.looked_at = now + self._controller.options.sync_period_ns
+
+    def note_late(self, keys: Iterable[str], now: Moment) -> None:
+        """What these asked was not answered in time: they are slow, and come up again."""
+        for key in keys:
+            self.note_slow([key])
+            self._controller.left_alone(key, now=now)
+
+    def note_slow(self, keys: Iterable[str]) -> None:
+        """These took too long."""
+        for key in keys:
+            self._slow.add(key)
+            text = "HorizontalPodAutoscaler %s is decided apart: the API server took over a sync period to answer"
+            _log.warning(text, key)
+
+    def without_slow(
+        self,
+        due: list[HorizontalPodAutoscaler],
+        pods: PodIndex,
+        scales: Mapping[str, Scale],
+        mapper: RESTMapper,
+        progress: Progress,
+    ) -> Steps[list[HorizontalPodAutoscaler]]:
+        """Those of the HPAs that are due that are not slow. The others are begun, or come up again while a batch of
+        such is under way. ``pods``, ``scales``, ``mapper``: as :func:`~kscale.hpa.batch.reconcile_all.reconcile_all`
+        has them."""
+        slow = [hpa for hpa in due if hpa.key in self._slow] if self._slow else []
+        if not slow:
+            return due
+        if self.looked_at is not None:
+            for hpa in slow:
+                self._controller.left_alone(hpa.key, now=progress.now)
+        else:
+            self.looked_at = progress.now + self._controller.options.sync_period_ns
+            known = {hpa.key: scales[hpa.key] for hpa in slow if hpa.key in scales}
+            yield from progress.act(InBackground(partial(self._steps, slow, pods, known, mapper)))
+        return [hpa for hpa in due if hpa.key not in self._slow]
+
+    def _steps(
+        self,
+        hpas: Sequence[HorizontalPodAutoscaler],
+        pods: PodIndex,
+        scales: Mapping[str, Scale],
+        mapper: RESTMapper,
+        now: Moment,
+    ) -> Steps[None]:
+        progress, controller, clock_sets = Progress(now), self._controller, self._clock_sets
+        found = yield from reconcile_all(
+            hpas,
+            controller.kept,
+            pods,
+            scales=scales,
+            now=now,
+            options=controller.options,
+            selectors=controller.selectors,
+            mapper=mapper,
+            slow_after=controller.options.sync_period_ns,
+            refresh=self._refresh,
+        )
+        ended = yield from progress.clock()
+        self.looked_at = None
+        keys = [hpa.key for hpa in hpas]
+        self._slow.difference_update({*keys}.difference(found.slow))
+        if clock_sets == self._clock_sets:
+            controller.done_all(found, ended=ended)
+            for key in found.gone:
+                controller.left_alone(key, now=ended)
+        else:  # what it would remember is of another time
+            for key in keys:
+                controller.left_alone(key, now=ended)
+        for key, problem in found.problems.items():
+            _log.error(CANNOT_BE_RECONCILED, key, problem)
+
+
+_FRESH: Final = 4
+"""Sync periods after which another that has written nothing is taken for gone."""
+_FRESH_AGAIN: Final = 40
+"""The same, once another has come back after it was taken for gone. Not much longer: nobody scales meanwhile if it is
+gone by then."""
+
+
+class _Rival(NamedTuple):
+    """Of one HPA: when another wrote its status last (``written``, the API server's clock; the zero time: never) and
+    when that was ``noticed`` (our clock); whether the HPA is ``left`` alone, and whether another ``returned``."""
+
+    written: Moment
+    noticed: Moment
+    left: bool = False
+    returned: bool = False
+
+
+class Rivals:
+    """Who else writes the status of HPAs. Single owner.
+
+    ``manager``: our own name in ``managedFields``; ``period``: of syncs, in nanoseconds.
+
+    Another is there for four periods after its last write. A controller writes a status only when something in it
+    changes: one that was silent for longer may be there all the same. If it writes again while we work on its HPA, that
+    is shown, and from then on it is there for 40 periods after its last write.
+
+    How old a write is that was there when we first looked, is told by its time, unless that is yet to come; later ones
+    count from when they are noticed, so that our clock need not agree with the API server's.
+    """
+
+    def __init__(self, manager: str, period: int) -> None:
+        self._manager, self._period = manager, period
+        self._known: dict[str, _Rival] = {}
+        self._left: set[str] = set()
+
+    @property
+    def left_alone(self) -> int:
+        """How many HPAs are another's."""
+        return len(self._left)
+
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what was noticed is as old as it was."""
+        self._known = {
+            key: rival._replace(noticed=rival.noticed + by) if rival.noticed != ZERO_TIME else rival
+            for key, rival in self._known.items()
+        }
+
+    def forget(self, key: str) -> None:
+        """An HPA is gone."""
+        self._known.pop(key, None)
+        self._left.discard(key)
+
+    def has(self, hpa: HorizontalPodAutoscaler, key: str, now: Moment) -> bool:
+        """Whether an HPA is another's now; ``key``: of the HPA."""
+        known = self._known.get(key)
+        if known is None and not hpa.metadata.managed_fields:
+            return False
+        name, written = "", ZERO_TIME
+        for each in hpa.metadata.managed_fields:
+            if (
+                each.subresource == "status"
+                and each.manager != self._manager
+                and (at := from_text(each.time)) > written
+            ):
+                name, written = each.manager, at
+        if known is None:
+            rival = _Rival(written, min(written, now))
+        elif written > known.written:
+            rival = _Rival(written, now, returned=known.returned or not known.left)
+        else:
+            rival = known
+        periods = _FRESH_AGAIN if rival.returned else _FRESH
+        left = rival.noticed != ZERO_TIME and now < rival.noticed + periods * self._period
+        if left and not (known and known.left):
+            text = "HorizontalPodAutoscaler %s is left alone: %s writes its status%s"
+            _log.warning(text, key, name, ", which had been silent" if rival.returned else "")
+        if rival.left != left:
+            rival = rival._replace(left=left)
+            (self._left.add if left else self._left.discard)(key)
+        if rival is not known:
+            self._known[key] = rival
+        return left
+
+
 NAME: Final = "horizontal-pod-autoscaler"
 _KIND: Final = "HorizontalPodAutoscaler"
 _WATCHED: Final = frozenset({("apps", "Deployment"), ("apps", "StatefulSet")})
@@ -82,7 +300,7 @@ class _Round:
     """The last round: its HPAs, what came of it, and how long was asked before it was decided."""
 
     hpas: dict[str, HorizontalPodAutoscaler]
-    found: Reconciled
+    found: BatchResult
     asking: int
 
 
@@ -91,7 +309,8 @@ class HorizontalAutoscaler:
 
     - ``selector``: of labels: only HPAs that it selects are seen, and known to each other;
     - ``manager``: the name under which this process writes. While another has written the status of an HPA within the
-      last four sync periods (:class:`~kscale.drivers.rivals.Rivals`), nothing is done about it, unless ``take_over``;
+      last four sync periods (:class:`~kscale.drivers.horizontal_autoscaler.Rivals`), nothing is done about it, unless
+      ``take_over``;
     - ``state``: what an earlier one remembered;
     - ``repeats``: whether the last round is kept, for rounds that only repeat it (:meth:`repeat`): live ones never do;
     - ``aligned``: rounds begin at whole multiples of the sync period: live ones do not.
@@ -126,7 +345,7 @@ class HorizontalAutoscaler:
         self._apart = Apart(self.controller, self._read_again)
         self._repeats = repeats
         self._last: _Round | None = None
-        self._before: Reconciled | None = None
+        self._before: BatchResult | None = None
         self._changed: dict[str, HorizontalPodAutoscaler | None] = {}
 
     # -- where the stores live ---------------------------------------------------------------------------------------
@@ -316,10 +535,14 @@ class HorizontalAutoscaler:
         """For ever, where rounds are kept and the columns said all of all HPAs: what time changes is decided
         anew (:meth:`repeat`)."""
         last = self._last
-        if last is None or not is_settled(last.found):
+        if last is None or not is_stable_batch(last.found):
             return ZERO_TIME
         hpas = last.hpas.values()
-        return LAST_TIME if are_usual(hpas) and not any(hpa.metadata.managed_fields for hpa in hpas) else ZERO_TIME
+        return (
+            LAST_TIME
+            if has_built_in_targets(hpas) and not any(hpa.metadata.managed_fields for hpa in hpas)
+            else ZERO_TIME
+        )
 
     def repeat(self, now: datetime | Moment) -> Moment | None:
         """Takes a round for done in which all that was decided in the last is decided again; the moment at which it
@@ -331,7 +554,7 @@ class HorizontalAutoscaler:
             return None
         hpas = _as_written(last, self._changed)
         ended = now + last.asking
-        found = None if hpas is None else repeated(last.found, ended, self.options)
+        found = None if hpas is None else repeat_batch(last.found, ended, self.options)
         if hpas is None or found is None:
             return None
         controller.take_all(now)
@@ -342,7 +565,7 @@ class HorizontalAutoscaler:
     def _kinds(self, progress: Progress, due: Sequence[HorizontalPodAutoscaler]) -> Steps[RESTMapper]:
         """What kinds are served as. What every server has is not asked for; the rest is forgotten after half a minute,
         what is not there too. Where it cannot be told, or not soon, what was known stays."""
-        if are_usual(due):
+        if has_built_in_targets(due):
             return self._mapper
         tick = progress.now // _KINDS_FORGOTTEN
         if tick != self._mapper_tick:
@@ -357,7 +580,7 @@ class HorizontalAutoscaler:
 def _is_behind(hpa: HorizontalPodAutoscaler, kept: HPAState, seen: str) -> bool:
     """Whether the watch, which has brought HPAs up to a version, has not brought yet what was written of one."""
     written = kept.written
-    return written is not None and written.uid == hpa.metadata.uid and is_older(seen, written.resource_version)
+    return written is not None and written.uid == hpa.metadata.uid and is_older_version(seen, written.resource_version)
 
 
 def _as_written(
@@ -371,6 +594,6 @@ def _as_written(
         return last.hpas
     for key, status in written.items():
         after = changed[key]
-        if after is None or not is_as_left(after, last.hpas[key], status):
+        if after is None or not is_unchanged_since_write(after, last.hpas[key], status):
             return None
     return {key: changed.get(key) or hpa for key, hpa in last.hpas.items()}

@@ -1,4 +1,4 @@
-"""Leader election over a lease (upstream: ``client-go/tools/leaderelection`` with its lease lock), without a clock.
+"""Leader election with a lease (upstream: ``client-go/tools/leaderelection``), without a clock.
 
 The machines of an elector go by the moments of their outcomes and by nothing that stands in the lease: clocks of
 candidates may differ. Whoever runs them should therefore answer with a clock that is never set
@@ -31,11 +31,11 @@ from kscale.effects import (
     Within,
     duration,
 )
-from kscale.effects.reports import Metric
+from kscale.effects.actions import Metric
 from kscale.errors import InputError, Problem
-from kscale.objects.core import ObjectReference
-from kscale.objects.leases import Lease, LeaseSpec
-from kscale.objects.meta import ObjectMeta
+from kscale.objects.api.coordination import Lease, LeaseSpec
+from kscale.objects.api.core import ObjectReference
+from kscale.objects.api.meta import ObjectMeta
 from kscale.objects.times import micro_time
 
 __all__ = ["LEADER_METRICS", "LeaderElectionOptions", "LeaderElector"]

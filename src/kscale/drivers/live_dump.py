@@ -1,4 +1,4 @@
-"""The HPAs of a live cluster and all that they are decided from, read once; nothing is written."""
+"""Read the HPAs of a live cluster and their inputs once; nothing is written."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Collection
 from functools import partial
 
 from kscale.drivers.live import Live
-from kscale.hpa.dump import Dump
-from kscale.hpa.dump_asking import ask_for_rest
-from kscale.hpa.dump_reading import read_dump
+from kscale.hpa.controller.state import ControllerState
+from kscale.hpa.dump.dump import Dump, read_dump, request_missing_steps
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.state import ControllerState
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.listing import NEEDED_FOR_HPAS, READ_FOR_HPAS, Listing, Tell, list_cluster
 from kscale.world.kubernetes.performer import Performer
@@ -31,7 +29,7 @@ async def read_live_dump(
     namespaces: Collection[str] | None = None,
     tell: Tell = lambda *_: None,
 ) -> tuple[Dump, Listing]:
-    """What :func:`~kscale.hpa.dump_reading.read_dump` would read of a dump, and what was listed for it.
+    """What :func:`~kscale.hpa.dump.dump.read_dump` would read of a dump, and what was listed for it.
 
     HPAs, pods and usual targets are listed; scales of other targets and metrics are asked for as the controller asks
     for them, which depends on ``state`` (None: settled) and ``options``. ``namespaces``: HPAs of others are left out,
@@ -47,5 +45,5 @@ async def read_live_dump(
     resources = Resources(client)
     perform = Performer(client, clock, resources=resources, metrics=RESTMetrics(client, resources, clock))
     async with Live(perform, clock) as live:
-        await live.run(partial(ask_for_rest, dump, state, options or HPAOptions()))
+        await live.run(partial(request_missing_steps, dump, state, options or HPAOptions()))
     return dump, listing

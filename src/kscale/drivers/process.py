@@ -1,5 +1,6 @@
-"""A driver as a whole process: client, informers, live runner, leader election, events, health and endpoints, put
-together once for every program.
+"""A driver as a whole process: client, informers, leader election, events, health and endpoints.
+
+Moments should come from a clock that is never set (:class:`kscale.world.clock.SteadyClock`), as Go's are.
 
 A program only says what it is made of (:class:`Program`); :func:`run_process` runs it until it is told to stop.
 """
@@ -13,34 +14,184 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
-from kscale.drivers.correlator import CorrelatorOptions
-from kscale.drivers.driver import Driver
-from kscale.drivers.event_recorder import EventRecorder
-from kscale.drivers.health import Healthy
+from kscale.drivers.driver import Driver, pretending
+from kscale.drivers.event_correlator import CorrelatorOptions, EventCorrelator, make_event
 from kscale.drivers.leader_election import LEADER_METRICS, LeaderElectionOptions, LeaderElector
 from kscale.drivers.live import DRIVE_METRICS, Live, drive, lead
-from kscale.drivers.pretending import pretending
-from kscale.effects import SECOND, Event, Machine, Metric, Observation
+from kscale.effects import SECOND, Event, Machine, Metric, Moment, Observation, duration
+from kscale.objects.api.core import Event as EventObject
+from kscale.objects.times import format_duration
 from kscale.world.clock import FollowingClock, SteadyClock, SystemClock
 from kscale.world.kubernetes.client import REQUEST_METRICS, Client
-from kscale.world.kubernetes.identities import KnownIdentities
 from kscale.world.kubernetes.informer import WATCH_METRICS
-from kscale.world.kubernetes.performer import Performer
+from kscale.world.kubernetes.performer import KnownIdentities, Performer
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.stores import KubernetesStores
 from kscale.world.protocols import Clock, History, Metrics, NodeGroups, PerformLive, Ranker, Watch
-from kscale.world.serve.app import ConnectionLimits, Handler, Server, endpoints
+from kscale.world.serve.app import ConnectionLimits, Handler, Server, SnapshotDesk, endpoints
 from kscale.world.serve.metrics import MetricStore
-from kscale.world.serve.snapshotz import SnapshotDesk
 from kscale.world.serve.tls import ReloadingContext
 
-__all__ = ["Build", "ProcessOptions", "Program", "Surroundings", "run_process"]
+__all__ = [
+    "ActivityCheck",
+    "Build",
+    "EventRecorder",
+    "HealthCheck",
+    "HealthCheckOptions",
+    "Healthy",
+    "ProcessOptions",
+    "Program",
+    "Surroundings",
+    "run_process",
+]
+
 
 _log = logging.getLogger(__name__)
+_MOST_QUEUED: Final = 1000
+
+
+class EventRecorder:
+    """Takes events at once, and sends them one after the other.
+
+    ``component``: who reports them. ``dropped`` counts events that came when a thousand were waiting already.
+    """
+
+    __slots__ = ("_clock", "_component", "_correlator", "_last", "_live", "_queue", "dropped")
+
+    def __init__(self, live: Live, clock: Clock, *, component: str, options: CorrelatorOptions | None = None) -> None:
+        self._live = live
+        self._clock = clock
+        self._component = component
+        self._correlator = EventCorrelator(options)
+        self._last: Moment = 0
+        self._queue: asyncio.Queue[EventObject] = asyncio.Queue(_MOST_QUEUED)
+        self.dropped = 0
+
+    def emit(self, events: Sequence[Event]) -> None:
+        """Takes events, in their order."""
+        now = self._clock.now()
+        for event in events:
+            if event.type not in ("Normal", "Warning"):
+                _log.error("Unsupported event type: %r", event.type)
+                continue
+            _log.info("Event(%s): type: %r reason: %r %s", event.about, event.type, event.reason, event.message)
+            try:
+                self._last = max(now, self._last + 1)  # two events of one moment differ in their names
+                self._queue.put_nowait(make_event(event, component=self._component, now=self._last))
+            except asyncio.QueueFull:
+                self.dropped += 1
+                _log.error("Unable to record event: too many queued events, dropped event of %s", event.about)
+
+    async def run(self) -> None:
+        """Sends what there is, for ever."""
+        while True:
+            event = await self._queue.get()
+            if not await self._live.run(partial(self._correlator.record_steps, event)):
+                _log.debug("Event(%s/%s) was not written", event.namespace, event.name)
+            self._queue.task_done()
+
+    async def drained(self) -> None:
+        """Waits until all that was taken is sent, or given up."""
+        await self._queue.join()
+
+
+class Healthy(Protocol):
+    """What an endpoint asks."""
+
+    def check(self, now: Moment) -> str:
+        """Why the process is not healthy, in upstream's words; empty: it is."""
+        ...
+
+
+class HealthCheckOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags ``--max-inactivity``, ``--max-failing-time`` and ``--max-startup-time``.
+
+    Until the first loop has succeeded, the last of them counts for both others, and it is never less than they are.
+    None: the first loop has no longer than the others, as in release 1.3.
+    """
+
+    max_inactivity: timedelta = timedelta(minutes=10)
+    max_failing_time: timedelta = timedelta(minutes=15)
+    max_startup_time: timedelta | None = timedelta(minutes=20)
+
+    @property
+    def startup(self) -> timedelta:
+        """Limit for the first loop, if it has its own."""
+        return max(self.max_startup_time or timedelta(), self.max_inactivity, self.max_failing_time)
+
+
+class HealthCheck:
+    """Health of the Cluster Autoscaler (upstream: ``pkg/metrics/liveness.go``)."""
+
+    __slots__ = ("_activity", "_failing", "_initialised", "_monitoring", "_startup", "last_activity", "last_success")
+
+    def __init__(self, options: HealthCheckOptions, now: Moment) -> None:
+        self._activity = duration(options.max_inactivity)
+        self._failing = duration(options.max_failing_time)
+        self._startup = duration(options.startup)
+        self.last_activity = self.last_success = now
+        self._monitoring = False
+        self._initialised = options.max_startup_time is None
+
+    def start_monitoring(self, now: Moment) -> None:
+        """From here on the process has to act."""
+        self._monitoring = True
+        self.last_activity = max(self.last_activity, now)
+        self.last_success = max(self.last_success, now)
+
+    def update_last_activity(self, at: Moment) -> None:
+        """A loop began at this moment."""
+        self.last_activity = max(self.last_activity, at)
+
+    def update_last_success(self, at: Moment) -> None:
+        """A loop ended well at this moment; which is activity, too."""
+        self.last_success = max(self.last_success, at)
+        self.last_activity = max(self.last_activity, at)
+        self._initialised = True
+
+    def check(self, now: Moment) -> str:
+        """Why the process is not healthy, in upstream's words; empty: it is."""
+        activity, failing = (self._activity, self._failing) if self._initialised else (self._startup, self._startup)
+        late = now > self.last_activity + activity or now > self.last_success + failing
+        if not (self._monitoring and late):
+            return ""
+        idle, failed = format_duration(now - self.last_activity), format_duration(now - self.last_success)
+        return f"Error: last activity more {idle} ago, last success more than {failed} ago"
+
+
+class ActivityCheck:
+    """Health of the VPA's programs (upstream: ``vertical-pod-autoscaler/pkg/utils/metrics/healthcheck.go``)."""
+
+    __slots__ = ("_monitoring", "_timeout", "last_activity")
+
+    def __init__(self, timeout: timedelta, now: Moment) -> None:
+        self._timeout = duration(timeout)
+        self._monitoring = False
+        self.last_activity = now
+
+    def start_monitoring(self, now: Moment) -> None:
+        """From here on the process has to act."""
+        self._monitoring = True
+        self.last_activity = now
+
+    def update_last_activity(self, at: Moment) -> None:
+        """A round ended at this moment."""
+        self.last_activity = at
+
+    def check(self, now: Moment) -> str:
+        """Why the process is not healthy, in upstream's words; empty: it is."""
+        if not self._monitoring or now <= self.last_activity + self._timeout:
+            return ""
+        return f"Error: last activity more than {format_duration(now - self.last_activity)} ago"
+
+
 _BUILD_INFO: Final = Metric(
     "kscale_build_info", "gauge", ("program", "version"), help="1, with the program and its version as labels."
 )

@@ -1,4 +1,4 @@
-"""The VPA's admission controller as a driver: what it answers from, its registration, its status lease.
+"""The VPA admission controller as a driver: reviews and status lease.
 
 Upstream: ``pkg/admission-controller/main.go``. Reviews are answered where the watches live, one at a time, from what
 they have brought so far; the driver's rounds are for the rest.
@@ -7,36 +7,209 @@ they have brought so far; the driver's rounds are for the rest.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
-from kscale.drivers.large_reviews import LARGE, LargeReviews, ReviewLimits
+import msgspec
+
 from kscale.drivers.live import Live
 from kscale.drivers.process import Program, Surroundings
-from kscale.drivers.ticker import Ticker
 from kscale.drivers.vpa_registration import RegistrationOptions, patch_ca_steps, register_steps
-from kscale.drivers.vpa_watches import ControllerFeed, controller_watches, limit_range_watch, vpa_watch
+from kscale.drivers.vpa_watches import ControllerFeed, Ticker, controller_watches, limit_range_watch, vpa_watch
 from kscale.effects import SECOND, Moment, Observation, Progress, Steps, duration
-from kscale.objects.core import LimitRange, Pod
-from kscale.objects.vpa import VerticalPodAutoscaler
-from kscale.vpa.admission import Reviewed, VpaIndex, review_steps
-from kscale.vpa.controllers import Controllers
-from kscale.vpa.limit_range import LimitRanges
-from kscale.vpa.metrics import METRICS, observation
+from kscale.objects.api.core import LimitRange, LimitRangeItem, Pod, PodSpec
+from kscale.objects.api.vpa import VerticalPodAutoscaler
+from kscale.objects.decode import to_json
+from kscale.processes import worker_processes
+from kscale.vpa.admission import ReviewResult, VpaIndex, review_steps
+from kscale.vpa.admission.review import MAX_BODY_BYTES, PodReview, allow_unpatched, read_review, review_pod
+from kscale.vpa.admission.status_lease import STATUS_LEASE_NAMESPACE, renew_status_steps
+from kscale.vpa.capping import CONTAINER_LIMIT, POD_LIMIT, LimitRanges
+from kscale.vpa.controllers import Controllers, ScaleCache
+from kscale.vpa.metrics import METRICS, build_observation
 from kscale.vpa.options import AdmissionOptions
-from kscale.vpa.scales import ScaleCache
-from kscale.vpa.status_lease import STATUS_LEASE_NAMESPACE, renew_status_steps
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.protocols import Change, Stores, Watch
-from kscale.world.serve.app import ConnectionLimits, Server
+from kscale.world.serve.app import ANY_PATH, ConnectionLimits, Server, admission_webhook
 from kscale.world.serve.tls import ReloadingContext
-from kscale.world.serve.webhook import ANY_PATH, admission_webhook
 
-__all__ = ["ADMISSION_METRICS", "AdmissionController", "Serving", "admission_program"]
+__all__ = [
+    "ADMISSION_METRICS",
+    "LARGE",
+    "AdmissionController",
+    "LargeReviews",
+    "ReviewLimits",
+    "Serving",
+    "admission_program",
+    "read_review",
+    "review_pod",
+]
+
+
+LARGE: Final = 64 * 1024
+"""Bytes. Smaller reviews take less than a few milliseconds, and are answered on the event loop."""
+_WAITING: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewLimits:
+    """What one review may take. What is above a limit is allowed as it is, and logged.
+
+    - ``body``: bytes of a request; a longer one is answered with 413.
+    - ``containers``: of a pod.
+    - ``timeout``: seconds until a large review is answered without patches.
+    """
+
+    body: int = MAX_BODY_BYTES
+    containers: int = 50_000
+    timeout: float = 10.0
+
+
+class LargeReviews:
+    """Read and answer large reviews in one worker process, one after the other.
+
+    The process starts with the first large review. A thread would not do: decoding a pod of 40,000 containers is one
+    call that holds the interpreter's lock, and small reviews would wait for it. Only the VPA and the limit ranges are
+    looked up on the event loop, which owns the watched objects; for this the worker returns the pod without containers.
+
+    Parameters
+    ----------
+    live
+        Runs ``match`` on the event loop.
+    match
+        Find the VPA of a pod.
+    limit_ranges
+        Limit ranges of the cluster.
+    options
+        Options of the admission controller.
+    limits
+        Limits of one review.
+    observe
+        Takes what is counted.
+    start
+        Start the worker. Default: a new process.
+    """
+
+    def __init__(
+        self,
+        live: Live,
+        match: Callable[[Pod, list[str], Moment], Steps[VerticalPodAutoscaler | None]],
+        limit_ranges: LimitRanges,
+        options: AdmissionOptions,
+        limits: ReviewLimits,
+        observe: Callable[[Sequence[Observation]], None],
+        *,
+        start: Callable[[], Executor] | None = None,
+    ) -> None:
+        self._live, self._match, self._limit_ranges, self._observe = live, match, limit_ranges, observe
+        self._options, self._limits = options, limits
+        self._start = start or partial(worker_processes, 1, ignore_interrupts=True)
+        self._worker: Executor | None = None
+        self._numbers = itertools.count()
+        self._waiting = 0
+
+    async def review(self, body: bytes) -> ReviewResult:
+        """Answer a review. Without patches if many others wait already, or if it takes too long."""
+        if self._waiting >= _WAITING:
+            return allow_unpatched(f"{_WAITING} large reviews are being answered already; this one is not patched")
+        self._waiting += 1
+        # A review that is being answered cannot be stopped: one that came too late keeps its place until its end.
+        task = asyncio.create_task(self._answer(body))
+        task.add_done_callback(self._done)
+        done, _ = await asyncio.wait([task], timeout=self._limits.timeout)
+        if not done:
+            return allow_unpatched(f"the review was not answered within {self._limits.timeout:g} s; it is not patched")
+        return task.result()
+
+    def _done(self, task: asyncio.Task[ReviewResult]) -> None:
+        self._waiting -= 1
+        if not task.cancelled():
+            task.exception()  # retrieved: nobody else may wait for it any more
+
+    async def _answer(self, body: bytes) -> ReviewResult:
+        if self._worker is None:
+            self._worker = self._start()
+        worker = self._worker
+        try:
+            return await self._answer_in(worker, body)
+        except BrokenExecutor:
+            if self._worker is worker:  # the next review starts another one
+                self._worker = None
+            worker.shutdown(wait=False)
+            return allow_unpatched("the process of large reviews ended (for want of memory?); this one is not patched")
+
+    async def _answer_in(self, worker: Executor, body: bytes) -> ReviewResult:
+        loop = asyncio.get_running_loop()
+        number = next(self._numbers)
+        read = await loop.run_in_executor(worker, _read, number, body, self._options, self._limits.containers)
+        if isinstance(read, ReviewResult):
+            return read
+        vpa, limit_ranges, unmatched = None, _OneNamespace({}), list[str]()
+        if read.pod is not None:
+            vpa = await self._live.run(partial(self._match, read.pod, unmatched))
+            effective = partial(self._limit_ranges.effective, read.pod.namespace)
+            limit_ranges = _OneNamespace({kind: effective(kind) for kind in (CONTAINER_LIMIT, POD_LIMIT)})
+        # Encoded in a thread: a VPA may have thousands of entries. JSON, because its encoder calls Python for each
+        # quantity, where the interpreter's lock is handed on; pickle would hold it until the end.
+        encoded = None if vpa is None else await asyncio.to_thread(to_json, vpa)
+        reviewed = await loop.run_in_executor(worker, _answer, number, encoded, limit_ranges, self._options)
+        reviewed.messages = [*unmatched, *reviewed.messages]
+        self._observe([reviewed.counted()])
+        return reviewed
+
+    def close(self) -> None:
+        """Take no further reviews."""
+        if self._worker is not None:
+            self._worker.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _OneNamespace:
+    """The limit ranges of the one namespace that a review asks for, looked up beforehand."""
+
+    by_type: dict[str, LimitRangeItem | None]
+
+    def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
+        del namespace
+        return self.by_type.get(type_)
+
+
+class _Read(NamedTuple):
+    """A review that the worker has read. ``pod``: without its containers; None: it cannot be read."""
+
+    pod: Pod | None
+
+
+_reviews: dict[int, PodReview] = {}
+"""In the worker: reviews that were read and wait for their VPA, by number."""
+
+
+def _read(number: int, body: bytes, options: AdmissionOptions, max_containers: int) -> ReviewResult | _Read:
+    """In the worker: read a review, and keep it until :func:`_answer`."""
+    read = read_review(body, options=options, max_containers=max_containers)
+    if isinstance(read, ReviewResult):
+        return read
+    while len(_reviews) >= _WAITING:  # whoever read it has gone
+        _reviews.pop(next(iter(_reviews)))
+    _reviews[number] = read
+    if not isinstance(read.pod, Pod):
+        return _Read(None)
+    return _Read(msgspec.structs.replace(read.pod, spec=PodSpec()))
+
+
+def _answer(number: int, vpa: bytes | None, limit_ranges: _OneNamespace, options: AdmissionOptions) -> ReviewResult:
+    """In the worker: answer a review that was read."""
+    read = _reviews.pop(number, None)
+    if read is None:
+        return allow_unpatched("too many large reviews were read meanwhile; this one is not patched", resource="Pod")
+    return review_pod(read, vpa, limit_ranges=limit_ranges, options=options)
+
 
 _log = logging.getLogger(__name__)
 ADMISSION_METRICS: Final = tuple(
@@ -115,9 +288,9 @@ class AdmissionController:
         else:
             into.apply(item)  # type: ignore[arg-type]  # each is given its own kind
 
-    def review(self, body: bytes, now: Moment) -> Steps[Reviewed]:
+    def review(self, body: bytes, now: Moment) -> Steps[ReviewResult]:
         """Answers a review."""
-        reviewed: Reviewed = yield from review_steps(
+        reviewed: ReviewResult = yield from review_steps(
             body,
             self.vpas,
             now=now,
@@ -245,7 +418,7 @@ def admission_program(
 
     async def review(body: bytes, reading: float) -> bytes:
         begun = time.perf_counter()
-        reviewed: Reviewed
+        reviewed: ReviewResult
         if len(body) < LARGE:
             reviewed = await live.run(partial(driver.review, body))
         else:
@@ -261,7 +434,7 @@ def admission_program(
 
     def refused(why: str, took: float) -> None:
         _log.error("%s", why)
-        around.metrics.observe([Reviewed(body=b"", status="error").latency(took)])
+        around.metrics.observe([ReviewResult(body=b"", status="error").latency(took)])
 
     async def serve() -> None:
         await driver.known.wait()
@@ -285,4 +458,4 @@ def admission_program(
 
 
 def _step(name: str, seconds: float) -> Observation:
-    return observation(_STEPS, {"step": name}, seconds)
+    return build_observation(_STEPS, {"step": name}, seconds)

@@ -1,4 +1,4 @@
-"""The VPA recommender as a driver: what its watches bring, when its rounds are, and what it starts from.
+"""The VPA recommender as a driver: its watches, rounds and initial history.
 
 Upstream: ``pkg/recommender/main.go`` and the feeder of ``pkg/recommender/input``.
 """
@@ -16,36 +16,32 @@ from typing import Any, Final
 import msgspec
 
 from kscale.capacity.vpa_round_plan import VPARoundPlan, recommendation_plan
-from kscale.drivers.health import ActivityCheck
-from kscale.drivers.process import Program, Surroundings
-from kscale.drivers.ticker import Ticker
-from kscale.drivers.vpa_planning import RoundPlanner, plan_watches
-from kscale.drivers.vpa_watches import ControllerFeed, controller_watches, vpa_watch
+from kscale.drivers.process import ActivityCheck, Program, Surroundings
+from kscale.drivers.vpa_watches import ControllerFeed, RoundPlanner, Ticker, controller_watches, plan_watches, vpa_watch
 from kscale.effects import SECOND, Emit, GetScale, List, Moment, Progress, Steps, StepsOf, duration
 from kscale.errors import InputError
-from kscale.objects.core import Event, Pod
-from kscale.objects.meta import KubeObject
-from kscale.objects.vpa import VerticalPodAutoscaler
-from kscale.series.prometheus_history import PrometheusHistory
-from kscale.vpa.controllers import Controllers
+from kscale.objects.api.core import Event, Pod
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.vpa import VerticalPodAutoscaler
+from kscale.series.prometheus import PrometheusHistory
+from kscale.vpa.controllers import SCALE_REFRESH_INTERVAL, Controllers, ScaleCache
 from kscale.vpa.metrics import METRICS
-from kscale.vpa.model import RecommenderState
-from kscale.vpa.model.pods import PodKey
-from kscale.vpa.oom import OutOfMemory, evicted_for_memory, out_of_memory
+from kscale.vpa.model.saved_state import RecommenderState
+from kscale.vpa.model.usage import OutOfMemory, find_memory_evictions, find_oom_kills
+from kscale.vpa.model.vpa import PodKey
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.recommender import (
     PodChanges,
     RecommenderResult,
     RecommenderRound,
+    diff_pods,
     init_from_checkpoints_steps,
     init_from_prometheus_steps,
-    pod_changes,
     recommender_steps,
 )
 from kscale.vpa.recommender.records import VpaResult
 from kscale.vpa.recommender.strategy_advice import STRATEGY_METRICS, StrategyAdvisor
-from kscale.vpa.scales import REFRESH_INTERVAL, ScaleCache
-from kscale.vpa.updater.controlled import controlled_pods_steps, live_pods, select_steps
+from kscale.vpa.target import filter_live_pods, find_controlled_pods_steps, resolve_vpa_selectors_steps
 from kscale.world.metrics.rest import RESTMetrics
 from kscale.world.protocols import Change, History, Stores, Watch
 
@@ -137,9 +133,9 @@ class VpaRecommender:
         old, new = change.old, change.new
         try:
             if isinstance(old, Pod) and isinstance(new, Pod):
-                self._ooms += out_of_memory(old, new)
+                self._ooms += find_oom_kills(old, new)
             elif isinstance(new, Event) and old is None:
-                self._ooms += evicted_for_memory(new)
+                self._ooms += find_memory_evictions(new)
         except InputError as error:
             _log.error("A kill for memory cannot be read: %s", error)
         item = new or old
@@ -180,7 +176,7 @@ class VpaRecommender:
         ooms, self._ooms = self._ooms, []
         there = [pod for pod in pods.values() if pod is not None]
         if self._first:  # what the history knows of pods that are gone goes with them
-            self._first, changes = False, pod_changes(self.state, there)
+            self._first, changes = False, diff_pods(self.state, there)
         else:
             changes = PodChanges(changed=there, gone=[key for key, pod in pods.items() if pod is None])
         if self._planner is None:
@@ -219,9 +215,9 @@ class VpaRecommender:
             for vpa in sight.vpas
             if (vpa.namespace, vpa.name) in statuses
         ]
-        selected = yield from select_steps(vpas, sight.controllers, progress)
-        live = live_pods(sight.live)
-        controlled = yield from controlled_pods_steps(live, selected, sight.controllers, progress)
+        selected = yield from resolve_vpa_selectors_steps(vpas, sight.controllers, progress)
+        live = filter_live_pods(sight.live)
+        controlled = yield from find_controlled_pods_steps(live, selected, sight.controllers, progress)
         plan = recommendation_plan(planner.cluster(sight.beside, live), controlled, now=progress.now)
         yield from planner.told_steps(plan, progress)
 
@@ -257,7 +253,7 @@ class VpaRecommender:
                 _log.error("%s", text)
         begun = yield from progress.clock()
         self._rounds = Ticker(duration(self.options.recommender_interval), begun)
-        self._refreshes = Ticker(REFRESH_INTERVAL, begun)
+        self._refreshes = Ticker(SCALE_REFRESH_INTERVAL, begun)
         self._monitored()
 
     def _tell(self, result: RecommenderResult) -> None:

@@ -1,4 +1,4 @@
-"""The VPA's webhook makes itself known to the API server (upstream: ``pkg/admission-controller/config.go``)."""
+"""Registration of the admission webhook of the VPA (upstream: ``admission-controller/config.go``)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 
 from kscale.effects import Create, Delete, Get, Patch, Progress, StepsOf
 from kscale.errors import KscaleError
-from kscale.objects.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta
-from kscale.objects.webhooks import (
+from kscale.objects.api.coordination import (
     MutatingWebhook,
     MutatingWebhookConfiguration,
     RuleWithOperations,
     ServiceReference,
     WebhookClientConfig,
 )
+from kscale.objects.api.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta
 
 __all__ = [
     "NAME",

@@ -1,4 +1,4 @@
-"""The VPA updater as a driver: when its loops are, and what they go by (upstream: ``pkg/updater/main.go``)."""
+"""The VPA updater as a driver (upstream: ``pkg/updater/main.go``)."""
 
 from __future__ import annotations
 
@@ -9,29 +9,33 @@ from dataclasses import dataclass
 from typing import Final
 
 from kscale.capacity.vpa_round_plan import VPARoundPlan, update_plan
-from kscale.drivers.health import ActivityCheck
-from kscale.drivers.process import Program, Surroundings
-from kscale.drivers.ticker import Ticker
-from kscale.drivers.vpa_planning import RoundPlanner, plan_watches
-from kscale.drivers.vpa_watches import ControllerFeed, controller_watches, limit_range_watch, vpa_watch
+from kscale.drivers.process import ActivityCheck, Program, Surroundings
+from kscale.drivers.vpa_watches import (
+    ControllerFeed,
+    RoundPlanner,
+    Ticker,
+    controller_watches,
+    limit_range_watch,
+    plan_watches,
+    vpa_watch,
+)
 from kscale.effects import LAST_TIME, ZERO_TIME, Action, Moment, Progress, Steps, duration, foreseen_steps
-from kscale.objects.core import LimitRange, Pod
-from kscale.objects.meta import KubeObject
-from kscale.objects.vpa import VerticalPodAutoscaler
-from kscale.vpa.controllers import Controllers
-from kscale.vpa.limit_range import LimitRanges
+from kscale.objects.api.core import LimitRange, Pod
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.vpa import VerticalPodAutoscaler
+from kscale.vpa.capping import LimitRanges
+from kscale.vpa.controllers import Controllers, ScaleCache
 from kscale.vpa.metrics import LEGACY_METRICS, METRICS
 from kscale.vpa.options import UpdaterOptions
-from kscale.vpa.scales import ScaleCache
+from kscale.vpa.target import is_active_vpa
 from kscale.vpa.updater import (
-    ScalingDirection,
+    ScalingDirectionAdmission,
     UpdaterResult,
     UpdaterRound,
     UpdaterState,
     legacy_updater_steps,
     updater_steps,
 )
-from kscale.vpa.updater.controlled import is_acting
 from kscale.world.protocols import Change, GoesBy, Stores, Watch
 
 __all__ = ["LEGACY_UPDATER_METRICS", "UPDATER_METRICS", "UpdaterSight", "VpaUpdater", "updater_program"]
@@ -78,7 +82,7 @@ class VpaUpdater:
         self.heard: Callable[[UpdaterResult], None] | None = None
         """Called with the result of each loop."""
         self.limit_ranges = LimitRanges()
-        self._admission = ScalingDirection()
+        self._admission = ScalingDirectionAdmission()
         # Scales are asked for once: upstream's updater never refreshes them.
         self._feed = ControllerFeed(Controllers(scales=ScaleCache()))
         self._limits: dict[tuple[str, str], LimitRange | None] = {}
@@ -102,7 +106,7 @@ class VpaUpdater:
             return
         item = change.new or change.old
         if isinstance(item, VerticalPodAutoscaler):
-            self._acts = self._acts or is_acting(item)
+            self._acts = self._acts or is_active_vpa(item)
         if isinstance(item, LimitRange):
             self._limits[item.namespace, item.name] = change.new if isinstance(change.new, LimitRange) else None
         else:
@@ -141,7 +145,7 @@ class VpaUpdater:
         """A loop."""
         if sight is None:
             return
-        self._acts = self._acts or any(map(is_acting, sight.vpas))
+        self._acts = self._acts or any(map(is_active_vpa, sight.vpas))
         progress = Progress(now)
         yield from self._feed.discover_steps(progress)
         given = UpdaterRound(
@@ -156,7 +160,7 @@ class VpaUpdater:
         self._active()
 
     def _loop_steps(
-        self, state: UpdaterState, given: UpdaterRound, now: Moment, admission: ScalingDirection
+        self, state: UpdaterState, given: UpdaterRound, now: Moment, admission: ScalingDirectionAdmission
     ) -> Steps[UpdaterResult]:
         if self.options.legacy:  # it was made without an eviction admission
             return legacy_updater_steps(state, given, now=now, options=self.options)
@@ -185,7 +189,7 @@ class VpaUpdater:
         """Says what the loop would do to nodes. Scales and the lease are asked for as the loop itself asks."""
         actions: list[Action] = []
         now = progress.now
-        steps = self._loop_steps(copy.deepcopy(self.state), given, now, ScalingDirection())
+        steps = self._loop_steps(copy.deepcopy(self.state), given, now, ScalingDirectionAdmission())
         result: UpdaterResult = yield from foreseen_steps(steps, actions.append, now=now)
         cluster = planner.cluster(sight.beside, sight.pods)
         yield from planner.told_steps(update_plan(cluster, given, result, actions, now=now), progress)

@@ -1,17 +1,53 @@
-"""What the three programs of the Vertical Pod Autoscaler watch alike."""
+"""Watches, intervals and round plans that the three VPA programs share."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from kscale.drivers.discovery import discover_steps
-from kscale.effects import SECOND, ZERO_TIME, Moment, Progress, StepsOf, Within
-from kscale.objects.meta import KubeObject
-from kscale.vpa.controllers import WELL_KNOWN, Controllers
-from kscale.world.protocols import Change, Watch
+from kscale.capacity.vpa_round_plan import VPARoundPlan
+from kscale.drivers.horizontal_autoscaler import discover_steps
+from kscale.effects import SECOND, ZERO_TIME, Emit, Moment, Progress, StepsOf, Within
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import KubeObject
+from kscale.snapshot.cluster import Cluster
+from kscale.vpa.advice.records import Effect
+from kscale.vpa.controllers import WELL_KNOWN_KINDS, Controllers
+from kscale.world.protocols import Change, Stores, Watch
 
-__all__ = ["ControllerFeed", "controller_watches", "limit_range_watch", "vpa_watch"]
+__all__ = [
+    "ControllerFeed",
+    "RoundPlanner",
+    "Ticker",
+    "controller_watches",
+    "limit_range_watch",
+    "plan_watches",
+    "vpa_watch",
+]
+
+
+class Ticker:
+    """Ticks each ``interval`` nanoseconds from a beginning on. A tick that passes while nobody waits is kept for who
+    waits next; a second one is lost."""
+
+    __slots__ = ("_begun", "due", "interval")
+
+    def __init__(self, interval: int, begun: Moment) -> None:
+        self.interval = interval
+        self._begun = begun
+        self.due = begun + interval
+        """The next tick."""
+
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        self._begun += by
+        self.due += by
+
+    def take(self, now: Moment) -> None:
+        """The tick that is due has been taken."""
+        self.due = self._begun + ((now - self._begun) // self.interval + 1) * self.interval
+
 
 _log = logging.getLogger(__name__)
 _KINDS_FORGOTTEN: Final = 300 * SECOND
@@ -34,7 +70,7 @@ def controller_watches(namespace: str = "") -> list[Watch]:
     """The controllers of well-known kinds."""
     return [
         Watch(kind=kind, api_version=_VERSIONS.get(kind, _APPS), namespace=namespace, typed=True)
-        for kind in sorted(WELL_KNOWN)
+        for kind in sorted(WELL_KNOWN_KINDS)
     ]
 
 
@@ -52,7 +88,7 @@ class ControllerFeed:
     def notice(self, change: Change) -> None:
         """A change of whatever kind; those that are not well known are passed over."""
         item = change.new or change.old
-        if change.watch.kind in WELL_KNOWN and item is not None:
+        if change.watch.kind in WELL_KNOWN_KINDS and item is not None:
             self._waiting[change.watch.kind, item.namespace, item.name] = change.new
 
     def settle(self) -> Controllers:
@@ -76,3 +112,47 @@ class ControllerFeed:
             return
         self.controllers.mapper = found.value
         self._discovered = progress.now
+
+
+_KINDS: Final = {
+    "Node": "v1",
+    "PersistentVolume": "v1",
+    "PersistentVolumeClaim": "v1",
+    "StorageClass": "storage.k8s.io/v1",
+}
+
+
+def plan_watches() -> list[Watch]:
+    """What decides where pods fit, besides pods."""
+    return [Watch(kind=kind, api_version=version, typed=True) for kind, version in _KINDS.items()]
+
+
+class RoundPlanner:
+    """Tells of each round. ``tell`` is given every record; an event is sent where it says something new."""
+
+    def __init__(self, tell: Callable[[VPARoundPlan], None]) -> None:
+        self._tell = tell
+        self._last: Effect | None = None
+
+    @staticmethod
+    def looks_at(change: Change) -> bool:
+        """Whether a change is of what only plans look at."""
+        return change.watch.kind in _KINDS
+
+    @staticmethod
+    def seen(stores: Stores) -> Sequence[KubeObject]:
+        """What :func:`plan_watches` have brought."""
+        return [item for kind in _KINDS for item in stores.objects(kind)]
+
+    @staticmethod
+    def cluster(seen: Sequence[KubeObject], pods: Sequence[Pod]) -> Cluster:
+        """The cluster that is planned for."""
+        return Cluster([*seen, *pods])
+
+    def told_steps(self, plan: VPARoundPlan, progress: Progress) -> StepsOf[Emit, None]:
+        """Tells of a round."""
+        self._tell(plan)
+        event = plan.event
+        if event is not None and plan.effect != self._last:
+            yield from progress.emit(event)
+        self._last = plan.effect

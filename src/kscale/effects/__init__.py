@@ -14,49 +14,53 @@ from __future__ import annotations
 
 from kscale.effects.actions import (
     Action,
+    Create,
+    CreatedGroups,
+    CreateGroup,
+    DecreaseTargetSize,
+    Deferred,
+    Delete,
+    DeleteGroup,
+    DeleteNodes,
+    Discover,
+    Emit,
+    Event,
+    Evict,
     Exchange,
+    Get,
+    GetMetric,
+    GetPrices,
+    GetScale,
+    GetWhole,
+    HasInstances,
     InBackground,
+    IncreaseSize,
+    List,
     Machine,
+    Metric,
+    Observation,
+    Observe,
+    Patch,
+    PatchOperation,
+    Preview,
+    Prices,
+    PutScale,
+    QueryPrometheus,
+    Ranking,
+    RankOption,
+    RankOptions,
     ReadStores,
+    Refresh,
+    Resize,
     Steps,
     StepsOf,
     Together,
     Wait,
     Within,
-)
-from kscale.effects.answers import ANSWERS, WrongAnswerError, check_answer
-from kscale.effects.api import (
-    Create,
-    Delete,
-    Discover,
-    Evict,
-    Get,
-    GetScale,
-    GetWhole,
-    List,
-    Patch,
-    PatchOperation,
-    Preview,
-    PutScale,
-    Resize,
     WriteStatus,
 )
-from kscale.effects.cloud import (
-    CreatedGroups,
-    CreateGroup,
-    DecreaseTargetSize,
-    DeleteGroup,
-    DeleteNodes,
-    GetPrices,
-    HasInstances,
-    IncreaseSize,
-    Prices,
-    Refresh,
-)
-from kscale.effects.deferred import Deferred
-from kscale.effects.dry_run import DryRun, Respond, UnansweredError, as_if_done, done_at_once
-from kscale.effects.foreseen import foreseen_steps
-from kscale.effects.metrics import GetMetric, QueryPrometheus
+from kscale.effects.dry_run import DryRun, Respond, UnansweredError, as_if_done, done_at_once, foreseen_steps
+from kscale.effects.legal_outcomes import ANSWERS, WrongAnswerError, check_answer
 from kscale.effects.moments import (
     LAST_TIME,
     SECOND,
@@ -71,8 +75,6 @@ from kscale.effects.moments import (
     to_text,
 )
 from kscale.effects.outcomes import CANCELED, DEADLINE_EXCEEDED, ApiError, Outcome
-from kscale.effects.ranking import Ranking, RankOption, RankOptions
-from kscale.effects.reports import Emit, Event, Metric, Observation, Observe
 from kscale.effects.steps import Progress
 from kscale.effects.virtual_time import Perform, Running, VirtualTime, run_virtually
 

@@ -1,24 +1,42 @@
-"""Running a machine as if everything that it does succeeds: the plain call of a decision. kscale's own."""
+"""Run a step machine without performing its actions: as if each succeeds, or with reads forwarded to the world.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
-from kscale.effects.actions import Action, InBackground, Steps, Together, Wait, Within
-from kscale.effects.answers import ANSWERS
-from kscale.effects.deferred import Deferred
+import msgspec
+
+from kscale.effects.actions import (
+    Action,
+    Deferred,
+    Emit,
+    Event,
+    InBackground,
+    Machine,
+    Observation,
+    Observe,
+    Steps,
+    Together,
+    Wait,
+    Within,
+)
+from kscale.effects.legal_outcomes import ANSWERS
 from kscale.effects.moments import Moment
 from kscale.effects.outcomes import ApiError, Outcome
-from kscale.effects.reports import Emit, Event, Observation, Observe
 from kscale.effects.virtual_time import VirtualTime
 from kscale.errors import KscaleError
 from kscale.objects.times import virtual_moment
 
-__all__ = ["DryRun", "Refuse", "Respond", "UnansweredError", "as_if_done", "done_at_once"]
+__all__ = ["DryRun", "Refuse", "Respond", "UnansweredError", "as_if_done", "done_at_once", "foreseen_steps"]
+
 
 _T = TypeVar("_T")
 
@@ -111,3 +129,39 @@ def done_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
 
 def _is_more(action: Action) -> bool:
     return isinstance(action, Wait | Together | Within | InBackground) or ANSWERS[type(action)].question
+
+
+def foreseen_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: datetime | Moment) -> Steps[_T]:
+    """What a machine, begun at ``now``, would return if all that it does succeeded at once.
+
+    What it asks is asked of the world; what it does and says is told to ``note``. It goes by a time in which waits have
+    passed, though nobody waits.
+    """
+    at, passed = virtual_moment(now), 0
+    outcome: Outcome | None = None
+    while True:
+        try:
+            action = next(steps) if outcome is None else steps.send(outcome)
+        except StopIteration as stop:
+            value: _T = stop.value
+            return value
+        answer = ANSWERS.get(type(action))
+        if isinstance(action, Together):
+            machines = tuple(partial(_foreseen, machine, note) for machine in action.machines)
+            outcome = yield msgspec.structs.replace(action, machines=machines)
+        elif isinstance(action, Within | InBackground):
+            outcome = yield msgspec.structs.replace(action, machine=partial(_foreseen, action.machine, note))
+        elif answer is not None and answer.question:
+            outcome = yield action
+        else:
+            if isinstance(action, Wait):
+                passed += max(action.duration, 0)
+            else:
+                note(action)
+            outcome = Outcome(at=at)
+        at = outcome.at
+        outcome = msgspec.structs.replace(outcome, at=at + passed)
+
+
+def _foreseen(machine: Machine, note: Callable[[Action], None], now: Moment) -> Steps[Any]:
+    return foreseen_steps(machine(now), note, now=now)

@@ -1,4 +1,7 @@
-"""Moments: int64 nanoseconds since 1970, UTC. The only form of time in decisions and outcomes, kscale's own."""
+"""Moments: int64 nanoseconds since 1970, UTC. The only form of time in decisions and outcomes.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 

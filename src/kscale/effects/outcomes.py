@@ -1,4 +1,4 @@
-"""What the world answers to an action."""
+"""Outcomes of actions, and which outcome an action may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing a step machine: asking one thing, and knowing what time it is."""
+"""Helpers to write a step machine: request one thing, and know the time."""
 
 from __future__ import annotations
 
@@ -6,11 +6,22 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from kscale.effects.actions import Action, Machine, Steps, StepsOf, Together, Wait, Within
-from kscale.effects.answers import check_answer
+from kscale.effects.actions import (
+    Action,
+    Emit,
+    Event,
+    Machine,
+    Observation,
+    Observe,
+    Steps,
+    StepsOf,
+    Together,
+    Wait,
+    Within,
+)
+from kscale.effects.legal_outcomes import check_answer
 from kscale.effects.moments import Moment
 from kscale.effects.outcomes import Outcome
-from kscale.effects.reports import Emit, Event, Observation, Observe
 from kscale.objects.times import virtual_moment
 
 __all__ = ["Progress", "Steps", "StepsOf"]

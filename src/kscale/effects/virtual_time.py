@@ -1,7 +1,9 @@
-"""The only virtual clock, kscale's own: everything that can happen, in one order.
+"""The only virtual clock: runs step machines and timers in one deterministic order.
 
 Upstream's goroutines have no order. Here it is time; at one time the rank of who is due, and at one rank the order in
 which they came to their turn. There is no wall clock: time is what outcomes say it is.
+
+kscale's own.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from heapq import heappop, heappush
 from typing import Any, Final
 
 from kscale.effects.actions import Action, InBackground, Machine, Steps, Together, Wait, Within
-from kscale.effects.answers import ANSWERS, WrongAnswerError, check_answer
+from kscale.effects.legal_outcomes import ANSWERS, WrongAnswerError, check_answer
 from kscale.effects.moments import LAST_TIME, Moment, to_text
 from kscale.effects.outcomes import DEADLINE_EXCEEDED, Outcome
 from kscale.objects.times import virtual_moment

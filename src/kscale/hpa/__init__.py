@@ -1,41 +1,39 @@
 """Horizontal Pod Autoscaler decisions.
 
-One reconcile can be followed in this order: :mod:`~kscale.hpa.reconcile` (the step machine),
-:mod:`~kscale.hpa.selector_store`, :mod:`~kscale.hpa.metric_sources`, :mod:`~kscale.hpa.metrics_client`,
-:mod:`~kscale.hpa.replica_calculator`, :mod:`~kscale.hpa.pod_groups`, :mod:`~kscale.hpa.behavior`,
-:mod:`~kscale.hpa.conditions`, :mod:`~kscale.hpa.state`. :mod:`~kscale.hpa.decide` is the same over columns.
+One reconcile can be followed in this order: :mod:`~kscale.hpa.controller.reconcile` (the step machine),
+:mod:`~kscale.hpa.controller.scale_target`, :mod:`~kscale.hpa.controller.metric_proposals`,
+:mod:`~kscale.hpa.controller.metrics_client`,
+:mod:`~kscale.hpa.controller.replica_calculator`, :mod:`~kscale.hpa.controller.replica_calculator`,
+:mod:`~kscale.hpa.controller.behavior`,
+:mod:`~kscale.hpa.controller.status`, :mod:`~kscale.hpa.controller.state`. :mod:`~kscale.hpa.batch.decisions` is the
+same over columns.
 """
 
 from __future__ import annotations
 
-from kscale.hpa.admission import Admission, admit
-from kscale.hpa.batch import CurrentObjects, Reconciled, reconcile_all
-from kscale.hpa.calculation import Replicas, Tolerances
-from kscale.hpa.decide import decide
-from kscale.hpa.decisions import Decisions, decide_columns
-from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.dump import Dump
-from kscale.hpa.dump_reading import read_dump
-from kscale.hpa.memory import KeptStates
-from kscale.hpa.metrics import METRICS
+from kscale.hpa.api.admission import Admission, admit
+from kscale.hpa.api.v1_conversion import from_v1, to_v1
+from kscale.hpa.api.validation import apply_defaults, validate, validate_status
+from kscale.hpa.batch.columns import StateStore
+from kscale.hpa.batch.decisions import Decisions, decide, decide_columns
+from kscale.hpa.batch.reconcile_all import BatchResult, CurrentObjects, reconcile_all
+from kscale.hpa.batch.requests import MetricLists
+from kscale.hpa.controller.monitor import METRICS
+from kscale.hpa.controller.reconcile import ReconcileResult, ReconcileSteps, reconcile
+from kscale.hpa.controller.replica_calculator import CalculatedReplicas, ReplicaCalculator, Tolerances
+from kscale.hpa.controller.scale_target import SelectorStore
+from kscale.hpa.controller.state import ControllerState, HPAState, stable_state
+from kscale.hpa.dump.dump import Dump, read_dump
+from kscale.hpa.dump.report import HPAReport, hpa_report
 from kscale.hpa.options import FEATURE_GATES, HPAOptions
-from kscale.hpa.queries import MetricLists
-from kscale.hpa.reconcile import Reconciling, reconcile
-from kscale.hpa.records import Reconciliation
-from kscale.hpa.replay import Plant, Replay, replay
-from kscale.hpa.replay_input import Load
-from kscale.hpa.replay_report import ReplayReport, replay_report
-from kscale.hpa.replica_calculator import ReplicaCalculator
-from kscale.hpa.report import HPAReport, hpa_report
-from kscale.hpa.selector_store import SelectorStore
-from kscale.hpa.state import ControllerState, HPAState, settled
-from kscale.hpa.v1_conversion import from_v1, to_v1
-from kscale.hpa.validation import validate, validate_status
+from kscale.hpa.replay import Load, Plant, Replay, ReplayReport, replay, replay_report
 
 __all__ = [
     "FEATURE_GATES",
     "METRICS",
     "Admission",
+    "BatchResult",
+    "CalculatedReplicas",
     "ControllerState",
     "CurrentObjects",
     "Decisions",
@@ -43,18 +41,16 @@ __all__ = [
     "HPAOptions",
     "HPAReport",
     "HPAState",
-    "KeptStates",
     "Load",
     "MetricLists",
     "Plant",
-    "Reconciled",
-    "Reconciliation",
-    "Reconciling",
+    "ReconcileResult",
+    "ReconcileSteps",
     "Replay",
     "ReplayReport",
     "ReplicaCalculator",
-    "Replicas",
     "SelectorStore",
+    "StateStore",
     "Tolerances",
     "admit",
     "apply_defaults",
@@ -67,7 +63,7 @@ __all__ = [
     "reconcile_all",
     "replay",
     "replay_report",
-    "settled",
+    "stable_state",
     "to_v1",
     "validate",
     "validate_status",

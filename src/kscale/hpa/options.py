@@ -32,7 +32,7 @@ FEATURE_GATES: Final[Mapping[str, bool]] = {
 }
 """The gates that decisions read, with their defaults in Kubernetes 1.37."""
 
-_KNOWN: Final[Mapping[str, frozenset[str]]] = {
+_GATES_BY_PROFILE: Final[Mapping[str, frozenset[str]]] = {
     CURRENT: frozenset(FEATURE_GATES),
     LEGACY: frozenset({"HPAContainerMetrics", "HPAScaleToZero"}),
     LEGACY_1_19: frozenset({"HPAScaleToZero"}),
@@ -66,7 +66,7 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
         if self.profile not in PROFILES:
             text = f"unknown profile {self.profile!r}; there are {', '.join(PROFILES)}"
             raise InputError(Problem(text, field="profile"))
-        unknown = sorted({*self.feature_gates} - _KNOWN[self.profile])
+        unknown = sorted({*self.feature_gates} - _GATES_BY_PROFILE[self.profile])
         if unknown:
             raise InputError(Problem(f"unrecognized feature gate: {', '.join(unknown)}", field="feature_gates"))
         if self.concurrent_horizontal_pod_autoscaler_syncs < 1:

@@ -1,14 +1,17 @@
-"""One HPA over recorded load, in virtual time: replicas at every sync period.
+"""Replay recorded load in virtual time: the load from series, the simulated target, one HPA at every sync period, the
+report that compares HPAs, and the plot.
 
 The plant is a statement, not a guess (:class:`Plant`): usage = load / ready pods. It is kscale's own; the loop runs in
-native code and decides as :mod:`kscale.hpa.decide` does; a test holds it to the step machine.
+native code and decides as :mod:`kscale.hpa.batch.decisions` does; a test holds it to the step machine.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import replace as replace_fields
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -18,13 +21,18 @@ from numpy.typing import NDArray
 from kscale._native import _replay
 from kscale.effects import SECOND, to_text
 from kscale.errors import InputError, Problem
-from kscale.hpa.behavior import Rules
-from kscale.hpa.calculation import MODES
-from kscale.hpa.metric_sources import resource_target, source_of, tolerances_of, value_target
+from kscale.files import replacing
+from kscale.hpa.controller.behavior import ScalingRuleColumns
+from kscale.hpa.controller.metric_proposals import (
+    get_metric_source,
+    get_resource_target,
+    get_tolerances,
+    get_value_target,
+)
+from kscale.hpa.controller.replica_calculator import CALCULATION_MODES
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.replay_input import Load, Loads, metric_name
-from kscale.objects.argument_types import typed
-from kscale.objects.autoscaling import (
+from kscale.libraries import library
+from kscale.objects.api.autoscaling import (
     ContainerResourceMetricSource,
     HorizontalPodAutoscaler,
     MetricSpec,
@@ -32,9 +40,155 @@ from kscale.objects.autoscaling import (
     PodsMetricSource,
     ResourceMetricSource,
 )
+from kscale.objects.argument_types import typed
 from kscale.objects.quantity import Quantity
+from kscale.records import Record
+from kscale.series import Series
 
-__all__ = ["Plant", "Replay", "common_span", "driven", "named", "replay"]
+__all__ = [
+    "SERIES_KINDS",
+    "Load",
+    "Loads",
+    "Plant",
+    "Replay",
+    "ReplayReport",
+    "ReplaySummary",
+    "build_load",
+    "build_recorded_replicas",
+    "find_common_span",
+    "find_driven_metrics",
+    "get_metric_name",
+    "name_loads",
+    "plot_replays",
+    "replay",
+    "replay_report",
+    "summarize_replay",
+]
+
+
+SERIES_KINDS: Sequence[str] = ("total", "per-pod", "average")
+_MAX_GRID_STEPS = 10_000_000
+_MAX_REPLICAS = 2**31 - 1
+_MAX_VALUE = 9.2e15  # in milli-units it must fit int64
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A number over time: ``time`` int64 ns, strictly ascending; ``value`` float64 in units, over all pods.
+
+    A value holds until the next one. Raises ``InputError`` for columns that are empty, of different lengths, not in
+    order, or hold what is not a number or does not fit a quantity of milli-units.
+    """
+
+    time: NDArray[np.int64]
+    value: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if len(self.time) != len(self.value):
+            raise InputError(f"{len(self.time)} times, but {len(self.value)} values")
+        if not len(self.time):
+            raise InputError("the series is empty")
+        if (self.time[1:] <= self.time[:-1]).any():
+            raise InputError("times must ascend")
+        if not np.isfinite(self.value).all():
+            raise InputError("a value is not a number")
+        large = np.flatnonzero(np.abs(self.value) > _MAX_VALUE)
+        if len(large):
+            raise InputError(f"the value {self.value[large[0]]:g} is too large: at most {_MAX_VALUE:g}")
+
+    def at(self, time: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The values at times; before the first one, the first."""
+        return self.value[np.maximum(np.searchsorted(self.time, time, side="right") - 1, 0)]
+
+
+Loads = Load | Mapping[str, Load]
+"""What is recorded of each metric by its name (:func:`get_metric_name`; the empty name: an HPA's first metric)."""
+
+
+def get_metric_name(spec: MetricSpec) -> str:
+    """What a metric's series is called: the resource (of a container: ``container/resource``), or the metric's name."""
+    source = get_metric_source(spec)
+    if isinstance(source, ContainerResourceMetricSource):
+        return f"{source.container}/{source.name}"
+    if isinstance(source, ResourceMetricSource):
+        return source.name
+    return spec.type if source is None else source.metric.name
+
+
+def build_load(series: Series, kind: str = "total", recorded: Load | None = None) -> Load:
+    """The total load from series of a kind.
+
+    ``total``: the values of all series added up. ``per-pod``: one series a pod; the mean of the pods, times the
+    recorded replicas. ``average``: one series, times the recorded replicas. A value holds until its series' next one,
+    for a step of that series at most. Raises ``InputError`` when replicas are missing or begin after the series ends,
+    or ``average`` has several series.
+    """
+    if kind not in SERIES_KINDS:
+        raise InputError(f"{kind!r} is not one of {', '.join(SERIES_KINDS)}")
+    times, total, present = _sum_series(series)
+    if kind == "total":
+        return Load(times, total)
+    if recorded is None:
+        raise InputError(f"a series of kind {kind} needs the recorded replicas")
+    if kind == "average" and len(series.keys) != 1:
+        raise InputError(f"an average is one series, not {len(series.keys)}")
+    if len(times) and times[-1] < recorded.time[0]:
+        raise InputError("the recorded replicas begin after the series ends")
+    return Load(times, total / present * recorded.at(times))
+
+
+def _sum_series(series: Series) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """(times, the values of all series added up, how many series have one).
+
+    Series that share their times are added up by time. Others are read on a grid of the usual step: the last value of
+    each, while it holds.
+    """
+    times, positions = np.unique(series.time, return_inverse=True)
+    alone = (np.bincount(positions, series.value).astype(np.float64), np.bincount(positions).astype(np.int64))
+    order = np.lexsort((series.time, series.series))
+    number, time, value = series.series[order], series.time[order], series.value[order]
+    following = np.append(time[1:], 0)
+    last = np.append(number[1:] != number[:-1], True)[: len(number)]
+    steps = np.where(last, 0, following - time)
+    if not (steps > 0).any():
+        return times, *alone
+    usual = int(np.median(steps[~last]))
+    own = np.full(len(series.keys), usual, np.int64)
+    bounds = np.searchsorted(number, np.arange(len(series.keys) + 1))
+    for i in range(len(series.keys)):
+        if bounds[i + 1] - bounds[i] > 1:
+            own[i] = int(np.median(steps[bounds[i] : bounds[i + 1] - 1]))
+    # A series that ends is gone after a step; a late value, up to twice the step, is waited for.
+    end = np.where(~last & (steps < 2 * own[number]), following, time + own[number])
+    if (np.searchsorted(times, end) - np.searchsorted(times, time) <= 1).all():
+        return times, *alone
+    first = np.append(True, number[1:] != number[:-1])
+    begin = np.where(first & (time - times[0] < usual), times[0], time)
+    ticks = int((times[-1] - times[0]) // usual) + 1
+    if ticks > _MAX_GRID_STEPS:
+        raise InputError(f"{ticks:,} steps of {usual / 1e9:g} s: the times of the series are too far apart")
+    grid = times[0] + np.arange(ticks, dtype=np.int64) * usual
+    low, high = np.searchsorted(grid, begin), np.searchsorted(grid, end)
+    count = np.maximum(high - low, 0)
+    rows = np.repeat(np.arange(len(time)), count)
+    at = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count) + low[rows]
+    present = np.bincount(at, minlength=ticks).astype(np.int64)
+    total = np.bincount(at, value[rows], minlength=ticks).astype(np.float64)
+    known = present > 0
+    return grid[known], total[known], present[known]
+
+
+def build_recorded_replicas(series: Series) -> Load:
+    """Recorded replicas. Raises ``InputError`` for what is no number of pods."""
+    if not len(series):
+        raise InputError("the recorded replicas are empty")
+    times, counts, _ = _sum_series(series)
+    if (counts < 0).any():
+        raise InputError("recorded replicas must not be negative")
+    if (counts != np.floor(counts)).any() or (counts > _MAX_REPLICAS).any():
+        raise InputError("recorded replicas must be whole numbers of pods")
+    return Load(times, counts)
+
 
 _MAX_TICKS: Final = 10_000_000
 
@@ -102,15 +256,20 @@ def replay(
     """
     options = options or HPAOptions()
     name = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
-    known = named(loads)
-    metrics = _unambiguous([_metric(i, spec, known[load], plant, options) for i, spec, load in driven(hpa, known)])
+    known = name_loads(loads)
+    metrics = _disambiguate_names(
+        [
+            _build_replay_metric(i, spec, known[load], plant, options)
+            for i, spec, load in find_driven_metrics(hpa, known)
+        ]
+    )
     if not metrics:
-        names = ", ".join(metric_name(spec) for spec in hpa.spec.metrics or ())
+        names = ", ".join(get_metric_name(spec) for spec in hpa.spec.metrics or ())
         raise InputError(Problem(f"none of its metrics has a series (metrics: {names})", object=name))
     period = options.sync_period_ns
     if period <= 0:
         raise InputError("the sync period must be greater than zero")
-    begin, end = span or common_span([each.recorded for each in metrics])
+    begin, end = span or find_common_span([each.recorded for each in metrics])
     ticks = (end - begin) // period + 1
     if not 0 < ticks <= _MAX_TICKS:
         raise InputError(f"{ticks:,} syncs: the series must span between one and {_MAX_TICKS:,} sync periods")
@@ -118,13 +277,13 @@ def replay(
     behavior, spec = hpa.spec.behavior, hpa.spec
     minimum = 1 if spec.min_replicas is None else spec.min_replicas
     window = options.downscale_stabilization_seconds
-    tolerances = tolerances_of(hpa, options)
+    tolerances = get_tolerances(hpa, options)
     replicas, ready, desired, proposal, best, usage = _replay.replay(
         ticks,
         metrics,
         None if recorded is None else recorded.at(at).astype(np.int32),
-        Rules.of([None if behavior is None else behavior.scale_up], 0),
-        Rules.of([None if behavior is None else behavior.scale_down], window),
+        ScalingRuleColumns.of([None if behavior is None else behavior.scale_up], 0),
+        ScalingRuleColumns.of([None if behavior is None else behavior.scale_down], window),
         tolerance_down=tolerances.scale_down,
         tolerance_up=tolerances.scale_up,
         cpu_initialization=options.cpu_initialization_ns,
@@ -158,7 +317,7 @@ def replay(
     )
 
 
-def common_span(loads: Collection[Load]) -> tuple[int, int]:
+def find_common_span(loads: Collection[Load]) -> tuple[int, int]:
     """From when and until when all loads are known."""
     begin, end = max(int(each.time[0]) for each in loads), min(int(each.time[-1]) for each in loads)
     if begin > end:
@@ -166,16 +325,16 @@ def common_span(loads: Collection[Load]) -> tuple[int, int]:
     return begin, end
 
 
-def named(loads: Loads) -> Mapping[str, Load]:
+def name_loads(loads: Loads) -> Mapping[str, Load]:
     """Loads by name; a single one is that of the first metric."""
     return {"": loads} if isinstance(loads, Load) else loads
 
 
-def driven(hpa: HorizontalPodAutoscaler, loads: Mapping[str, Load]) -> list[tuple[int, MetricSpec, str]]:
+def find_driven_metrics(hpa: HorizontalPodAutoscaler, loads: Mapping[str, Load]) -> list[tuple[int, MetricSpec, str]]:
     """(position, metric, name of what it reads) of the metrics that have a load."""
     found = []
     for i, spec in enumerate(hpa.spec.metrics or ()):
-        name = metric_name(spec)
+        name = get_metric_name(spec)
         if name not in loads and i == 0:
             name = ""
         if name in loads:
@@ -184,7 +343,7 @@ def driven(hpa: HorizontalPodAutoscaler, loads: Mapping[str, Load]) -> list[tupl
 
 
 @dataclass(frozen=True, slots=True)
-class _Metric:
+class _ReplayMetric:
     """What the kernel takes of a metric."""
 
     position: int
@@ -205,12 +364,12 @@ class _Metric:
 
     def capacity(self, ready: NDArray[np.int32]) -> NDArray[np.float64]:
         """The load that ready pods take at the target; a value's target does not depend on them."""
-        mode = MODES[self.mode]
+        mode = CALCULATION_MODES[self.mode]
         each = self.target * self.request / 100_000 if mode == "utilization" else self.target / 1000
         return np.full(len(ready), each) if mode.endswith("_value") else ready.astype(np.float64) * each
 
 
-def _unambiguous(metrics: list[_Metric]) -> list[_Metric]:
+def _disambiguate_names(metrics: list[_ReplayMetric]) -> list[_ReplayMetric]:
     """Metrics of one name are told apart by their positions."""
     names = Counter(each.name for each in metrics)
     return [
@@ -219,17 +378,19 @@ def _unambiguous(metrics: list[_Metric]) -> list[_Metric]:
     ]
 
 
-def _metric(position: int, spec: MetricSpec, load: Load, plant: Plant, options: HPAOptions) -> _Metric:
-    field, source = f"spec.metrics[{position}]", source_of(spec, options)
+def _build_replay_metric(
+    position: int, spec: MetricSpec, load: Load, plant: Plant, options: HPAOptions
+) -> _ReplayMetric:
+    field, source = f"spec.metrics[{position}]", get_metric_source(spec, options)
     resource = ""
     if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
-        mode, target = resource_target(source.target)
+        mode, target = get_resource_target(source.target)
         resource = source.name
     elif isinstance(source, PodsMetricSource):
         average = source.target.average_value
         mode, target = "usage", None if average is None else average.milli_value()
     elif source is not None:
-        mode, target = value_target(source)
+        mode, target = get_value_target(source)
         if isinstance(source, ObjectMetricSource) and target is None:
             raise InputError(Problem("a target whose type and field agree is needed", field=f"{field}.object"))
     else:
@@ -242,4 +403,184 @@ def _metric(position: int, spec: MetricSpec, load: Load, plant: Plant, options: 
     milli = 0 if request is None else request.milli_value()
     if resource and (load.value < 0).any():
         raise InputError(Problem(f"the usage of {resource} is negative", field=field))
-    return _Metric(position, metric_name(spec), MODES.index(mode), resource == "cpu", target, milli, load)
+    return _ReplayMetric(
+        position, get_metric_name(spec), CALCULATION_MODES.index(mode), resource == "cpu", target, milli, load
+    )
+
+
+class ReplaySummary(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One HPA's week: pod-hours, seconds with more load of any metric than the ready pods take at their target,
+    rescales, and at how many syncs each metric decided.
+
+    ``agreement`` (with recorded replicas): the share of syncs at which the HPA, shown the recorded size, asks for the
+    size recorded at the next one, from when it is recorded on. ``start``: replicas at the first sync.
+    """
+
+    name: str
+    pod_hours: float
+    under_provisioned_seconds: float
+    rescales: int
+    min_replicas: int
+    max_replicas: int
+    decided_by: dict[str, int]
+    start: int
+    agreement: float | None = None
+
+
+class PlantText(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What was taken for the plant; durations in seconds, requests by resource (empty: of any)."""
+
+    startup: float
+    metrics_lag: float
+    window: float
+    requests: dict[str, str]
+    start: int | None
+    usage: str = "load / ready pods"
+    controller: str = "has just started at the first sync"
+
+
+class ReplayReport(Record, frozen=True):
+    """HPAs over the same recorded load, side by side. Times are RFC 3339; series are by HPA name.
+
+    - ``begin``, ``end``: when the first and the last sync are (absent: at the API's zero time); ``syncs``: how many
+      there are, ``period_seconds`` apart.
+    - ``plant``: what was taken for the way in which the target answers.
+    - ``summaries``: the numbers to compare by, an HPA each, in the order given.
+    - ``replicas``: the size that each HPA finds at each sync, before it changes it. HPAs of one name are told apart by
+      a number behind it.
+    - ``unmodelled``: metrics without a series, which were left out.
+    """
+
+    KIND = "ReplayReport"
+    begin: str | None
+    end: str | None
+    syncs: int
+    period_seconds: float
+    plant: PlantText
+    summaries: list[ReplaySummary]
+    replicas: dict[str, list[int]]
+    unmodelled: list[str]
+
+
+def summarize_replay(run: Replay) -> ReplaySummary:
+    """The numbers to compare by."""
+    decided = np.bincount(run.decided_by[run.decided_by >= 0], minlength=len(run.metrics))
+    return ReplaySummary(
+        name=run.name,
+        pod_hours=float(run.replicas.sum()) * run.period / 3600,
+        under_provisioned_seconds=float((run.load > run.capacity).any(axis=0).sum()) * run.period,
+        rescales=int((run.desired != run.replicas).sum()),
+        min_replicas=int(run.replicas.min()),
+        max_replicas=int(run.replicas.max()),
+        start=int(run.replicas[0]),
+        decided_by=dict(zip(run.metrics, decided.tolist(), strict=True)),
+    )
+
+
+@typed
+def replay_report(
+    hpas: Sequence[HorizontalPodAutoscaler],
+    loads: Loads,
+    plant: Plant,
+    *,
+    options: HPAOptions | None = None,
+    recorded: Load | None = None,
+) -> tuple[ReplayReport, list[Replay]]:
+    """Replay HPAs side by side, each on its own ``plant``, while all loads are known. ``recorded`` replicas add the
+    open-loop check.
+
+    Raises ``InputError`` for a load that no HPA has a metric for, and whatever :func:`~kscale.hpa.replay.replay` does.
+    """
+    if not hpas:
+        raise InputError("no HorizontalPodAutoscaler to replay")
+    options, loads = options or HPAOptions(), name_loads(loads)
+    _check_load_names(hpas, loads)
+    span = find_common_span(loads.values())
+    runs = [replay(hpa, loads, plant, options=options, span=span) for hpa in hpas]
+    seen: Counter[str] = Counter()
+    for i, run in enumerate(runs):
+        seen[run.name] += 1
+        if seen[run.name] > 1:
+            runs[i] = replace_fields(run, name=f"{run.name} ({seen[run.name]})")
+    summaries = [summarize_replay(run) for run in runs]
+    if recorded is not None:
+        at = runs[0].time
+        sizes, begin, end = recorded.at(at).astype(np.int32), recorded.time[0], recorded.time[-1]
+        known = at[:-1] >= begin
+        if not known.any() or (end < at[0] and end > begin):  # a single size holds for good
+            raise InputError(
+                f"the recorded replicas, from {to_text(int(begin))} to {to_text(int(end))}, do not overlap the load, "
+                f"from {to_text(int(at[0]))} to {to_text(int(at[-1]))}"
+            )
+        for i, hpa in enumerate(hpas):
+            opened = replay(hpa, loads, plant, options=options, recorded=recorded, span=span)
+            agreement = float((opened.desired[:-1] == sizes[1:])[known].mean())
+            summaries[i] = msgspec.structs.replace(summaries[i], agreement=agreement)
+    first = runs[0]
+    report = ReplayReport(
+        begin=to_text(int(first.time[0])),
+        end=to_text(int(first.time[-1])),
+        syncs=len(first.time),
+        period_seconds=first.period,
+        plant=PlantText(
+            startup=plant.startup,
+            metrics_lag=plant.lag,
+            window=plant.window,
+            requests=_format_requests(plant.request),
+            start=plant.start,
+        ),
+        summaries=summaries,
+        replicas={run.name: run.replicas.tolist() for run in runs},
+        unmodelled=[
+            f"{run.name}: {get_metric_name(spec)} ({spec.type}) has no series and was left out"
+            for hpa, run in zip(hpas, runs, strict=True)
+            for i, spec in enumerate(hpa.spec.metrics or ())
+            if i not in {position for position, _, _ in find_driven_metrics(hpa, loads)}
+        ],
+    )
+    return report, runs
+
+
+def _check_load_names(hpas: Sequence[HorizontalPodAutoscaler], loads: Mapping[str, Load]) -> None:
+    """Every load must be read by someone."""
+    read = {name for hpa in hpas for _, _, name in find_driven_metrics(hpa, loads)}
+    unread = ", ".join(repr(name) if name else "the first metric" for name in loads if name not in read)
+    if unread:
+        known = dict.fromkeys(get_metric_name(spec) for hpa in hpas for spec in hpa.spec.metrics or ())
+        raise InputError(f"no HPA reads the series of {unread} (metrics: {', '.join(known)})")
+
+
+def _format_requests(request: Quantity | Mapping[str, Quantity] | None) -> dict[str, str]:
+    if request is None:
+        return {}
+    if isinstance(request, Quantity):
+        return {"": str(request)}
+    return {name: str(each) for name, each in request.items()}
+
+
+def plot_replays(runs: Sequence[Replay], path: Path) -> None:
+    """Load and capacity of each metric above, replicas below, over hours; PNG or SVG by the file's suffix."""
+    if path.suffix not in (".png", ".svg"):
+        raise InputError(f"{path}: a plot is written as .png or .svg")
+    metrics = list(dict.fromkeys(name for run in runs for name in run.metrics))
+    figure = library("matplotlib.figure", "plotting").Figure(figsize=(10, 3 * (len(metrics) + 1)), layout="constrained")
+    panels = figure.subplots(len(metrics) + 1, 1, sharex=True)
+    for run in runs:
+        hours = (run.time - runs[0].time[0]) / (3600 * SECOND)
+        for name, load, capacity in zip(run.metrics, run.load, run.capacity, strict=True):
+            axes = panels[metrics.index(name)]
+            if not axes.lines:
+                axes.plot(hours, load, color="black", linewidth=0.8, label="load")
+                axes.set_ylabel(name)
+            axes.plot(hours, capacity, linewidth=0.8, label=f"{run.name}: capacity at target")
+        panels[-1].step(hours, run.replicas, where="post", linewidth=0.8, label=run.name)
+    panels[-1].set_ylabel("replicas")
+    panels[-1].set_xlabel("hours")
+    for axes in panels:
+        axes.legend(loc="upper left", fontsize="small")
+        axes.set_ylim(bottom=0)
+    try:
+        with replacing(path) as file:
+            figure.savefig(file, format=path.suffix[1:])
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None

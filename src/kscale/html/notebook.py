@@ -1,11 +1,11 @@
-"""An answer where a notebook shows it: what it says, and its lists as tables."""
+"""HTML that a notebook shows for a result."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kscale.html.markup import element, text
+from kscale.html.page import element, text
 
 __all__ = ["document", "listing"]
 

@@ -1,20 +1,170 @@
-"""The page: a sentence, tables that sort and filter, pictures, what opens, and the record itself."""
+"""A result as one self-contained HTML page: sentence, sortable tables, charts, packing pictures and the record."""
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
+from html import escape
 from importlib.resources import files
 from math import isfinite
 
-from kscale.html.charts import chart
-from kscale.html.markup import element, text
-from kscale.html.packing import packing
-from kscale.views import Block, Cell, Chart, Column, Folded, Packing, Table, View, as_cell
+from kscale.views import Block, Cell, Chart, Column, DrawnNode, DrawnPod, Folded, Packing, Table, View, as_cell
 
-__all__ = ["page"]
+__all__ = ["COLOURS", "chart", "element", "packing", "page", "text"]
+
+
+# Characters that HTML has no place for, and those that turn the order of what is written around them.
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff]"
+)
+
+
+def text(value: object) -> str:
+    """As it can stand between tags and in an attribute."""
+    return escape(_UNSEEN.sub(lambda found: f"\\x{ord(found[0]):02x}", str(value)), quote=True)
+
+
+def element(name: str, *content: str, **attributes: object) -> str:
+    """``<name attributes>content</name>``; ``content`` is markup already, attributes are not. An attribute that is None
+    is left out; a ``_`` at the end of its name, too."""
+    given = "".join(
+        f' {key.removesuffix("_").replace("_", "-")}="{text(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{given}>{''.join(content)}</{name}>"
+
+
+COLOURS = 12
+_WIDTH = 1000
+_HEIGHT = 40
+_SHOWN = 200
+"""Names of pods of a node, and names of nodes that are alike."""
+
+
+def packing(block: Packing) -> str:
+    """All nodes, and what the colours mean."""
+    kinds: dict[str, int] = {}
+    for node in block.nodes:
+        for pod in node.pods:
+            kinds.setdefault(pod.kind, len(kinds) % COLOURS)
+    parts = [_node(node, kinds) for node in block.nodes]
+    more = f"{block.left_out:,} more nodes are not drawn." if block.left_out else ""
+    return element(
+        "section",
+        element("h2", text(block.title)),
+        element("div", *parts, class_="nodes"),
+        element("p", text(more), class_="dim") if more else "",
+    )
+
+
+def _node(node: DrawnNode, kinds: Mapping[str, int]) -> str:
+    count = len(node.names)
+    name = node.names[0] if count == 1 else f"{count:,} × {node.names[0]}"
+    heading = element("h3", text(name), " ", element("small", text(node.note)) if node.note else "")
+    bars = [_bar(resource, room, node, kinds) for resource, room in node.room.items() if room > 0]
+    pods = "1 pod" if len(node.pods) == 1 else f"{len(node.pods):,} pods"
+    listed = [element("li", element("i", class_=f"c{kinds[pod.kind]}"), text(pod.name)) for pod in node.pods[:_SHOWN]]
+    if len(node.pods) > _SHOWN:
+        listed.append(element("li", text(f"... and {len(node.pods) - _SHOWN:,} more")))
+    alike = ""
+    if count > 1:
+        names = ", ".join(node.names[:_SHOWN]) + (f" and {count - _SHOWN:,} more" if count > _SHOWN else "")
+        alike = element("p", text(f"Alike: {names}"), class_="dim")
+    opened = element("details", element("summary", text(pods)), element("ul", *listed), alike)
+    return element("article", heading, *bars, opened, class_=f"node {node.tone}".strip())
+
+
+def _bar(resource: str, room: float, node: DrawnNode, kinds: Mapping[str, int]) -> str:
+    used, pieces = 0.0, []
+    for pod in node.pods:
+        share = pod.amounts.get(resource, 0) / room
+        if share > 0:
+            pieces.append(_piece(used, share, pod, kinds[pod.kind]))
+            used += share
+    said = f"{resource} {used:.0%} of {node.shown.get(resource, '')}".rstrip()
+    drawing = element(
+        "svg",
+        element("rect", class_="room", width=_WIDTH, height=_HEIGHT),
+        *pieces,
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=said,
+    )
+    return element("div", element("span", text(said)), drawing, class_="bar")
+
+
+def _piece(start: float, share: float, pod: DrawnPod, colour: int) -> str:
+    left, right = min(start, 1.0) * _WIDTH, min(start + share, 1.0) * _WIDTH
+    return element(
+        "rect",
+        element("title", text(f"{pod.name} ({share:.1%})")),
+        class_=f"c{colour}",
+        x=f"{left:.1f}",
+        width=f"{max(right - left, 0.5):.1f}",
+        height=_HEIGHT,
+    )
+
+
+_CHART_WIDTH, _CHART_HEIGHT = 1000, 240
+_MOST = 2_000
+"""Points of a line; of more, each part of the time shows its highest."""
+
+
+def chart(block: Chart) -> str:
+    """The lines in one picture from zero on, with the least and the greatest said in words."""
+    longest = max(block.x, default=0.0) or 1.0
+    highest = max((max(line, default=0.0) for line in block.lines.values()), default=0.0) or 1.0
+    lines, legend = [], []
+    for number, (name, values) in enumerate(block.lines.items()):
+        colour = f"l{number % COLOURS}"
+        path = _path([each / longest for each in block.x], [each / highest for each in values], steps=block.steps)
+        lines.append(element("path", element("title", text(name)), d=path, class_=colour))
+        ends = f"{min(values):,.6g} to {max(values):,.6g}, at the end {values[-1]:,.6g}" if len(values) else "nothing"
+        legend.append(element("li", element("i", class_=f"c{number % COLOURS}"), text(f"{name}: {ends}")))
+    drawing = element(
+        "svg",
+        *lines,
+        viewBox=f"0 0 {_CHART_WIDTH} {_CHART_HEIGHT}",
+        preserveAspectRatio="none",
+        class_="chart",
+        role="img",
+        aria_label=block.title,
+    )
+    scale = element("p", text(f"0 to {highest:,.6g} over {_duration(longest)}"), class_="dim")
+    return element("section", element("h2", text(block.title)), drawing, scale, element("ul", *legend, class_="legend"))
+
+
+def _path(x: Sequence[float], y: Sequence[float], *, steps: bool) -> str:
+    at, value = _thinned(x, y)
+    parts = []
+    for i, (left, height) in enumerate(zip(at, value, strict=True)):
+        place = f"{left * _CHART_WIDTH:.1f} {(1 - height) * (_CHART_HEIGHT - 4) + 2:.1f}"
+        if not i:
+            parts.append(f"M{place}")
+        elif steps:
+            parts.append(f"H{left * _CHART_WIDTH:.1f}V{place.partition(' ')[2]}")
+        else:
+            parts.append(f"L{place}")
+    return "".join(parts)
+
+
+def _thinned(x: Sequence[float], y: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+    size = -(-len(x) // _MOST)
+    if size <= 1:
+        return x, y
+    starts = range(0, len(x), size)
+    return [x[i] for i in starts], [max(y[i : i + size]) for i in starts]
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:,.0f} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Check the types of arguments against annotations: one mechanism for all public functions and for structs.
+"""Check the types of arguments against annotations: one mechanism for all public functions and structs.
 
 A wrong type is refused before the function begins, by an error that names the argument, what it may be, and what it is.
 """

@@ -1,4 +1,4 @@
-"""Conditions in a status."""
+"""Read and update conditions in a status."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from kscale.objects.core import Node, Pod
-from kscale.objects.meta import Condition
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import Condition
 from kscale.objects.times import moment_in, moment_of
 
 __all__ = ["changed_at", "find", "is_true", "node_ready_condition", "pod_ready", "resize_infeasible", "with_condition"]

@@ -1,29 +1,154 @@
-"""One object from JSON or from plain data; errors name the source, the object and the field."""
+"""Decode one object from JSON or plain data, and encode it. Errors name the source, the object and the field."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from kscale._native import _projection
 from kscale.errors import InputError, Problem, UnreadableObjectError
-from kscale.objects.base import dec_hook, enc_hook
-from kscale.objects.object_head import deep_field
+from kscale.objects.api.meta import dec_hook, enc_hook
 
 __all__ = [
+    "NumberText",
+    "ObjectHead",
     "decoder",
+    "deep_field",
     "describe",
     "escaped",
     "from_dict",
     "from_json",
     "from_kept_json",
+    "json_members",
+    "object_head",
+    "plain",
+    "refuse_depth",
     "syntax_problem",
     "to_dict",
     "to_json",
+    "with_changes",
 ]
+
+
+_STEPS: Final = 8
+_DEEPEST: Final = 500
+_TEXT: Final = msgspec.json.Decoder(str)
+
+
+class ObjectHead(NamedTuple):
+    """What could be read of an object's kind and metadata; empty where it could not."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+    @property
+    def label(self) -> str:
+        """``ResourceClaim team-a/gpu``, as far as the parts are known."""
+        name = "/".join(part for part in (self.namespace, self.name) if part)
+        return " ".join(part for part in (self.kind, name) if part)
+
+
+def json_members(text: bytes | memoryview) -> dict[str, memoryview]:
+    """Return the members of a JSON object as texts; of a repeated key the last one. Empty if it is no object."""
+    view = memoryview(text)
+    places = _projection.json_members(view)
+    members: dict[str, memoryview] = {}
+    for key, key_size, value, size in () if places is None else places.tolist():
+        try:
+            name = _TEXT.decode(view[key : key + key_size])
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        members[name] = view[value : value + size]
+    return members
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+_HEADS: Final = msgspec.json.Decoder(_Head)
+
+
+def object_head(text: bytes | memoryview) -> ObjectHead:
+    """Return who an object is, as far as its JSON text tells. Never raises."""
+    try:
+        head = _HEADS.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _head_by_parts(text)
+    metadata = head.metadata
+    return ObjectHead(
+        head.api_version, head.kind, metadata.namespace, metadata.name, metadata.uid, metadata.resource_version
+    )
+
+
+def _head_by_parts(text: bytes | memoryview) -> ObjectHead:
+    members = json_members(text)
+    metadata = json_members(members["metadata"]) if "metadata" in members else {}
+    namespace, name, uid, version = (
+        _text(metadata.get(each)) for each in ("namespace", "name", "uid", "resourceVersion")
+    )
+    if not namespace and bytes(metadata.get("namespace", b'""')) not in (b'""', b"null"):
+        name = ""  # of which namespace cannot be told, and so not which object it is
+    return ObjectHead(_text(members.get("apiVersion")), _text(members.get("kind")), namespace, name, uid, version)
+
+
+def _text(value: memoryview | None) -> str:
+    try:
+        return "" if value is None else _TEXT.decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
+
+
+def deep_field(text: bytes | memoryview) -> str:
+    """Return the field path to the deepest part of a JSON text, at most a few steps of it: ``spec.a[0].b.c...``."""
+    view = memoryview(text)
+    path = ""
+    for _ in range(_STEPS):
+        step, view = _deepest_step(view)
+        if not step:
+            return path.removeprefix(".")
+        path += step
+    return f"{path.removeprefix('.')}..."
+
+
+def refuse_depth(text: bytes | memoryview) -> None:
+    """Raise InputError for a text so deep that it could be decoded now, but not by who has more calls open."""
+    if _projection.json_extent(memoryview(text))[1] > _DEEPEST:
+        raise InputError(Problem("nested too deeply", field=deep_field(text)))
+
+
+def _deepest_step(view: memoryview) -> tuple[str, memoryview]:
+    """The step to the child that is nested most deeply, and its text; an empty step if no child is nested."""
+    children = [
+        (f"[{key}]" if "." in key or "/" in key else f".{key}", value) for key, value in json_members(view).items()
+    ]
+    elements = _projection.json_elements(view)
+    if elements is not None:
+        children = [(f"[{i}]", view[at : at + size]) for i, (at, size) in enumerate(elements.tolist())]
+    depth, best = 0, ("", view)
+    for step, value in children:
+        _, nested = _projection.json_extent(value)
+        if nested > depth:
+            depth, best = nested, (step, value)
+    return best
+
 
 T = TypeVar("T")
 
@@ -217,3 +342,43 @@ def _replaced(data: Any, steps: list[str | int], value: Any) -> Any:
     copy = list(data) if isinstance(data, list) else dict(data)
     copy[steps[0]] = _replaced(data[steps[0]], steps[1:], value)  # type: ignore[index]  # a list has int steps
     return copy
+
+
+class NumberText(str):
+    """A number with a fraction or an exponent, as the JSON text writes it: quantities keep their form."""
+
+    __slots__ = ()
+
+
+_PLAIN = msgspec.json.Decoder(float_hook=NumberText)
+
+
+def plain(raw: msgspec.Raw | bytes | str) -> dict[str, Any]:
+    """An object's JSON text as plain data."""
+    found: dict[str, Any] = _PLAIN.decode(raw)
+    return found
+
+
+def with_changes(data: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """``data`` with what differs from ``before`` to ``after`` changed in it too.
+
+    ``before`` is what a struct keeps of ``data``, ``after`` the struct as it is now, both as plain data: what the
+    struct does not keep stays. Lists of one length are changed element by element, others replaced.
+    """
+    changed = {name: value for name, value in data.items() if name not in before or name in after}
+    for name, value in after.items():
+        if name not in before:
+            changed[name] = value
+        elif before[name] != value:
+            changed[name] = _changed(data.get(name), before[name], value)
+    return changed
+
+
+def _changed(data: Any, before: Any, after: Any) -> Any:
+    if before == after:
+        return data
+    if all(isinstance(each, Mapping) for each in (data, before, after)):
+        return with_changes(data, before, after)
+    if all(isinstance(each, list) for each in (data, before, after)) and len(data) == len(before) == len(after):
+        return [_changed(*each) for each in zip(data, before, after, strict=True)]
+    return after

@@ -1,4 +1,4 @@
-"""The order in which Go's ``slices.SortFunc`` and ``sort.Slice`` leave elements that compare equal.
+"""The order in which Go's unstable ``slices.SortFunc`` and ``sort.Slice`` leave elements that compare equal.
 
 They are not stable, but always the same: a pattern-defeating quicksort (Orson Peters, 2021) whose choices depend on the
 comparisons and the number of elements alone. Where upstream sorts so, its order of ties is decided here.

@@ -1,21 +1,36 @@
-"""Which struct stands for which kind. Kinds that are not listed are read past and counted, never an error."""
+"""Which struct stands for which kind, which kinds have a namespace, and checks that an object has the expected kind."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib import import_module
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from kscale.objects.meta import KubeObject
+import msgspec
 
-__all__ = ["KINDS", "find_kind", "group_of", "item_kind", "kind_of"]
+from kscale.errors import InputError, Problem
+from kscale.objects.api.meta import KubeObject, object_key
 
-_CORE: Final = "kscale.objects.core"
-_APPS: Final = "kscale.objects.apps"
-_STORAGE: Final = "kscale.objects.storage"
-_AUTOSCALING: Final = "kscale.objects.autoscaling"
-_CUSTOM: Final = "kscale.objects.custom_workloads"
-_RESOURCE: Final = "kscale.objects.resource"
+__all__ = [
+    "DEFAULT_NAMESPACE",
+    "KINDS",
+    "NAMESPACED",
+    "check_kind",
+    "find_kind",
+    "group_of",
+    "item_kind",
+    "kind_of",
+    "with_namespace",
+]
+
+
+_CORE: Final = "kscale.objects.api.core"
+_APPS: Final = "kscale.objects.api.apps"
+_STORAGE: Final = "kscale.objects.api.storage"
+_AUTOSCALING: Final = "kscale.objects.api.autoscaling"
+_CUSTOM: Final = "kscale.objects.api.custom_workloads"
+_RESOURCE: Final = "kscale.objects.api.resource"
 
 KINDS: Final[dict[tuple[str, str], str]] = {
     ("", "Pod"): f"{_CORE}:Pod",
@@ -30,11 +45,11 @@ KINDS: Final[dict[tuple[str, str], str]] = {
     ("", "PersistentVolumeClaim"): f"{_STORAGE}:PersistentVolumeClaim",
     **{("apps", kind): f"{_APPS}:{kind}" for kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")},
     **{("extensions", kind): f"{_APPS}:{kind}" for kind in ("Deployment", "ReplicaSet", "DaemonSet")},
-    ("batch", "Job"): "kscale.objects.batch:Job",
-    ("batch", "CronJob"): "kscale.objects.batch:CronJob",
-    ("", "ResourceQuota"): "kscale.objects.resource_quotas:ResourceQuota",
-    ("policy", "PodDisruptionBudget"): "kscale.objects.policy:PodDisruptionBudget",
-    ("coordination.k8s.io", "Lease"): "kscale.objects.leases:Lease",
+    ("batch", "Job"): "kscale.objects.api.apps:Job",
+    ("batch", "CronJob"): "kscale.objects.api.apps:CronJob",
+    ("", "ResourceQuota"): "kscale.objects.api.policy:ResourceQuota",
+    ("policy", "PodDisruptionBudget"): "kscale.objects.api.policy:PodDisruptionBudget",
+    ("coordination.k8s.io", "Lease"): "kscale.objects.api.coordination:Lease",
     **{("storage.k8s.io", kind): f"{_STORAGE}:{kind}" for kind in (
         "StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment",
     )},
@@ -45,23 +60,23 @@ KINDS: Final[dict[tuple[str, str], str]] = {
     ("autoscaling/v1", "HorizontalPodAutoscaler"): f"{_AUTOSCALING}:HorizontalPodAutoscalerV1",
     ("autoscaling/v2beta1", "HorizontalPodAutoscaler"): "",
     ("autoscaling", "Scale"): f"{_AUTOSCALING}:Scale",
-    ("metrics.k8s.io", "PodMetrics"): "kscale.objects.metrics:PodMetrics",
-    ("metrics.k8s.io", "NodeMetrics"): "kscale.objects.metrics:NodeMetrics",
-    **{("autoscaling.k8s.io", kind): f"kscale.objects.vpa:{kind}" for kind in (
+    ("metrics.k8s.io", "PodMetrics"): "kscale.objects.api.metrics:PodMetrics",
+    ("metrics.k8s.io", "NodeMetrics"): "kscale.objects.api.metrics:NodeMetrics",
+    **{("autoscaling.k8s.io", kind): f"kscale.objects.api.vpa:{kind}" for kind in (
         "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
     )},
     ("apiextensions.k8s.io", "CustomResourceDefinition"): "kscale.objects.scale:CustomResourceDefinition",
-    ("keda.sh", "ScaledObject"): "kscale.objects.keda:ScaledObject",
+    ("keda.sh", "ScaledObject"): "kscale.objects.api.custom_workloads:ScaledObject",
     ("argoproj.io", "Rollout"): f"{_CUSTOM}:Rollout",
     **{("apps.kruise.io", kind): f"{_CUSTOM}:{kind}" for kind in ("CloneSet", "UnitedDeployment")},
     ("apps.openshift.io", "DeploymentConfig"): f"{_CUSTOM}:DeploymentConfig",
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): f"{_CUSTOM}:LeaderWorkerSet",
-    ("scheduling.k8s.io", "PriorityClass"): "kscale.objects.classes:PriorityClass",
-    ("node.k8s.io", "RuntimeClass"): "kscale.objects.classes:RuntimeClass",
-    ("autoscaling.x-k8s.io", "CapacityQuota"): "kscale.objects.quota:CapacityQuota",
-    ("autoscaling.x-k8s.io", "CapacityBuffer"): "kscale.objects.capacity_buffers:CapacityBuffer",
-    ("autoscaling.x-k8s.io", "ProvisioningRequest"): "kscale.objects.provisioning_requests:ProvisioningRequest",
-    **{("cluster.x-k8s.io", kind): f"kscale.objects.cluster_api:{kind}" for kind in (
+    ("scheduling.k8s.io", "PriorityClass"): "kscale.objects.api.policy:PriorityClass",
+    ("node.k8s.io", "RuntimeClass"): "kscale.objects.api.policy:RuntimeClass",
+    ("autoscaling.x-k8s.io", "CapacityQuota"): "kscale.objects.api.cluster_autoscaler:CapacityQuota",
+    ("autoscaling.x-k8s.io", "CapacityBuffer"): "kscale.objects.api.cluster_autoscaler:CapacityBuffer",
+    ("autoscaling.x-k8s.io", "ProvisioningRequest"): "kscale.objects.api.cluster_autoscaler:ProvisioningRequest",
+    **{("cluster.x-k8s.io", kind): f"kscale.objects.api.cluster_infrastructure:{kind}" for kind in (
         "Machine", "MachineDeployment", "MachineSet", "MachinePool",
     )},
 }  # fmt: skip
@@ -101,3 +116,106 @@ def kind_of(type_: type) -> tuple[str, str] | None:
 def item_kind(list_kind: str) -> str:
     """``Pod`` of ``PodList``; empty for a plain ``List`` and for kinds that are no lists."""
     return list_kind.removesuffix("List") if list_kind.endswith("List") else ""
+
+
+DEFAULT_NAMESPACE: Final = "default"
+
+NAMESPACED: Final = frozenset(
+    {
+        "CapacityBuffer", "CloneSet", "ConfigMap", "CronJob", "CSIStorageCapacity", "DaemonSet", "Deployment",
+        "DeploymentConfig", "Event", "HorizontalPodAutoscaler", "Job", "LeaderWorkerSet", "Lease", "LimitRange",
+        "MachineDeployment", "MachinePool",
+        "MachineSet", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PodMetrics", "PodTemplate",
+        "ProvisioningRequest", "ReplicaSet", "ReplicationController", "ResourceClaim", "ResourceClaimTemplate",
+        "ResourceQuota", "Rollout", "ScaledObject", "Service", "StatefulSet", "UnitedDeployment",
+        "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
+    }
+)  # fmt: skip
+"""Kinds whose objects are in a namespace, of those that are modelled."""
+
+K = TypeVar("K", bound=KubeObject)
+
+
+def with_namespace(item: K, namespace: str = DEFAULT_NAMESPACE) -> K:
+    """An object as an API server would hold it: one that is to be in a namespace and names none is in ``namespace``."""
+    if item.metadata.namespace:
+        return item
+    kind = item.kind or (kind_of(type(item)) or ("", ""))[1]
+    if kind not in NAMESPACED:
+        return item
+    return msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, namespace=namespace))
+
+
+_TEMPLATES = frozenset({"template", "jobTemplate"})  # what workloads have in their spec, and pods do not
+
+
+def check_kind(value: KubeObject | Mapping[str, Any], type_: type[KubeObject], field: str = "") -> None:
+    """Check that an object which a caller passes as a ``type_`` does not say that it is of another kind.
+
+    Parameters
+    ----------
+    value : KubeObject or mapping
+        A struct, or API data. Data without ``kind`` passes.
+    type_ : type of KubeObject
+        The struct that the caller is about to read, for example ``Pod``.
+    field : str
+        Where the object stands, for the error.
+
+    Raises
+    ------
+    InputError
+        If the object is of another kind. The message names the kind, and says what to pass instead.
+    """
+    _, expected = kind_of(type_) or ("", type_.__name__)
+    kind: Any
+    version: Any
+    if isinstance(value, KubeObject):
+        _, own = kind_of(type(value)) or ("", type(value).__name__)
+        kind, version = value.kind or own, value.api_version
+        key = value.key
+    else:
+        kind, version = value.get("kind") or expected, value.get("apiVersion") or ""
+        key = _key_of(value.get("metadata"))
+        spec = value.get("spec")
+        if (
+            not value.get("kind")
+            and expected == "Pod"
+            and isinstance(spec, Mapping)
+            and not _TEMPLATES.isdisjoint(spec)
+        ):
+            text = f"an object without kind, {key} with a pod template, is not a Pod{_advice('Deployment', expected)}"
+            raise InputError(Problem(text, field=field))
+    if not (isinstance(kind, str) and isinstance(version, str)):
+        return  # whoever decodes it says so
+    if kind == expected and (not version or find_kind(version, kind) is type_):
+        return
+    label = kind if kind != expected else f"{version} {kind}"
+    message = f"{label} {key}".rstrip() + f" is not a {expected}{_advice(kind, expected)}"
+    raise InputError(Problem(message, field=field))
+
+
+def _has_template(spec: Any) -> bool:
+    return isinstance(spec, Mapping) and not _TEMPLATES.isdisjoint(spec)
+
+
+def _key_of(metadata: Any) -> str:
+    if not isinstance(metadata, Mapping):
+        return ""
+    namespace, name = metadata.get("namespace"), metadata.get("name")
+    return object_key(str(namespace or ""), str(name or ""))
+
+
+def _advice(kind: str, expected: str) -> str:
+    """Say what to pass instead of an object of another kind."""
+    if item_kind(kind) or kind == "List":
+        return ": pass the objects of the list one by one"
+    if expected != "Pod" or kind == expected:
+        return ""
+    from kscale.objects.workloads import WORKLOADS
+
+    if kind not in WORKLOADS:
+        return ": pass pods, or the names of pods in the snapshot"
+    return (
+        ": pass the pods that it would create, as kscale.objects.workloads.pods_of(workload) returns them; "
+        "kscale.capacity.fit.fit_workloads and `kscale fit --pod FILE` answer for workloads"
+    )

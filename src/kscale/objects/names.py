@@ -1,15 +1,68 @@
-"""Which names, label keys and label values the API accepts (upstream: ``apimachinery/pkg/util/validation``).
+"""Names, label keys and label values that the API accepts, and the texts of field errors (upstream:
+``apimachinery/pkg/util/validation``).
 
 Each check returns upstream's messages; an empty list means valid.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
-__all__ = ["dns_label_errors", "dns_subdomain_errors", "go_quote", "label_value_errors", "qualified_name_errors"]
+import msgspec
+from msgspec.structs import replace
+
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.quantity import Quantity
+
+__all__ = [
+    "FieldError",
+    "dns_label_errors",
+    "dns_subdomain_errors",
+    "forbidden",
+    "format_float",
+    "go_quote",
+    "internal",
+    "invalid",
+    "label_value_errors",
+    "next_name",
+    "not_supported",
+    "pods_made_for",
+    "qualified_name_errors",
+    "required",
+    "too_many",
+    "with_name",
+]
+
+
+def format_float(x: float) -> str:
+    """``%v`` of a float64: the shortest text that reads back, with an exponent below 1e-4 and from 1e21 on."""
+    if math.isnan(x):
+        return "NaN"
+    if math.isinf(x):
+        return "+Inf" if x > 0 else "-Inf"
+    sign = "-" if math.copysign(1.0, x) < 0 else ""
+    digits, _, exponent = repr(abs(x)).partition("e")
+    whole, _, fraction = digits.partition(".")
+    power = int(exponent or 0) + len(whole)  # the decimal point stands after this many digits
+    number = (whole + fraction).lstrip("0")
+    power -= len(whole + fraction) - len(number)
+    number = number.rstrip("0")
+    if not number:
+        return f"{sign}0"
+    if -4 <= power - 1 < 21:
+        if power <= 0:
+            return f"{sign}0.{'0' * -power}{number}"
+        if len(number) <= power:
+            return f"{sign}{number.ljust(power, '0')}"
+        return f"{sign}{number[:power]}.{number[power:]}"
+    mantissa = number[0] + (f".{number[1:]}" if len(number) > 1 else "")
+    return f"{sign}{mantissa}e{power - 1:+03d}"
+
 
 _NAME_PATTERN: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE_PATTERN: Final = f"({_NAME_PATTERN})?"
@@ -116,3 +169,108 @@ def go_quote(text: str) -> str:
         else:
             parts.append(f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
     return '"' + "".join(parts) + '"'
+
+
+_TEXTS: Final = {
+    "FieldValueRequired": "Required value",
+    "FieldValueInvalid": "Invalid value",
+    "FieldValueNotSupported": "Unsupported value",
+    "FieldValueForbidden": "Forbidden",
+    "FieldValueTooMany": "Too many",
+    "InternalError": "Internal error",
+}
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """One thing that is wrong with a field: ``type`` as the API names it, the path, upstream's detail."""
+
+    type: str
+    field: str
+    detail: str = ""
+    value: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.body}"
+
+    @property
+    def body(self) -> str:
+        """Without the path (``ErrorBody``)."""
+        return ": ".join(part for part in (_TEXTS[self.type], self.value, self.detail) if part)
+
+
+def _shown(value: str | int | float | Quantity) -> str:  # noqa: PYI041  (an int is shown as one)
+    if isinstance(value, float):
+        return format_float(value)
+    return str(value) if isinstance(value, int) else go_quote(str(value))
+
+
+def required(field: str, detail: str = "") -> FieldError:
+    """A field that must be set."""
+    return FieldError("FieldValueRequired", field, detail)
+
+
+def invalid(field: str, value: str | int | float | Quantity, detail: str) -> FieldError:  # noqa: PYI041  (as above)
+    """A value that is not allowed."""
+    return FieldError("FieldValueInvalid", field, detail, _shown(value))
+
+
+def forbidden(field: str, detail: str) -> FieldError:
+    """A field that may not be set here."""
+    return FieldError("FieldValueForbidden", field, detail)
+
+
+def not_supported(field: str, value: str, supported: Sequence[str]) -> FieldError:
+    """A value that is not one of the known ones."""
+    known = ", ".join(go_quote(each) for each in sorted(supported))
+    return FieldError("FieldValueNotSupported", field, f"supported values: {known}", go_quote(value))
+
+
+def too_many(field: str, actual: int, most: int) -> FieldError:
+    """A list that is too long."""
+    items = "1 item" if most == 1 else f"{most} items"
+    return FieldError("FieldValueTooMany", field, f"must have at most {items}", str(actual))
+
+
+def internal(field: str, detail: str) -> FieldError:
+    """Something went wrong while looking at the field."""
+    return FieldError("InternalError", field, detail)
+
+
+_Object = TypeVar("_Object", bound=KubeObject)
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""Those of upstream's random suffixes."""
+_TWO: Final = [low + high for high in _LETTERS for low in _LETTERS]
+_THREE: Final = [low + more for more in _TWO for low in _LETTERS]  # five characters, the lowest digit first
+
+
+def pods_made_for(owner: KubeObject) -> str:
+    """Under what :func:`with_name` counts the pods that a controller makes for an object."""
+    return _start("Pod", owner.metadata.namespace, f"{owner.metadata.name}-")
+
+
+def _start(kind: str, namespace: str, begins: str) -> str:
+    return f"{kind}/{namespace}/{begins}"
+
+
+def with_name(obj: _Object, made: Counter[str]) -> _Object:
+    """The object itself, or where it only says how its name begins, a copy with a name.
+
+    Five characters are added as upstream adds random ones; here they follow from how many objects of the kind began so
+    before, which ``made`` counts.
+    """
+    metadata = obj.metadata
+    if metadata.name or not metadata.generate_name:
+        return obj
+    name = next_name(obj.kind, metadata.namespace, metadata.generate_name, made)
+    return replace(obj, metadata=replace(metadata, name=name))
+
+
+def next_name(kind: str, namespace: str, begins: str, made: Counter[str]) -> str:
+    """The name of the next object that only says how its name begins, as :func:`with_name` makes it."""
+    start = _start(kind, namespace, begins)
+    from hashlib import blake2b  # loads OpenSSL: not for an answer that needs none
+
+    number = int.from_bytes(blake2b(f"{start}/{made[start]}".encode(), digest_size=8).digest(), "big")
+    made[start] += 1
+    number, first = divmod(number, len(_THREE))
+    return begins + _THREE[first] + _TWO[number % len(_TWO)]

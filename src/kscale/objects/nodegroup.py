@@ -1,19 +1,24 @@
-"""Node groups, as a user describes them and as a cloud answers for them: plain data (upstream:
-``cloudprovider/cloud_provider.go``)."""
+"""Node groups, their templates and options as plain data (upstream: ``cloudprovider.NodeGroup``).
+
+Upstream: ``cloudprovider/cloud_provider.go``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
 
-from kscale.errors import KscaleError
+from kscale.errors import InputError, KscaleError, Problem
+from kscale.objects.api.core import Node, Pod, Taint
+from kscale.objects.api.meta import ApiStruct, ResourceList
+from kscale.objects.api.resource import ResourceSlice
+from kscale.objects.api.storage import CSINode
 from kscale.objects.argument_types import check_fields
-from kscale.objects.base import ApiStruct, ResourceList
-from kscale.objects.core import Node, Pod, Taint
-from kscale.objects.resource import ResourceSlice
-from kscale.objects.storage import CSINode
+from kscale.objects.decode import from_dict
+from kscale.objects.kinds import check_kind
 
 __all__ = [
     "DURATION_OPTIONS",
@@ -27,6 +32,7 @@ __all__ = [
     "ProviderError",
     "is_not_implemented",
 ]
+
 
 NOT_IMPLEMENTED = "Not implemented"
 """The text of the cloud provider's special error ``ErrNotImplemented``."""
@@ -217,3 +223,49 @@ class NodeGroup(ApiStruct):
         if self.options is None or self.options_error is not None:
             return defaults
         return self.options.on_top_of(defaults)
+
+
+def group_from_dict(given: Mapping[str, Any], where: str = "node group") -> NodeGroup:
+    """A node group; its ``template`` may be a bare node. Raises InputError, also for members that there are not."""
+    data = dict(given)
+    problems = _unknown(data, NodeGroup, where, "")
+    if isinstance(data.get("options"), Mapping):
+        problems += _unknown(data["options"], NodeGroupOptions, where, "options.")
+    if isinstance(data.get("template"), Mapping):
+        data["template"] = _template(data["template"])
+        problems += _unknown(data["template"], NodeTemplate, where, "template.")
+    if problems:
+        raise InputError(problems)
+    return from_dict(data, NodeGroup, object_path=where)
+
+
+def template_from_dict(given: Mapping[str, Any], where: str = "template") -> NodeTemplate:
+    """A template: a node with its pods and devices, or a bare node. Raises InputError as above."""
+    data = _template(given)
+    problems = _unknown(data, NodeTemplate, where, "")
+    if problems:
+        raise InputError(problems)
+    return from_dict(data, NodeTemplate, object_path=where)
+
+
+def _template(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A bare node is the ``node`` of a template."""
+    data = {"node": dict(given)} if "node" not in given and not given.keys().isdisjoint(_NODE) else dict(given)
+    for member, type_ in (("node", Node), ("pods", Pod), ("csiNode", CSINode), ("resourceSlices", ResourceSlice)):
+        value = data.get(member)
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, Mapping):
+                check_kind(item, type_, f"template.{member}")
+    return data
+
+
+_NODE = ("metadata", "spec", "status")
+
+
+def _unknown(given: Mapping[str, Any], type_: type[msgspec.Struct], where: str, prefix: str) -> list[Problem]:
+    members = {field.encode_name for field in msgspec.structs.fields(type_)}
+    return [
+        Problem("there is no such member", object=where, field=f"{prefix}{name}")
+        for name in given
+        if name not in members
+    ]

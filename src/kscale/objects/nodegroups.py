@@ -1,4 +1,4 @@
-"""All node groups of a cloud at one moment, and which node belongs to which."""
+"""All node groups of a cloud at one moment, and the node group of each node."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from kscale.errors import InputError, Problem
-from kscale.objects.core import Node
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
-from kscale.objects.nodegroup_decoding import group_from_dict
+from kscale.objects.api.core import Node
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError, group_from_dict
 
 __all__ = ["Groups", "GroupsLike", "instance_id_of", "read_alike"]
 

@@ -1,13 +1,14 @@
-"""A PodMetricsList as columns: usage of pods and their containers, without an object for each.
+"""A PodMetricsList as columns: usage of pods and containers without an object for each.
 
 Upstream: ``metrics.k8s.io`` and what ``pkg/controller/podautoscaler/metrics/client.go`` reads of it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from typing import Final, TypeVar
+from itertools import accumulate, chain
+from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
 import msgspec
 import numpy as np
@@ -15,17 +16,223 @@ from numpy.typing import NDArray
 
 from kscale._native import _names, _pod_metrics
 from kscale.errors import InputError, Problem
+from kscale.objects.api.metrics import ContainerMetrics, MetricValue, PodMetrics, PodMetricsList
 from kscale.objects.decode import from_json
-from kscale.objects.durations import parse_duration
-from kscale.objects.joined_lists import JoinedLists
-from kscale.objects.metrics import ContainerMetrics, MetricValue, PodMetrics, PodMetricsList
-from kscale.objects.numbered_texts import NumberedTexts
 from kscale.objects.quantity import DECIMAL_SI, Quantity, QuantityError
-from kscale.objects.times import nanoseconds
-from kscale.objects.usage_parts import Seams, pieces_of, seams_of
-from kscale.objects.whole_units import WholeUnits
+from kscale.objects.times import nanoseconds, parse_duration
 
-__all__ = ["PodUsage", "Samples"]
+__all__ = [
+    "JoinedLists",
+    "NumberedTexts",
+    "PodUsage",
+    "Run",
+    "Samples",
+    "Seams",
+    "WholeUnits",
+    "pieces_of",
+    "runs_of",
+    "seams_of",
+]
+
+
+_T = TypeVar("_T")
+
+
+class JoinedLists(Sequence[_T], Generic[_T]):
+    """All items of several lists, in order. ``parts``: those lists, which nobody writes to any more; ``ends``: behind
+    the last item of each."""
+
+    __slots__ = ("ends", "parts")
+
+    def __init__(self, parts: Sequence[Sequence[_T]]) -> None:
+        self.parts = tuple(parts)
+        self.ends = list(accumulate(map(len, self.parts)))
+
+    def __len__(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    def __iter__(self) -> Iterator[_T]:
+        return chain.from_iterable(self.parts)
+
+    @overload
+    def __getitem__(self, i: int) -> _T: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[_T]: ...
+    def __getitem__(self, i: int | slice) -> _T | list[_T]:
+        if isinstance(i, slice):
+            return list(self)[i]
+        i = range(len(self))[i]
+        number = bisect_right(self.ends, i)
+        return self.parts[number][i - self.ends[number]]  # counted from its end
+
+
+class NumberedTexts:
+    """``texts`` in order of first appearance; it grows."""
+
+    __slots__ = ("_numbers", "texts")
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        """The place of a text, which is added if it is new."""
+        found = self._numbers.get(text)
+        if found is None:
+            found = self._numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return found
+
+    def joined(self, parts: Sequence[tuple[NDArray[np.int32], Sequence[str]]]) -> NDArray[np.int32]:
+        """Numbers of several columns, one after the other, each of its own texts, as places here: int32."""
+        places = np.array([self.number(text) for _, texts in parts for text in texts], np.int32)
+        numbers = np.concatenate([np.empty(0, np.int32), *(numbers for numbers, _ in parts)])
+        lengths = [len(texts) for _, texts in parts]
+        begins = np.cumsum([0, *lengths])[:-1]
+        if np.array_equal(places, np.arange(len(places)) - np.repeat(begins, lengths)):
+            return numbers  # each has its texts where they are here
+        found: NDArray[np.int32] = places[numbers + np.repeat(begins, [len(numbers) for numbers, _ in parts])]
+        return found
+
+
+class Run(NamedTuple):
+    """Parts from ``first`` up to ``end`` which were parts before, from ``before`` on, in the same order; -1: they were
+    not."""
+
+    first: int
+    end: int
+    before: int
+
+
+def runs_of(parts: Sequence[object], before: Sequence[object]) -> list[Run]:
+    """All parts, in runs as long as can be: which are the very same as before, and where these were."""
+    where = {id(part): i for i, part in enumerate(before)}
+    found: list[Run] = []
+    for i, part in enumerate(parts):
+        at = where.get(id(part), -1)
+        last = found[-1] if found else None
+        if last is not None and at == (-1 if last.before < 0 else last.before + i - last.first):
+            found[-1] = Run(last.first, i + 1, last.before)
+        else:
+            found.append(Run(i, i + 1, at))
+    return found
+
+
+Seams = NDArray[np.int64]
+"""int64[3, n + 1]: where the rows, the containers and the label sets of n parts begin, and where those of the last
+end."""
+
+
+def seams_of(parts: Sequence[PodUsage]) -> Seams:
+    """Where parts meet that are joined."""
+    sizes = [(len(part), len(part.container), len(part.label_sets)) for part in parts]
+    return np.cumsum([(0, 0, 0), *sizes], axis=0, dtype=np.int64).T
+
+
+def pieces_of(parts: Sequence[PodUsage], before: PodUsage) -> tuple[Sequence[PodUsage], Seams] | None:
+    """Fewer lists that come to the same rows as ``parts``, taken of what was joined ``before`` where its parts are the
+    very same, and where the parts meet. None: there is nothing in common that could be taken."""
+    seams = before.seams
+    if seams is None or not before.whole_units.none:
+        return None
+    runs = runs_of(parts, before.parts)
+    fresh = [part for run in runs if run.before < 0 for part in parts[run.first : run.end]]
+    if 2 * len(fresh) > len(parts) or not all(_goes_with(part, before) for part in fresh):
+        return None
+    pieces: list[PodUsage] = []
+    sizes = []
+    for run in runs:
+        if run.before < 0:
+            pieces += parts[run.first : run.end]
+            sizes.append(np.diff(seams_of(parts[run.first : run.end])))
+        else:
+            pieces.append(_rows(before, run, seams))
+            sizes.append(np.diff(seams[:, run.before : run.before + run.end - run.first + 1]))
+    return pieces, np.cumsum(np.concatenate([np.zeros((3, 1), np.int64), *sizes], axis=1), axis=1)
+
+
+def _goes_with(part: PodUsage, before: PodUsage) -> bool:
+    """Whether a part was not joined itself, and says nothing that has no place in what was joined."""
+    return (
+        not part.parts
+        and part.whole_units.none
+        and part.resources == before.resources
+        and set(part.namespaces) <= set(before.namespaces)
+        and set(part.containers) <= set(before.containers)
+    )
+
+
+def _rows(usage: PodUsage, run: Run, seams: Seams) -> PodUsage:
+    """What a list has of a run of its parts, without keys."""
+    (row, item, label), (rows, items, labels) = seams[:, [run.before, run.before + run.end - run.first]].T.tolist()
+    of_rows, of_items = slice(row, rows), slice(item, items)
+    numbers, columns = usage.labels[of_rows], list(usage.columns())
+    keys: Any = range(rows - row)  # as many as there are; whoever joins them has the keys
+    return type(usage)(
+        keys,
+        usage.namespace[of_rows],
+        usage.namespaces,
+        np.where(numbers < 0, -1, numbers - np.int32(label)),
+        usage.label_sets[label:labels],
+        usage.time[of_rows],
+        usage.window[of_rows],
+        usage.ends[of_rows] - item,
+        usage.container[of_items],
+        usage.containers,
+        usage.resources,
+        [amount[of_items] for _, amount, _ in columns],
+        [present[of_items] for _, _, present in columns],
+    )
+
+
+class WholeUnits:
+    """The exceptions among the amounts of columns, by resource and row.
+
+    ``Quantity.Value()`` of any other amount is its milli-units by thousand, rounded away from zero.
+    """
+
+    __slots__ = ("_odd",)
+
+    def __init__(self, odd: Mapping[str, Mapping[int, int]] | None = None) -> None:
+        self._odd = {resource: dict(rows) for resource, rows in (odd or {}).items()}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return WholeUnits, (self._odd,)
+
+    def milli(self, resource: str, row: int, used: Quantity) -> int:
+        """The milli-units of an amount, which is noted if it is an exception."""
+        milli, value = used.milli_value(), used.value()
+        if value != (milli // 1000 if milli < 0 else -(-milli // 1000)):
+            self._odd.setdefault(resource, {})[row] = value
+        return milli
+
+    @property
+    def none(self) -> bool:
+        """There are none."""
+        return not self._odd
+
+    def append(self, other: WholeUnits, at: int) -> None:
+        """The rows of another begin at ``at``."""
+        for resource, rows in other._odd.items():
+            self._odd.setdefault(resource, {}).update((at + row, value) for row, value in rows.items())
+
+    def replaced(self, other: WholeUnits, rows: Mapping[int, int]) -> WholeUnits:
+        """With those of another; ``rows``: its row -> the row here that it stands for from now on."""
+        gone = set(rows.values())
+        found = WholeUnits(
+            {resource: {row: odd[row] for row in odd.keys() - gone} for resource, odd in self._odd.items()}
+        )
+        for resource, odd in other._odd.items():
+            found._odd.setdefault(resource, {}).update((rows[row], value) for row, value in odd.items())
+        return found
+
+    def column(self, resource: str, milli: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Whole units of a column of milli-units."""
+        found = np.where(milli < 0, milli // 1000, -(-milli // 1000))
+        for row, value in self._odd.get(resource, {}).items():
+            found[row] = value
+        return found
+
 
 Samples = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 """(whether it counts, milli-units, when it was measured, over which window; nanoseconds)."""
@@ -33,7 +240,7 @@ Samples = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray
 _ZERO_TIME: Final = -(2**63)
 _LAST: Final = 2**63 - 1
 _Labels = dict[str, str]
-_T = TypeVar("_T", bound=np.generic)
+_T_OF_POD_METRICS = TypeVar("_T_OF_POD_METRICS", bound=np.generic)
 _FIELDS: Final = {"time": "timestamp", "window": "window"}
 _LABELS: Final = msgspec.json.Decoder(_Labels)
 
@@ -282,7 +489,7 @@ class PodUsage:
 
     def container_names(self) -> Sequence[tuple[str, str, str]]:
         """(namespace, pod, container) of each container; one sequence for all that are known to be of the same pods.
-        That of what was joined is joined of those of its parts (:class:`~kscale.objects.joined_lists.JoinedLists`)."""
+        That of what was joined is joined of those of its parts (:class:`~kscale.objects.pod_metrics.JoinedLists`)."""
         if self._names is None:
             self._names = JoinedLists([part.container_names() for part in self.parts]) if self.parts else self._made()
         return self._names
@@ -389,7 +596,9 @@ class PodUsage:
         return out
 
 
-def _concatenated(columns: Sequence[NDArray[_T]], of: type[_T]) -> NDArray[_T]:
+def _concatenated(
+    columns: Sequence[NDArray[_T_OF_POD_METRICS]], of: type[_T_OF_POD_METRICS]
+) -> NDArray[_T_OF_POD_METRICS]:
     return np.concatenate([np.empty(0, of), *columns])
 
 

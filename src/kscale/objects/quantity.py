@@ -7,35 +7,352 @@ exponent) and *big* (an unbounded mantissa, normally counting nanos).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache, total_ordering
-from typing import TYPE_CHECKING, Any, Final
-
-from kscale.objects import go_json
-from kscale.objects.quantity_numbers import (
-    MAX_ALIGNMENT,
-    digits_of,
-    fits,
-    go_pow10,
-    read_big,
-    read_small,
-    strip_factor,
-    wrap,
-)
-from kscale.objects.quantity_text import (
-    BINARY_SI,
-    BINARY_SUFFIX,
-    DECIMAL_EXPONENT,
-    DECIMAL_SI,
-    DECIMAL_SUFFIX,
-    QuantityError,
-    scan,
-)
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
-__all__ = ["BINARY_SI", "DECIMAL_EXPONENT", "DECIMAL_SI", "Quantity", "QuantityError", "parse"]
+__all__ = [
+    "BINARY_SI",
+    "BINARY_SUFFIX",
+    "DECIMAL_EXPONENT",
+    "DECIMAL_SI",
+    "DECIMAL_SUFFIX",
+    "INT64_MAX",
+    "MAX_ALIGNMENT",
+    "MAX_INT64_DIGITS",
+    "MAX_TEXT",
+    "GoJSONError",
+    "Quantity",
+    "QuantityError",
+    "Scanned",
+    "check",
+    "digits_of",
+    "fits",
+    "go_pow10",
+    "parse",
+    "read_big",
+    "read_small",
+    "scan",
+    "strip_factor",
+    "wrap",
+    "wrap32",
+]
+
+
+INT64_MAX: Final = 2**63 - 1
+MAX_INT64_DIGITS: Final = 18
+_MASK: Final = 2**64 - 1
+# Aligning two exponents further apart than this would take unbounded memory; no API object means it.
+MAX_ALIGNMENT: Final = 100_000
+MAX_TEXT: Final = 4_000
+"""So many digits: Python refuses to convert more at once."""
+
+
+def wrap(number: int) -> int:
+    """The low 64 bits as a signed integer: what Go's int64 arithmetic leaves."""
+    number &= _MASK
+    return number - 2**64 if number > INT64_MAX else number
+
+
+def fits(number: int) -> bool:
+    """Whether a number is an int64."""
+    return -(2**63) <= number <= INT64_MAX
+
+
+def wrap32(number: int) -> int:
+    """The low 32 bits as a signed integer."""
+    return (number + 2**31) % 2**32 - 2**31
+
+
+def go_pow10(exponent: int) -> float:
+    """``math.Pow10``: powers of ten above 10^31 and below 10^-31 are products of two table entries."""
+    if exponent < -323:
+        return 0.0
+    if exponent > 308:
+        return float("inf")
+    if exponent < 0:
+        return float(f"1e{-(-exponent // 32 * 32)}") / float(f"1e{-exponent % 32}")
+    return float(f"1e{exponent // 32 * 32}") * float(f"1e{exponent % 32}")
+
+
+def strip_factor(number: int, factor: int) -> tuple[int, int]:
+    """``number`` without its factors ``factor``, and how many there were. ``number`` is not zero."""
+    times = 0
+    while True:
+        quotient, rest = divmod(number, factor)
+        if rest:
+            return number, times
+        number, times = quotient, times + 1
+
+
+def read_small(mantissa: int, exponent: int, scale: int) -> tuple[int, bool]:
+    """mantissa * 10^(exponent - scale) as upstream's small form reads it; False where 64 bits overflowed."""
+    up = exponent - scale
+    if mantissa == 0 or up == 0:
+        return mantissa, True
+    if up < 0:
+        if up < -20:
+            return (1 if mantissa > 0 else -1), True
+        quotient = -(-abs(mantissa) // 10**-up)
+        return (quotient if mantissa > 0 else -quotient), True
+    if up > 20:
+        return 0, False
+    product = mantissa * 10**up
+    if fits(product):
+        return product, True
+    # Upstream has unrolled multiplications for these factors, whose wrapped result leaks.
+    return (wrap(product) if up in (1, 2, 3, 6, 9) else 0), False
+
+
+def read_big(mantissa: int, exponent: int, scale: int) -> int:
+    """mantissa * 10^(exponent - scale) as upstream's big form reads it."""
+    down = scale - exponent
+    if down == 0 or mantissa == 0:
+        return wrap(mantissa)
+    if down < 0:
+        # int64(math.Pow10(n)) saturates to the most negative number on amd64.
+        factor: int = 10**-down if -down <= MAX_INT64_DIGITS else -(2**63)
+        return wrap(wrap(mantissa) * factor)
+    if mantissa < INT64_MAX and down <= MAX_INT64_DIGITS:
+        low = wrap(mantissa)
+        divisor: int = 10**down
+        quotient, rest = divmod(abs(low), divisor)
+        return (quotient if low >= 0 else -quotient) + (1 if rest else 0)
+    quotient, rest = divmod(mantissa, 10 ** min(down, MAX_ALIGNMENT))  # an upper bound on what parsing lets through
+    return wrap(quotient + (1 if rest else 0))
+
+
+def digits_of(number: int) -> str:
+    """``str`` without Python's limit on the number of digits."""
+    if fits(number):
+        return str(number)
+    head, tail = divmod(abs(number), 10**MAX_TEXT)
+    text = f"{digits_of(head)}{tail:0{MAX_TEXT}d}" if head else f"{tail}"
+    return f"-{text}" if number < 0 else text
+
+
+DECIMAL_SI: Final = "DecimalSI"
+BINARY_SI: Final = "BinarySI"
+DECIMAL_EXPONENT: Final = "DecimalExponent"
+
+_WRONG_FORMAT: Final = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"  # upstream's text
+)
+_WRONG_SUFFIX: Final = "unable to parse quantity's suffix"
+_WRONG_NUMBER: Final = "unable to parse numeric part of quantity"
+
+# What upstream's scanner accepts; its own error text shows a stricter pattern (missing digits count as zero).
+_TEXT = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
+_EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
+DECIMAL_SUFFIX: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+BINARY_SUFFIX: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+
+_NANO: Final = -9
+
+
+class QuantityError(ValueError):
+    """A text that is not a quantity (with upstream's message), or numbers too far apart to be added."""
+
+
+class Scanned(NamedTuple):
+    """mantissa * 10^exponent in the small or the ``big`` form; ``text`` where it is the canonical one already."""
+
+    mantissa: int
+    exponent: int
+    big: bool
+    format: str
+    text: str = ""
+
+
+def _suffix(suffix: str) -> tuple[int, int, str]:
+    """(base, exponent, format) of a suffix."""
+    if suffix in DECIMAL_SUFFIX:
+        return 10, DECIMAL_SUFFIX[suffix], DECIMAL_SI
+    if suffix in BINARY_SUFFIX:
+        return 2, BINARY_SUFFIX[suffix], BINARY_SI
+    match = _EXPONENT.fullmatch(suffix)
+    if match is None or not fits(int(match[1])):
+        raise QuantityError(_WRONG_SUFFIX)
+    return 10, wrap32(int(match[1])), DECIMAL_EXPONENT
+
+
+def scan(text: str) -> Scanned:
+    """What a text says. Raises QuantityError."""
+    match = _TEXT.fullmatch(text)
+    if len(text) > MAX_TEXT:
+        raise QuantityError(_WRONG_NUMBER)
+    if match is None or not text:
+        raise QuantityError(_WRONG_FORMAT)
+    sign, integer, fraction, suffix = match.groups()
+    fraction = fraction or ""
+    base, exponent, format = _suffix(suffix)  # noqa: A001  (the field's own name)
+    integer = integer.lstrip("0") or "0"
+    if base == 10:
+        room = MAX_INT64_DIGITS - len(integer) - len(fraction)
+        small = room >= 0 and exponent - len(fraction) >= _NANO
+    else:
+        small = not fraction and 15 - len(integer) - exponent * 3 // 10 - 1 >= 0
+    if small:
+        return _scan_small(text, sign, integer + fraction, len(fraction), base, exponent, format)
+    if not any("0" <= char <= "9" for char in match[2] + fraction):
+        raise QuantityError(_WRONG_NUMBER)
+    return _scan_big(sign, int(integer + fraction), len(fraction), base, exponent, format)
+
+
+def _scan_small(text: str, sign: str, digits: str, places: int, base: int, exponent: int, format: str) -> Scanned:  # noqa: A002
+    number = int(digits)
+    if base == 2:
+        keep = number % 8 != 0
+        mantissa, scale = number << exponent, 0
+    else:
+        mantissa, scale = number, exponent - places
+        keep = scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
+    if text == "0":
+        keep = True
+    return Scanned(-mantissa if sign == "-" else mantissa, scale, False, format, str(text) if keep else "")
+
+
+def _scan_big(sign: str, digits: int, places: int, base: int, exponent: int, format: str) -> Scanned:  # noqa: A002
+    scale = (exponent if base == 10 else 0) - places
+    number = digits << exponent if base == 2 else digits
+    if number:
+        # Rounded to nanos, away from zero: who asks for something gets something.
+        if scale < _NANO:
+            number = -(-number // 10 ** (_NANO - scale)) if _NANO - scale <= len(str(number)) else 1
+        elif scale - _NANO > MAX_ALIGNMENT:
+            raise QuantityError("quantity is too large")
+        else:
+            number *= 10 ** (scale - _NANO)
+        scale = _NANO
+    if base == 2:
+        if number > INT64_MAX * 10**9:
+            number, scale = INT64_MAX, 0
+        elif 0 < number < 10**9:
+            format = DECIMAL_SI  # noqa: A001  (the field's own name)
+    return Scanned(-number if sign == "-" else number, scale, True, format)
+
+
+_BLANK: Final = " \t\r\n"
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_END: Final = "unexpected end of JSON input"
+_ESCAPES: Final = 'bfnrt\\/"'
+
+
+class GoJSONError(ValueError):
+    """A text that is not JSON, in the words of Go's decoder."""
+
+
+def _quote(char: str) -> str:
+    """A character as Go's decoder shows it."""
+    special = {"'": r"'\''", '"': "'\"'"}
+    if char in special:
+        return special[char]
+    escapes = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\\": r"\\", "\a": r"\a", "\b": r"\b", "\f": r"\f", "\v": r"\v"}
+    if char in escapes:
+        return f"'{escapes[char]}'"
+    code = ord(char)
+    return f"'{char}'" if 32 <= code < 127 or code > 160 else f"'\\x{code:02x}'"
+
+
+def _invalid(char: str, context: str) -> GoJSONError:
+    return GoJSONError(f"invalid character {_quote(char)} {context}")
+
+
+def check(raw: bytes) -> str:
+    """The one JSON value in ``raw`` without surrounding blanks, still as JSON text.
+
+    Scalars are checked in Go's order and refused in Go's words; for objects and arrays only the verdict is Go's.
+    """
+    # Go's scanner reads bytes and shows a byte as the character of that code.
+    text = raw.decode("latin-1").lstrip(_BLANK)
+    if not text:
+        raise GoJSONError(_END)
+    if text[0] in "{[":
+        import json
+
+        try:
+            json.loads(raw)
+        except ValueError as error:
+            raise GoJSONError(f"invalid JSON: {error}") from None
+        return raw.decode("utf-8", "replace").strip(_BLANK)
+    end = _scalar_end(text)
+    rest = text[end:].lstrip(_BLANK)
+    if rest:
+        raise _invalid(rest[0], "after top-level value")
+    return raw.decode("utf-8", "replace").strip(_BLANK)
+
+
+def _scalar_end(text: str) -> int:
+    first = text[0]
+    if first == '"':
+        return _string_end(text)
+    for literal in ("true", "false", "null"):
+        if first == literal[0]:
+            return _literal_end(text, literal)
+    if first == "-" or first.isdigit():
+        return _number_end(text)
+    raise _invalid(first, "looking for beginning of value")
+
+
+def _at(text: str, position: int) -> str:
+    """Return a character. Go's scanner takes a text to end with a blank."""
+    return text[position] if position < len(text) else " "
+
+
+def _literal_end(text: str, literal: str) -> int:
+    for position in range(1, len(literal)):
+        if text[position : position + 1] != literal[position]:
+            raise _invalid(_at(text, position), f"in literal {literal} (expecting {_quote(literal[position])})")
+    return len(literal)
+
+
+def _number_end(text: str) -> int:
+    match = _NUMBER.match(text)
+    end = match.end() if match else 1
+    # What the pattern left over may be the start of a fraction or an exponent that then breaks off.
+    for pattern, context in (
+        (r"-", "in numeric literal"),
+        (r"-?(?:0|[1-9][0-9]*)\.", "after decimal point in numeric literal"),
+        (r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?[eE][+-]?", "in exponent of numeric literal"),
+    ):
+        broken = re.match(pattern, text)
+        if broken and broken.end() > end - (match is None):
+            raise _invalid(_at(text, broken.end()), context)
+    return end
+
+
+def _string_end(text: str) -> int:
+    position = 1
+    while position < len(text):
+        char = text[position]
+        if char == '"':
+            return position + 1
+        if char == "\\":
+            position = _escape_end(text, position + 1)
+            continue
+        if ord(char) < 0x20:
+            raise _invalid(char, "in string literal")
+        position += 1
+    raise GoJSONError(_END)
+
+
+def _escape_end(text: str, position: int) -> int:
+    """The position behind the escape whose letter stands at ``position``."""
+    letter = _at(text, position)
+    if letter in _ESCAPES:
+        return position + 1
+    if letter != "u":
+        raise _invalid(letter, "in string escape code")
+    for offset in range(1, 5):
+        digit = _at(text, position + offset)
+        if digit not in "0123456789abcdefABCDEF":
+            raise _invalid(digit, "in \\u hexadecimal character escape")
+    return position + 5
+
 
 _PRINT_DECIMAL: Final = {exponent: suffix for suffix, exponent in DECIMAL_SUFFIX.items()}
 _PRINT_BINARY: Final = ("", *BINARY_SUFFIX)
@@ -100,8 +417,8 @@ class Quantity:
         Raises :class:`QuantityError` with the text of Go's JSON decoder or of the quantity parser.
         """
         try:
-            token = go_json.check(raw.encode() if isinstance(raw, str) else raw)
-        except go_json.GoJSONError as error:
+            token = check(raw.encode() if isinstance(raw, str) else raw)
+        except GoJSONError as error:
             raise QuantityError(str(error)) from None
         if token == "null":
             return Quantity.zero()

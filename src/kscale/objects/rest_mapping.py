@@ -1,4 +1,4 @@
-"""Kinds, the resources they are served as, and where (upstream: ``k8s.io/client-go/restmapper``, ``discovery``)."""
+"""Kinds, the resources that serve them, and their paths (upstream: ``k8s.io/client-go/restmapper``, ``discovery``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kscale.objects.base import ApiStruct
+from kscale.objects.api.meta import ApiStruct
 from kscale.objects.decode import from_dict
 
 __all__ = [

@@ -1,28 +1,33 @@
-"""Label selectors: building, matching, printing (upstream: ``apimachinery/pkg/labels`` and ``meta/v1/helpers.go``)."""
+"""Label selectors: parse, build, match, print and index (upstream: ``apimachinery/pkg/labels``)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from kscale.objects.meta import LabelSelector
+from kscale._native import _api_text
+from kscale.objects.api.meta import LabelSelector
 from kscale.objects.names import go_quote, label_value_errors, qualified_name_errors
 
 __all__ = [
     "EVERYTHING",
     "NOTHING",
+    "LabelIndex",
     "Requirement",
     "Selector",
     "SelectorError",
+    "SelectorIndex",
     "compile_selector",
     "from_label_map",
     "parse_int64",
+    "parse_selector",
     "requirement",
 ]
+
 
 IN: Final = "in"
 NOT_IN: Final = "notin"
@@ -225,3 +230,241 @@ def from_label_map(labels: Mapping[str, str] | None) -> Selector:
     if not labels:
         return EVERYTHING
     return Selector(tuple(Requirement(key, EQUALS, (value,)) for key, value in sorted(labels.items())))
+
+
+_SPECIAL: Final = "=!(),><"
+_BLANK: Final = " \t\r\n"
+_SYMBOLS: Final = (")", ",", "!", "==", "=", ">", "<", "!=", "(")
+_PRINTED_OPERATORS: Final = {"=": "=", "==": "==", "!=": "!=", ">": "gt", "<": "lt", "in": "in", "notin": "notin"}
+_END: Final = "end"
+_WORD: Final = "word"
+_ERROR: Final = "error"
+
+_Token = tuple[str, str]  # (kind, text); a symbol's or keyword's kind is its text
+
+
+def _symbol(text: str, start: int) -> tuple[_Token, int]:
+    """The longest symbol at ``start``, as upstream's scanner finds it: character by character."""
+    found, end, position = "", start, start
+    while position < len(text) and text[position] in _SPECIAL:
+        candidate = text[start : position + 1]
+        position += 1
+        if candidate in _SYMBOLS:
+            found, end = candidate, position
+        elif found:
+            break
+    if not found:
+        return (_ERROR, f"error expected: keyword found '{text[start:position]}'"), position
+    return (found, found), end
+
+
+def _tokens(text: str) -> list[_Token]:
+    tokens: list[_Token] = []
+    position = 0
+    while position < len(text):
+        char = text[position]
+        if char in _BLANK:
+            position += 1
+        elif char in _SPECIAL:
+            token, position = _symbol(text, position)
+            tokens.append(token)
+        else:
+            end = position
+            while end < len(text) and text[end] not in _SPECIAL and text[end] not in _BLANK:
+                end += 1
+            word = text[position:end]
+            tokens.append((word if word in ("in", "notin") else _WORD, word))
+            position = end
+    return [*tokens, (_END, "")]
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.tokens = _tokens(text)
+        self.position = 0
+
+    def peek(self) -> _Token:
+        """The next token where a value may stand: keywords are words there."""
+        kind, text = self.tokens[min(self.position, len(self.tokens) - 1)]
+        return (_WORD if kind in ("in", "notin") else kind, text)
+
+    def take(self) -> _Token:
+        token = self.peek()
+        self.position += 1
+        return token
+
+    def selector(self) -> list[Requirement]:
+        requirements: list[Requirement] = []
+        while True:
+            kind, text = self.peek()
+            if kind == _END:
+                return requirements
+            if kind not in (_WORD, "!"):
+                raise SelectorError(f"found '{text}', expected: !, identifier, or 'end of string'")
+            try:
+                requirements.append(self.requirement())
+            except SelectorError as error:
+                raise SelectorError(f"unable to parse requirement: {error}") from None
+            kind, text = self.take()
+            if kind == _END:
+                return requirements
+            if kind != ",":
+                raise SelectorError(f"found '{text}', expected: ',' or 'end of string'")
+            kind, text = self.peek()
+            if kind not in (_WORD, "!"):
+                raise SelectorError(f"found '{text}', expected: identifier after ','")
+
+    def requirement(self) -> Requirement:
+        kind, key = self.take()
+        absent = kind == "!"
+        if absent:
+            kind, key = self.take()
+        if kind != _WORD:
+            raise SelectorError(f"found '{key}', expected: identifier")
+        if wrong := qualified_name_errors(key):
+            raise SelectorError(f"<nil>: Invalid value: {go_quote(key)}: {'; '.join(wrong)}")  # upstream names no field
+        if absent:
+            return requirement(key, "!")
+        if self.peek()[0] in (_END, ","):
+            return requirement(key, "exists")
+        sign, text = self.tokens[min(self.position, len(self.tokens) - 1)]
+        self.position += 1
+        if sign not in _PRINTED_OPERATORS:
+            raise SelectorError(f"found '{text}', expected: in, notin, =, ==, !=, gt, lt")
+        values = self.values() if sign in ("in", "notin") else self.value()
+        return requirement(key, _PRINTED_OPERATORS[sign], sorted(values))
+
+    def value(self) -> set[str]:
+        if self.peek()[0] in (_END, ","):
+            return {""}
+        kind, text = self.take()
+        if kind != _WORD:
+            raise SelectorError(f"found '{text}', expected: identifier")
+        return {text}
+
+    def values(self) -> set[str]:
+        kind, text = self.take()
+        if kind != "(":
+            raise SelectorError(f"found '{text}' expected: '('")
+        kind, first = self.peek()
+        if kind == ")":
+            self.take()
+            return {""}
+        if kind not in (_WORD, ","):
+            raise SelectorError(f"found '{first}', expected: ',', ')' or identifier")
+        values = self.value_list()
+        if self.take()[0] != ")":
+            raise SelectorError(f"found '{first}', expected: ')'")
+        return values
+
+    def value_list(self) -> set[str]:
+        values: set[str] = set()
+        while True:
+            kind, text = self.take()
+            following, following_text = self.peek()
+            if kind == _WORD:
+                values.add(text)
+                if following == ")":
+                    return values
+                if following != ",":
+                    raise SelectorError(f"found '{following_text}', expected: ',' or ')'")
+            elif kind == ",":  # nothing between two commas, or a comma and a parenthesis, is the empty value
+                if not values:
+                    values.add("")
+                if following == ")":
+                    return values | {""}
+                if following == ",":
+                    values.add("")
+            else:
+                raise SelectorError(f"found '{text}', expected: ',', or identifier")
+
+
+@lru_cache(maxsize=1 << 15)
+def parse_selector(text: str) -> Selector:
+    """A selector from its text form; raises :class:`SelectorError` with upstream's text."""
+    plain = _api_text.plain_label(text)
+    if plain is not None:
+        return Selector((Requirement(plain[0], "=", (plain[1],)),))
+    requirements = _Parser(text).selector()
+    requirements.sort(key=lambda item: item.key)
+    return Selector(tuple(requirements))
+
+
+T = TypeVar("T", bound=Hashable)
+_Label = tuple[str, str]
+_Labels = Mapping[str, str]
+
+
+class LabelIndex(Generic[T]):
+    """Labelled items by namespace and label, in the order in which they came."""
+
+    __slots__ = ("_all", "_by_label")
+
+    def __init__(self) -> None:
+        self._all: dict[str, dict[T, _Labels]] = {}
+        self._by_label: dict[tuple[str, _Label], dict[T, _Labels]] = {}
+
+    def add(self, namespace: str, labels: _Labels, item: T) -> None:
+        """Adds an item."""
+        self._all.setdefault(namespace, {})[item] = labels
+        for label in labels.items():
+            self._by_label.setdefault((namespace, label), {})[item] = labels
+
+    def remove(self, namespace: str, labels: _Labels, item: T) -> None:
+        """Removes it again; ``labels`` as they were when it was added."""
+        _drop(self._all, namespace, item)
+        for label in labels.items():
+            _drop(self._by_label, (namespace, label), item)
+
+    def matching(self, namespace: str, selector: Selector) -> Iterator[T]:
+        """What the selector matches."""
+        label = selector.exact_label()
+        found = self._all.get(namespace, {}) if label is None else self._by_label.get((namespace, label), {})
+        return (item for item, labels in list(found.items()) if selector.matches(labels))
+
+
+class SelectorIndex(Generic[T]):
+    """Items with a selector each, by namespace and a label that it requires (None: it requires none)."""
+
+    __slots__ = ("_namespaces",)
+
+    def __init__(self) -> None:
+        self._namespaces: dict[str, dict[_Label | None, dict[T, Selector]]] = {}
+
+    def __contains__(self, namespace: str) -> bool:
+        """Whether there are items of a namespace."""
+        return namespace in self._namespaces
+
+    def add(self, namespace: str, selector: Selector, item: T) -> None:
+        """Adds an item."""
+        shelves = self._namespaces.setdefault(namespace, {})
+        shelves.setdefault(selector.exact_label(), {})[item] = selector
+
+    def remove(self, namespace: str, selector: Selector, item: T) -> None:
+        """Removes it again."""
+        shelves = self._namespaces[namespace]
+        _drop(shelves, selector.exact_label(), item)
+        if not shelves:
+            del self._namespaces[namespace]
+
+    def matching(self, namespace: str, labels: _Labels) -> Iterator[T]:
+        """The items whose selector matches the labels: those that require no label first."""
+        shelves = self._namespaces.get(namespace)
+        if shelves is None:
+            return
+        for label in (None, *labels.items()):
+            for item, selector in list(shelves.get(label, {}).items()):
+                if selector.matches(labels):
+                    yield item
+
+
+_Place = TypeVar("_Place", bound=Hashable)
+_Kept = TypeVar("_Kept", _Labels, Selector)
+
+
+def _drop(shelves: dict[_Place, dict[T, _Kept]], place: _Place, item: T) -> None:
+    """An item leaves its shelf; an empty shelf goes."""
+    shelf = shelves[place]
+    del shelf[item]
+    if not shelf:
+        del shelves[place]

@@ -1,4 +1,7 @@
-"""RFC 3339 times as integers, kscale's own form of them; texts are decoded only when someone reads them."""
+"""RFC 3339 times and Go durations as integer nanoseconds.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,18 @@ from kscale.errors import InputError, Problem
 
 __all__ = [
     "duration",
+    "format_duration",
     "format_time",
     "micro_time",
     "moment",
     "moment_in",
     "nanoseconds",
+    "parse_duration",
     "seconds",
     "to_datetime",
     "virtual_moment",
 ]
+
 
 _RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 _SECOND: Final = 10**9
@@ -172,3 +178,56 @@ def micro_time(nanoseconds: int) -> str:
     """``metav1.MicroTime`` of nanoseconds since 1970, as the API prints it; what is finer than a microsecond is cut."""
     whole, rest = divmod(nanoseconds, _SECOND)
     return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"
+
+
+_DURATION_UNITS: Final = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_DURATION = re.compile(rf"([+-]?)(?:0|((?:{_PART.pattern})+))")
+
+
+@lru_cache(maxsize=1 << 12)
+def parse_duration(text: str) -> int:
+    """``time.ParseDuration``: nanoseconds, what is finer is cut. Raises ``ValueError`` with Go's text."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f'time: invalid duration "{text}"')
+    from fractions import Fraction
+
+    parts = _PART.findall(match[2] or "")
+    total = sum(
+        int(Fraction(number if number[-1] != "." else number[:-1]) * _DURATION_UNITS[unit]) for number, unit in parts
+    )
+    if total > 2**63 - 1:
+        raise ValueError(f'time: invalid duration "{text}"')
+    return -total if match[1] == "-" else total
+
+
+def format_duration(nanoseconds: int) -> str:
+    """``time.Duration`` as Go prints it: ``3m0s``, ``1h0m0.5s``, ``1.5ms``, ``20ns``, ``0s``."""
+    sign, total = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
+    if total == 0:
+        return "0s"
+    if total < _DURATION_UNITS["s"]:
+        unit = next(unit for unit in ("ms", "µs", "ns") if total >= _DURATION_UNITS[unit])
+        return f"{sign}{_decimal(total, _DURATION_UNITS[unit])}{unit}"
+    minutes, rest = divmod(total, _DURATION_UNITS["m"])
+    text = f"{_decimal(rest, _DURATION_UNITS['s'])}s"
+    if minutes:
+        hours, minutes = divmod(minutes, 60)
+        text = f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"
+    return sign + text
+
+
+def _decimal(value: int, unit: int) -> str:
+    whole, rest = divmod(value, unit)
+    fraction = str(rest).zfill(len(str(unit)) - 1).rstrip("0") if rest else ""
+    return f"{whole}.{fraction}" if fraction else str(whole)

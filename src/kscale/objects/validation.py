@@ -1,18 +1,202 @@
-"""What no API server would hold, found by name and path (for files; decisions themselves never validate)."""
+"""Check objects from files for values that no API server would store: names, times, repeated keys, unknown fields."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple
 
-from kscale.objects.core import Affinity, Container, ContainerPort, PodSpec
-from kscale.objects.meta import KubeObject
+import msgspec
+from msgspec import inspect
+
+from kscale._native import _projection
+from kscale.errors import InputError, Problem
+from kscale.objects.api.core import Affinity, Container, ContainerPort, PodSpec
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.decode import deep_field
 from kscale.objects.names import dns_subdomain_errors
-from kscale.objects.numbers_or_percent import is_share
 from kscale.objects.quantity import Quantity
 from kscale.objects.times import nanoseconds
 
-__all__ = ["Finding", "check", "is_unusual"]
+__all__ = [
+    "Finding",
+    "check",
+    "check_times",
+    "is_share",
+    "is_unusual",
+    "refuse_repeated_keys",
+    "share_of",
+    "unknown_fields",
+]
+
+
+_NAMES: Final = frozenset({
+    "acquireTime", "allocationTimestamp", "completionTime", "creationTimestamp", "deletionTimestamp", "eventTime",
+    "firstSampleStart", "firstTimestamp", "lastHeartbeatTime", "lastProbeTime", "lastSampleStart", "lastScaleTime",
+    "lastTimestamp", "lastTransitionTime", "lastUpdateTime", "referenceTimestamp", "renewTime", "startTime", "time",
+    "timeAdded", "timestamp",
+})  # fmt: skip
+"""Fields of the API that hold a time, wherever they are."""
+
+_Check = Callable[[Any], Iterator[tuple[str, str]]]
+
+
+def check_times(obj: msgspec.Struct) -> None:
+    """Raise InputError, with the field, for a time of an object that is no RFC 3339 time, as Go does on decoding."""
+    check = _check_of(type(obj))
+    if check is None:
+        return
+    for field, text in check(obj):
+        try:
+            nanoseconds(text)
+        except ValueError as error:
+            raise InputError(Problem(str(error), field=field)) from None
+
+
+@cache
+def _check_of(struct: type[msgspec.Struct]) -> _Check | None:
+    """What yields (field, text) of each time in a struct; None if there is none."""
+    described = inspect.type_info(struct)
+    assert isinstance(described, inspect.StructType)
+    return _struct_check(described, ())
+
+
+def _struct_check(described: inspect.StructType, outer: tuple[type, ...]) -> _Check | None:
+    if described.cls in outer:  # a type that holds itself: none of these has times
+        return None
+    times: list[tuple[str, str]] = []
+    parts: list[tuple[str, str, _Check]] = []
+    for field in described.fields:
+        if field.encode_name in _NAMES and any(isinstance(each, inspect.StrType) for each in _choices(field.type)):
+            times.append((field.name, field.encode_name))
+        elif (check := _type_check(field.type, (*outer, described.cls))) is not None:
+            parts.append((field.name, field.encode_name, check))
+    if not times and not parts:
+        return None
+
+    def checked(obj: Any) -> Iterator[tuple[str, str]]:
+        for name, written in times:
+            if isinstance(text := getattr(obj, name), str):
+                yield written, text
+        for name, written, check in parts:
+            if value := getattr(obj, name):
+                for field, text in check(value):
+                    yield f"{written}{'' if field.startswith('[') else '.'}{field}", text
+
+    return checked
+
+
+def _choices(type_: inspect.Type) -> tuple[inspect.Type, ...]:
+    return type_.types if isinstance(type_, inspect.UnionType) else (type_,)
+
+
+def _type_check(type_: inspect.Type, outer: tuple[type, ...]) -> _Check | None:
+    for each in _choices(type_):
+        if isinstance(each, inspect.StructType):
+            return _struct_check(each, outer)
+        if isinstance(each, inspect.ListType) and (inner := _type_check(each.item_type, outer)) is not None:
+            return _list_check(inner)
+    return None
+
+
+def _list_check(inner: _Check) -> _Check:
+    def checked(items: Any) -> Iterator[tuple[str, str]]:
+        for index, item in enumerate(items):
+            for field, text in inner(item):
+                yield f"[{index}].{field}", text
+
+    return checked
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object as it is written."""
+
+
+def refuse_repeated_keys(text: bytes | memoryview | Any) -> None:
+    """Raises InputError, with the field path of the key, for a JSON text that decodes but has a key twice."""
+    if not _projection.repeats_a_key(text):
+        return
+    import json
+
+    readable = bytes(text).decode("utf-8", "replace")  # parts that nobody decodes may be no UTF-8
+    try:
+        written = json.loads(readable, object_pairs_hook=_Pairs, parse_int=str, parse_float=str, parse_constant=str)
+        path, key = next(_repeated(written, ""))
+    except RecursionError:
+        raise InputError(Problem("a key comes twice", field=deep_field(memoryview(text)))) from None
+    raise InputError(Problem(f"the key {key} comes twice", field=path))
+
+
+def _repeated(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """(path, key) of each, in the order of the text."""
+    if isinstance(value, _Pairs):
+        seen: set[str] = set()
+        for key, item in value:
+            here = f"{path}[{key}]" if "." in key or "/" in key else f"{path}.{key}".removeprefix(".")
+            if key in seen:
+                yield here, key
+            seen.add(key)
+            yield from _repeated(item, here)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _repeated(item, f"{path}[{index}]")
+
+
+_MOST = 100
+
+
+def unknown_fields(data: Mapping[str, Any], type_: type[msgspec.Struct], path: str = "") -> list[str]:
+    """Return the paths of the fields of plain ``data`` that a struct does not have, the first 100."""
+    paths = []
+    for found in _unknown_of_unknown_fields(data, msgspec.inspect.type_info(type_), path):
+        paths.append(found)
+        if len(paths) == _MOST:
+            break
+    return paths
+
+
+def _unknown_of_unknown_fields(value: Any, type_: msgspec.inspect.Type, path: str) -> Iterator[str]:
+    if isinstance(type_, msgspec.inspect.UnionType):
+        type_ = next(each for each in type_.types if not isinstance(each, msgspec.inspect.NoneType))
+    if isinstance(type_, msgspec.inspect.StructType) and isinstance(value, Mapping):
+        fields = _fields(type_.cls)
+        for name, each in value.items():
+            place = f"{path}.{name}" if path else str(name)
+            if name in fields:
+                yield from _unknown_of_unknown_fields(each, fields[name], place)
+            else:
+                yield place
+    elif isinstance(type_, msgspec.inspect.ListType) and isinstance(value, list):
+        for i, each in enumerate(value):
+            yield from _unknown_of_unknown_fields(each, type_.item_type, f"{path}[{i}]")
+    elif isinstance(type_, msgspec.inspect.DictType) and isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _unknown_of_unknown_fields(each, type_.value_type, f"{path}[{name}]")
+
+
+@cache
+def _fields(struct: type) -> dict[str, msgspec.inspect.Type]:
+    shape = msgspec.inspect.type_info(struct)
+    assert isinstance(shape, msgspec.inspect.StructType)
+    return {field.encode_name: field.type for field in shape.fields}
+
+
+_PERCENT: Final = re.compile(r"[0-9]+%")
+
+
+def is_share(value: int | str) -> bool:
+    """Whether it is a number that is not negative, or a percentage."""
+    return value >= 0 if isinstance(value, int) else _PERCENT.fullmatch(value) is not None
+
+
+def share_of(value: int | str, of: int, *, up: bool) -> int:
+    """A number as it is, a percentage of ``of`` rounded up or down (``GetScaledValueFromIntOrPercent``)."""
+    if isinstance(value, int):
+        return value
+    whole = int(value.removesuffix("%")) * of
+    return -(-whole // 100) if up else whole // 100
+
 
 _TAINT_EFFECTS: Final = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
 _TOLERATION_OPERATORS: Final = frozenset({"", "Equal", "Exists", "Lt", "Gt"})

@@ -1,4 +1,4 @@
-"""From a controller to the pods that it would create.
+"""Pods that a controller would create, DaemonSets included (upstream: ``pkg/controller``).
 
 Names that upstream makes up at random are numbered, and uids that nobody has given are derived from kind, namespace and
 name, so that the same input always gives the same pods. The pods of one controller share their spec: replace, do not
@@ -13,29 +13,65 @@ from typing import Any, Final
 
 import msgspec
 
-from kscale.objects.apps import DaemonSet, Deployment, ReplicaSet, ReplicaSetSpec, StatefulSet
-from kscale.objects.batch import CronJob, Job
+from kscale.objects.api.apps import CronJob, DaemonSet, Deployment, Job, ReplicaSet, ReplicaSetSpec, StatefulSet
+from kscale.objects.api.core import Node, Pod, PodSpec, PodStatus, PodTemplateSpec, ReplicationController, Toleration
+from kscale.objects.api.meta import KubeObject, ObjectMeta, OwnerReference
+from kscale.objects.api.storage import PersistentVolumeClaim, PersistentVolumeClaimStatus
+from kscale.objects.api.volumes import PersistentVolumeClaimVolumeSource, Volume
 from kscale.objects.conditions import is_true
-from kscale.objects.core import Pod, PodSpec, PodStatus, PodTemplateSpec, ReplicationController
-from kscale.objects.daemon_sets import daemon_tolerations
 from kscale.objects.decode import to_json
-from kscale.objects.meta import KubeObject, ObjectMeta, OwnerReference
-from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defaults
-from kscale.objects.storage import PersistentVolumeClaim, PersistentVolumeClaimStatus
-from kscale.objects.volumes import PersistentVolumeClaimVolumeSource, Volume
+from kscale.objects.node_selectors import compile_node_selector, first_untolerated
+from kscale.objects.pod_admission import BUILT_IN_CLASSES, PodClasses, with_defaults
 
 __all__ = [
     "WORKLOADS",
     "alike",
     "claims_of",
+    "daemon_tolerations",
     "daemonset_pod",
     "derived_uid",
     "pod_count",
     "pods_of",
     "replica_set_of",
     "revision_of",
+    "should_run",
     "spec_of",
 ]
+
+
+# (key, effect, for pods on the host's network only), in upstream's order
+_TOLERATED: Final = (
+    ("node.kubernetes.io/not-ready", "NoExecute", False),
+    ("node.kubernetes.io/unreachable", "NoExecute", False),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule", False),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule", False),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule", False),
+    ("node.kubernetes.io/unschedulable", "NoSchedule", False),
+    ("node.kubernetes.io/network-unavailable", "NoSchedule", True),
+)
+
+
+def daemon_tolerations(spec: PodSpec) -> Iterator[Toleration]:
+    """What the DaemonSet controller lets its pods tolerate on top of what they say."""
+    for key, effect, host_only in _TOLERATED:
+        if spec.host_network or not host_only:
+            yield Toleration(key=key, operator="Exists", effect=effect)
+
+
+def should_run(daemonset: DaemonSet, node: Node) -> bool:
+    """Whether the daemon set wants a pod on the node; resources are not looked at."""
+    spec = daemonset.spec.template.spec
+    if spec.node_name and spec.node_name != node.name:
+        return False
+    labels = node.metadata.labels or {}
+    if any(labels.get(key) != value for key, value in (spec.node_selector or {}).items()):
+        return False
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    if required is not None and not compile_node_selector(required).matches(labels, node.name):
+        return False
+    return first_untolerated([*spec.tolerations, *daemon_tolerations(spec)], node.spec.taints) is None
+
 
 WORKLOADS: Final = (
     "Pod", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob"

@@ -1,13 +1,24 @@
-"""What readers of a scheduler's configuration file have in common (upstream: ``KubeSchedulerConfiguration``)."""
+"""Read a scheduler configuration file (``--scheduler-config-file``) as a profile and score options.
+
+Upstream: ``pkg/scheduler/apis/config/types.go`` (KubeSchedulerConfiguration).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
-from kscale._native import _engine
+from kscale._native import _engine, _selecting
 from kscale.errors import InputError
-from kscale.scheduling.arguments import short
+from kscale.objects.api.core import NodeAffinity, TopologySpreadConstraint
+from kscale.objects.argument_types import typed
+from kscale.objects.decode import from_dict
+from kscale.objects.times import format_duration, parse_duration
+from kscale.scheduling.coercion import short
+from kscale.scheduling.preemption import Candidates
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.scheduling.scores.options import DEFAULT_WEIGHTS, ScoreOptions, wrong_point
 
 __all__ = [
     "FILTERS",
@@ -20,7 +31,11 @@ __all__ = [
     "one_profile",
     "plugin_set",
     "plugins_everywhere",
+    "preemption_candidates",
+    "scheduler_profile",
+    "score_options",
 ]
+
 
 _API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 _KIND: Final = "KubeSchedulerConfiguration"
@@ -120,3 +135,320 @@ def number_of(given: Any, path: str) -> int:
 def invalid(path: str, value: object, reason: str) -> InputError:
     """What upstream's validation says of a value (``field.Invalid``)."""
     return InputError(f"invalid KubeSchedulerConfiguration: {path}: Invalid value: {value}: {reason}")
+
+
+_CONFIG: Final = "profiles[0].pluginConfig"
+_PERCENTAGE: Final = "minCandidateNodesPercentage"
+_ABSOLUTE: Final = "minCandidateNodesAbsolute"
+
+
+@typed
+def scheduler_profile(configuration: Any) -> SchedulerProfile:  # of any type: upstream has words for what is no object
+    """The profile of a KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``), as parsed YAML or JSON.
+
+    Of its one profile the plug-ins that filter count, with the arguments that their Filters read; what only
+    queues, preempts or binds has no effect here, as in the Cluster Autoscaler; scores are
+    :func:`kscale.score_options`'s.
+
+    Raises InputError, with the path of the field, for what upstream refuses, and for what kscale does not follow:
+    filters in another order than the default one, and plug-ins that it does not have.
+    """
+    profile = one_profile(configuration)
+    plugins = fields_of(profile.get("plugins") or {}, "profiles[0].plugins", POINTS)
+    everywhere = plugins_everywhere(plugins.get("multiPoint"))
+    return SchedulerProfile(
+        disabled_filters=_missing(_expanded(everywhere, plugins.get("filter"), "profiles[0].plugins.filter")),
+        disabled_prefilters=_missing(_expanded(everywhere, plugins.get("preFilter"), "profiles[0].plugins.preFilter")),
+        **_arguments(items_of(profile.get("pluginConfig") or [], "profiles[0].pluginConfig")),
+    )
+
+
+def preemption_candidates(configuration: Mapping[str, Any]) -> Candidates:
+    """How many nodes DefaultPreemption tries, of a KubeSchedulerConfiguration. Raises InputError for what upstream
+    refuses (``ValidateDefaultPreemptionArgs``)."""
+    found = Candidates()
+    for i, config in enumerate(items_of(one_profile(configuration).get("pluginConfig") or [], _CONFIG)):
+        entry = fields_of(config, f"{_CONFIG}[{i}]", {"name", "args"})
+        if entry.get("name") == "DefaultPreemption":
+            path = f"{_CONFIG}[{i}].args"
+            args = fields_of(entry.get("args") or {}, path, {"apiVersion", "kind", _PERCENTAGE, _ABSOLUTE})
+            share, least = (
+                default if args.get(name) is None else number_of(args[name], f"{path}.{name}")
+                for name, default in ((_PERCENTAGE, found.least_percentage), (_ABSOLUTE, found.least_candidates))
+            )
+            if not 0 <= share <= 100:
+                raise invalid(f"{path}.{_PERCENTAGE}", share, "not in valid range [0, 100]")
+            if least < 0:
+                raise invalid(f"{path}.{_ABSOLUTE}", least, "not in valid range [0, inf)")
+            if not share and not least:
+                raise invalid(f"{path}.{_PERCENTAGE}", share, f"cannot be zero at the same time as {_ABSOLUTE}")
+            found = Candidates(share, least)
+    return found
+
+
+def _missing(enabled: Iterable[str]) -> frozenset[str]:
+    return frozenset(FILTERS).difference(enabled)
+
+
+def _expanded(everywhere: Sequence[str], given: Any, path: str) -> list[str]:
+    """The filters that run at an extension point, in order."""
+    enabled, disabled = plugin_set(given, path)
+    from_all = [] if "*" in disabled else [name for name in everywhere if name not in disabled]
+    overriding = [name for name in enabled if name in from_all]
+    rest = [name for name in enabled if name not in from_all]
+    order = [*overriding, *(name for name in from_all if name not in overriding), *rest]
+    found = [name for name in order if name in FILTERS]
+    if len(set(found)) < len(found):
+        raise InputError(f"{path}: a plug-in is enabled twice")
+    if found != sorted(found, key=FILTERS.index):
+        raise InputError(f"{path}: filters in another order than the default one are not followed: {', '.join(found)}")
+    return found
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+
+def _arguments(configs: Sequence[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    seen: set[str] = set()
+    for i, config in enumerate(configs):
+        path = f"profiles[0].pluginConfig[{i}]"
+        entry = fields_of(config, path, {"name", "args"})
+        name = str(entry.get("name", ""))
+        if name in seen:
+            raise InputError(f"{path}: repeated config for plugin {name}")
+        if not is_known(name):
+            raise InputError(f"{path}.name: kscale has no plug-in {name!r}")
+        seen.add(name)
+        read = _READERS.get(name)
+        if read is not None:
+            found |= read(fields_of(entry.get("args") or {}, f"{path}.args", None), f"{path}.args")
+    return found
+
+
+def _node_affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    fields_of(args, path, {"apiVersion", "kind", "addedAffinity"})
+    added = args.get("addedAffinity")
+    return {} if added is None else {"added_affinity": from_dict(added, NodeAffinity).required}
+
+
+def _resources_fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    fields_of(args, path, {"apiVersion", "kind", "ignoredResources", "ignoredResourceGroups", "scoringStrategy"})
+    groups = items_of(args.get("ignoredResourceGroups") or [], f"{path}.ignoredResourceGroups")
+    for i, group in enumerate(groups):
+        if "/" in str(group):
+            raise InputError(
+                f"invalid KubeSchedulerConfiguration: {path}.ignoredResourceGroups[{i}]: Invalid value: "
+                f"\"{group}\": resource group name can't contain '/'"
+            )
+    return {
+        "ignored_resources": frozenset(
+            map(str, items_of(args.get("ignoredResources") or [], f"{path}.ignoredResources"))
+        ),
+        "ignored_resource_groups": frozenset(map(str, groups)),
+    }
+
+
+def _topology_spread(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    fields_of(args, path, {"apiVersion", "kind", "defaultConstraints", "defaultingType"})
+    constraints = items_of(args.get("defaultConstraints") or [], f"{path}.defaultConstraints")
+    kind = args.get("defaultingType") or ("List" if constraints else "System")
+    if kind not in ("List", "System"):
+        raise InputError(
+            f'invalid KubeSchedulerConfiguration: {path}.defaultingType: Unsupported value: "{kind}": '
+            'supported values: "System", "List"'
+        )
+    if kind == "System":
+        if constraints:
+            raise InputError(
+                f'invalid KubeSchedulerConfiguration: {path}.defaultingType: Invalid value: "System": when '
+                ".defaultConstraints are not empty"
+            )
+        return {}
+    for i, constraint in enumerate(constraints):
+        if isinstance(constraint, Mapping) and constraint.get("labelSelector") is not None:
+            raise InputError(
+                f"invalid KubeSchedulerConfiguration: {path}.defaultConstraints[{i}].labelSelector: Forbidden: "
+                "constraint must not define a selector, as they deduced for each pod"
+            )
+    return {"default_constraints": tuple(from_dict(each, TopologySpreadConstraint) for each in constraints)}
+
+
+def _dynamic_resources(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    fields_of(args, path, {"apiVersion", "kind", "filterTimeout", "bindingTimeout"})
+    given = args.get("bindingTimeout")
+    if given is None:
+        return {}
+    try:
+        timeout = parse_duration(given)
+    except (TypeError, ValueError) as problem:
+        raise InputError(f"couldn't decode scheduler config: {path}.bindingTimeout: {problem}") from None
+    if timeout < 10**9:
+        raise InputError(
+            f'invalid KubeSchedulerConfiguration: {path}.bindingTimeout: Invalid value: "{format_duration(timeout)}": '
+            "must be at least 1 second"
+        )
+    return {"device_binding_timeout": timedelta(microseconds=timeout // 1000)}
+
+
+_READERS: Final[Mapping[str, Callable[[Mapping[str, Any], str], dict[str, Any]]]] = {
+    "DynamicResources": _dynamic_resources,
+    "NodeAffinity": _node_affinity,
+    "NodeResourcesFit": _resources_fit,
+    "PodTopologySpread": _topology_spread,
+}
+
+
+@typed
+def score_options(configuration: Any) -> ScoreOptions:  # of any type: upstream has words for what is no object
+    """The Score side of a KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``), as parsed YAML or JSON:
+    weights (multi point and score), scoring strategies, preferences and ``percentageOfNodesToScore``. Its filters are
+    read by :func:`kscale.scheduler_profile`.
+
+    Plug-ins that score nothing here are passed over. Raises InputError, with the path of the field, for what upstream
+    refuses.
+    """
+    profile = one_profile(configuration)
+    found: dict[str, Any] = {
+        "weights": _weights(fields_of(profile.get("plugins") or {}, "profiles[0].plugins", POINTS)),
+        "percentage_of_nodes_to_score": _percentage(configuration, profile),
+    }
+    for i, config in enumerate(items_of(profile.get("pluginConfig") or [], "profiles[0].pluginConfig")):
+        path = f"profiles[0].pluginConfig[{i}]"
+        entry = fields_of(config, path, {"name", "args"})
+        read = _READERS_OF_CONFIGURATION.get(str(entry.get("name", "")))
+        if read is not None:
+            found |= read(fields_of(entry.get("args") or {}, f"{path}.args", None), f"{path}.args")
+    return ScoreOptions(**found)
+
+
+def _percentage(configuration: Mapping[str, Any], profile: Mapping[str, Any]) -> int:
+    """The profile's own, else that of all; 0: by the number of nodes."""
+    for where, fields in (("profiles[0].", profile), ("", configuration)):
+        given = fields.get(_PERCENTAGE_OF_CONFIGURATION)
+        if given is not None:
+            return _within(given, 0, 100, f"{where}{_PERCENTAGE_OF_CONFIGURATION}", "not in valid range [0-100]")
+    return 0
+
+
+def _weights(plugins: Mapping[str, Any]) -> dict[str, int]:
+    given, _ = plugin_set(plugins.get("multiPoint"), "profiles[0].plugins.multiPoint")
+    everywhere = {
+        name: (given[name] or 1) if name in given else DEFAULT_WEIGHTS.get(name, 1)
+        for name in plugins_everywhere(plugins.get("multiPoint"))
+    }
+    enabled, disabled = plugin_set(plugins.get("score"), "profiles[0].plugins.score")
+    kept = {} if "*" in disabled else {name: w for name, w in everywhere.items() if name not in disabled}
+    weights = kept | {name: weight or 1 for name, weight in enabled.items()}
+    return {name: weights[name] for name in _selecting.PLUGINS if name in weights}
+
+
+def _resources(given: Any, path: str) -> dict[str, int]:
+    found = {}
+    for i, each in enumerate(items_of(given, path)):
+        entry = fields_of(each, f"{path}[{i}]", {"name", "weight"})
+        name = str(entry.get("name", ""))
+        if name in found:
+            raise _refused(f"{path}[{i}].name", f'Duplicate value: "{name}"')
+        found[name] = number_of(entry.get("weight") or 1, f"{path}[{i}].weight")
+    return found
+
+
+def _refused(path: str, why: str) -> InputError:
+    return InputError(f"invalid KubeSchedulerConfiguration: {path}: {why}")
+
+
+def _shape(given: Any, path: str) -> tuple[tuple[int, int], ...]:
+    """The points of a function."""
+    points: list[tuple[int, int]] = []
+    for i, each in enumerate(items_of(given or [], path)):
+        point = fields_of(each, f"{path}[{i}]", {"utilization", "score"})
+        at, score = (number_of(point.get(field) or 0, f"{path}[{i}].{field}") for field in ("utilization", "score"))
+        points.append((at, score))
+    wrong = wrong_point(points)
+    if wrong is not None:
+        place, field, value, reason = wrong
+        raise invalid(f"{path}[{place}].{field}", value, reason)
+    return tuple(points)
+
+
+def _within(given: Any, low: int, high: int, path: str, otherwise: str | None = None) -> int:
+    number = number_of(given, path)
+    if not low <= number <= high:
+        raise invalid(path, number, otherwise or f"not in valid range [{low}, {high}]")
+    return number
+
+
+def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    path = f"{path}.scoringStrategy"
+    if args.get("scoringStrategy") is None:
+        return {}
+    strategy = fields_of(args["scoringStrategy"], path, {"type", "resources", _RATIO})
+    type_ = strategy.get("type") or ""
+    if type_ not in _selecting.STRATEGIES:
+        known = ", ".join(f'"{name}"' for name in sorted(_selecting.STRATEGIES))
+        raise _refused(f"{path}.type", f'Unsupported value: "{type_}": supported values: {known}')
+    found: dict[str, Any] = {"fit_strategy": type_}
+    if strategy.get("resources"):
+        found["fit_resources"] = resources = _resources(strategy["resources"], f"{path}.resources")
+        for i, (name, weight) in enumerate(resources.items()):
+            reason = f"resource weight of {name} not in valid range (0, 100]"
+            _within(weight, 1, 100, f"{path}.resources[{i}].weight", reason)
+    path, ratio = f"{path}.{_RATIO}", strategy.get(_RATIO)
+    if type_ != "RequestedToCapacityRatio":
+        if ratio is not None:
+            raise _refused(path, "Forbidden: must be nil when type is not RequestedToCapacityRatio")
+        return found
+    if ratio is None:
+        raise _refused(path, "Required value: must be specified when type is RequestedToCapacityRatio")
+    found["fit_shape"] = _shape(fields_of(ratio, path, {"shape"}).get("shape"), f"{path}.shape")
+    if not found["fit_shape"]:
+        raise _refused(f"{path}.shape", "Required value: at least one point must be specified")
+    return found
+
+
+def _balanced(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    resources = _resources(args.get("resources") or [], f"{path}.resources")
+    for i, weight in enumerate(resources.values()):
+        if weight != 1:
+            raise invalid(f"{path}.resources[{i}].weight", weight, "must be 1")
+    return {"balanced_resources": tuple(resources)} if resources else {}
+
+
+def _affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    known = {"apiVersion", "kind", "hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods"}
+    args = fields_of(args, path, known)
+    found: dict[str, Any] = {"ignore_preferred_terms_of_existing_pods": bool(args.get(_IGNORE))}
+    if args.get("hardPodAffinityWeight") is not None:
+        weight = _within(args["hardPodAffinityWeight"], 0, 100, f"{path}.hardPodAffinityWeight")
+        found["hard_pod_affinity_weight"] = weight
+    return found
+
+
+def _node_affinity_of_configuration(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    added = fields_of(args, path, {"apiVersion", "kind", "addedAffinity"}).get("addedAffinity")
+    return {} if added is None else {"added_preferences": tuple(from_dict(added, NodeAffinity).preferred)}
+
+
+def _volume_binding(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    args = fields_of(args, path, {"apiVersion", "kind", _TIMEOUT, "shape"})
+    if args.get(_TIMEOUT) is not None:  # nobody waits here, but what upstream refuses is refused
+        timeout = number_of(args[_TIMEOUT], f"{path}.{_TIMEOUT}")
+        if timeout < 0:
+            negative = "invalid BindTimeoutSeconds, should not be a negative value"
+            raise invalid(f"{path}.{_TIMEOUT}", timeout, negative)
+    shape = _shape(args.get("shape"), f"{path}.shape")
+    return {"volume_shape": shape} if shape else {}
+
+
+_IGNORE: Final = "ignorePreferredTermsOfExistingPods"
+_PERCENTAGE_OF_CONFIGURATION: Final = "percentageOfNodesToScore"
+_RATIO: Final = "requestedToCapacityRatio"
+_TIMEOUT: Final = "bindTimeoutSeconds"
+_READERS_OF_CONFIGURATION = {
+    "NodeResourcesFit": _fit,
+    "NodeResourcesBalancedAllocation": _balanced,
+    "InterPodAffinity": _affinity,
+    "NodeAffinity": _node_affinity_of_configuration,
+    "VolumeBinding": _volume_binding,
+}

@@ -1,4 +1,4 @@
-"""Why a pod does not fit a node: the one place where verdicts get their texts and numbers."""
+"""Explain why a pod does not fit a node. The only place where failures get their texts."""
 
 from __future__ import annotations
 
@@ -10,19 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _engine
-from kscale.objects.requests import to_integers
-from kscale.scheduling.compile.copies import Copies
-from kscale.scheduling.compile.domains import Domains
-from kscale.scheduling.compile.node_classes import NodeClasses
+from kscale.objects.pod_resources import to_integers
+from kscale.scheduling.compile.node_classes import Domains, NodeClasses
 from kscale.scheduling.compile.pod_classes import PodClasses
 from kscale.scheduling.compile.resources import Resources
-from kscale.scheduling.context import Context
-from kscale.scheduling.facts import NodeFacts
+from kscale.scheduling.compile.templates import Copies
 from kscale.scheduling.plugins import PROFILE
 from kscale.scheduling.plugins.base import Numbers, Part, Plugin
-from kscale.scheduling.status import ERROR, UNRESOLVABLE, UNSCHEDULABLE
-from kscale.scheduling.verdict import FAILING_PREDICATE, FILTERED_OUT, PREFILTER_FAILED, Verdict
-from kscale.snapshot.interner import PodClass
+from kscale.scheduling.profile import Context, NodeFacts
+from kscale.scheduling.status import (
+    ERROR,
+    FAILING_PREDICATE,
+    FILTERED_OUT,
+    PREFILTER_FAILED,
+    UNRESOLVABLE,
+    UNSCHEDULABLE,
+    Verdict,
+)
+from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["Explainer"]
 

@@ -1,4 +1,4 @@
-"""Which pods fit which nodes, each pod alone.
+"""``kscale.fit``: which pods fit which nodes, each pod alone.
 
 Upstream: ``simulator/clustersnapshot/predicate/predicate_snapshot.go`` (CheckPredicates).
 """
@@ -14,18 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.errors import InputError
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import typed
-from kscale.objects.core import Node, Pod
-from kscale.objects.namespaces import DEFAULT_NAMESPACE
-from kscale.scheduling.arguments import short
-from kscale.scheduling.doors import SnapshotLike, record_of, snapshot_of
-from kscale.scheduling.pods import PodsLike, pods_of
+from kscale.objects.kinds import DEFAULT_NAMESPACE
+from kscale.scheduling.coercion import PodsLike, SnapshotLike, pods_of, record_of, short, snapshot_of
 from kscale.scheduling.prefilter import PreFilterReport
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
-from kscale.scheduling.verdict import FAILING_PREDICATE, FILTERED_OUT, NO_NODES, PREFILTER_FAILED, Verdict
-from kscale.snapshot.collector import collector_paused
-from kscale.snapshot.record import PodRecord
+from kscale.scheduling.status import FAILING_PREDICATE, FILTERED_OUT, NO_NODES, PREFILTER_FAILED, Verdict
+from kscale.snapshot.caches import collector_paused
+from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["FitResult", "fit"]

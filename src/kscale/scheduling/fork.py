@@ -1,4 +1,4 @@
-"""A snapshot that may be changed and put back: what a simulation works on.
+"""``kscale.fork``: a snapshot that a simulation may change and restore.
 
 Upstream: ``simulator/clustersnapshot/predicate/predicate_snapshot.go`` (PredicateSnapshot).
 """
@@ -13,13 +13,21 @@ from kscale._native import _engine
 from kscale.errors import InputError, StateError
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.scheduling.arguments import MOST, mask_of, position_of
-from kscale.scheduling.doors import SnapshotLike, TemplateLike, snapshot_of, template_of
-from kscale.scheduling.pods import PodsLike, pods_of
+from kscale.scheduling.coercion import (
+    MOST,
+    PodsLike,
+    SnapshotLike,
+    TemplateLike,
+    mask_of,
+    pods_of,
+    position_of,
+    snapshot_of,
+    template_of,
+)
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
-from kscale.snapshot.interner import PodClass
-from kscale.snapshot.pod_rows import PodRows
+from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.pods.rows import PodRows
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["Fork", "fork"]

@@ -1,4 +1,4 @@
-"""Pods one after the other on nodes that exist: the hinting simulator and the filter-out-schedulable processor.
+"""``kscale.place``: place pods one after the other on existing nodes (upstream: HintingSimulator).
 
 Upstream: ``simulator/scheduling/hinting_simulator.go``, ``core/podlistprocessor/filter_out_schedulable.go``.
 Decided in C++: ``_native/src/engine/simulate.cpp`` (where each is tried), ``search.cpp`` (the next node that fits).
@@ -17,15 +17,13 @@ from numpy.typing import NDArray
 from kscale._native import _packing
 from kscale.errors import InputError, StateError
 from kscale.objects.argument_types import typed
-from kscale.scheduling.arguments import position_of, short
-from kscale.scheduling.devices.reserve import reserve
-from kscale.scheduling.doors import SnapshotLike, snapshot_of
-from kscale.scheduling.pods import PodsLike, pods_of, priorities_of
+from kscale.scheduling.coercion import PodsLike, SnapshotLike, pods_of, position_of, priorities_of, short, snapshot_of
+from kscale.scheduling.devices.ledger import reserve
+from kscale.scheduling.equivalent_pods import shapes_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
-from kscale.scheduling.similar_pods import shapes_of
-from kscale.snapshot.pod_rows import PodRows
-from kscale.snapshot.record import PodRecord
+from kscale.snapshot.pods.record import PodRecord
+from kscale.snapshot.pods.rows import PodRows
 from kscale.snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:

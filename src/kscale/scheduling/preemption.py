@@ -1,8 +1,9 @@
-"""Which pods have to go so that one of a higher priority has a place (upstream:
-``pkg/scheduler/framework/plugins/defaultpreemption``, ``pkg/scheduler/framework/preemption``).
+"""Which pods DefaultPreemption evicts to make room for a pod of higher priority.
 
 Where upstream draws the node that it begins with, it is the first in list order here; of nodes that are equal in all
 that counts the first is taken; pods that are equally important keep the order in which they came.
+
+Upstream: ``pkg/scheduler/framework/plugins/defaultpreemption``.
 """
 
 from __future__ import annotations
@@ -15,17 +16,16 @@ import numpy as np
 
 from kscale._native import _engine
 from kscale.errors import InputError
-from kscale.objects.label_index import SelectorIndex
-from kscale.objects.policy import PodDisruptionBudget
-from kscale.objects.selectors import SelectorError, compile_selector
+from kscale.objects.api.policy import PodDisruptionBudget
+from kscale.objects.selectors import SelectorError, SelectorIndex, compile_selector
 from kscale.objects.times import ZERO_TIME, nanoseconds
-from kscale.scheduling.doors import SnapshotLike, snapshot_of
+from kscale.scheduling.coercion import SnapshotLike, snapshot_of
 from kscale.scheduling.fit import fit
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.scheduling.status import UNSCHEDULABLE
-from kscale.snapshot.interner import PodClass
-from kscale.snapshot.record import PodRecord
+from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["Candidates", "Preemption", "preempt"]

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kscale.scheduling.context import Context
 from kscale.scheduling.plugins import PROFILE
 from kscale.scheduling.plugins.base import NOTHING, Plugin
+from kscale.scheduling.profile import Context
 from kscale.scheduling.status import ERROR, UNRESOLVABLE, UNSCHEDULABLE, Status
-from kscale.snapshot.interner import PodClass
+from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["PreFilterOutcome", "PreFilterReport", "prefilter_report", "run_prefilters"]
 

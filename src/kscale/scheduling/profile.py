@@ -1,17 +1,37 @@
-"""How the scheduler framework is configured: the arguments of the default profile's plug-ins."""
+"""Scheduler profile: the arguments of its plug-ins, and the profile applied to a snapshot and its nodes (upstream:
+``KubeSchedulerConfiguration``).
+"""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from kscale._native import _engine
 from kscale.errors import InputError
-from kscale.objects.core import NodeSelector, TopologySpreadConstraint
+from kscale.objects.api.core import Node, NodeSelector, Taint, TopologySpreadConstraint
+from kscale.objects.api.storage import CSINode
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.snapshot.caches import Memo
+from kscale.snapshot.object_store import Informers
+from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Predicate", "SchedulerProfile"]
+__all__ = [
+    "CORDON",
+    "CSI",
+    "DEVICES",
+    "FEATURES",
+    "HOSTNAME",
+    "NAME",
+    "TAINTS",
+    "ZONE",
+    "Context",
+    "NodeFacts",
+    "Predicate",
+    "SchedulerProfile",
+]
 
 
 class Predicate(Protocol):
@@ -58,3 +78,74 @@ class SchedulerProfile(msgspec.Struct, frozen=True, kw_only=True):
         alone = sorted(self.disabled_prefilters - self.disabled_filters)
         if alone:
             raise InputError(f"disabled_prefilters: the Filter of {alone[0]} needs its PreFilter: disable both")
+
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+
+# Columns of nodes that are no labels.
+NAME: Final = "\0name"
+TAINTS: Final = "\0taints"
+CORDON: Final = "\0unschedulable"
+FEATURES: Final = "\0features"
+CSI: Final = "\0csi"
+DEVICES: Final = "\0devices"
+
+
+class NodeFacts(msgspec.Struct):
+    """``offered``: resources of which something is allocatable."""
+
+    name: str
+    labels: dict[str, str]
+    taints: tuple[Taint, ...]
+    unschedulable: bool
+    features: frozenset[str]
+    csi_node: CSINode | None
+    offered: frozenset[str]
+
+    @classmethod
+    def of(cls, node: Node, csi_node: CSINode | None) -> NodeFacts:
+        """The facts of a node object."""
+        return cls(
+            name=node.metadata.name,
+            labels=node.metadata.labels or {},
+            taints=tuple(node.spec.taints),
+            unschedulable=node.spec.unschedulable,
+            features=frozenset(node.status.declared_features),
+            csi_node=csi_node,
+            offered=frozenset(name for name, q in (node.status.allocatable or {}).items() if q.sign > 0),
+        )
+
+
+class Context:
+    """``memo``: what plug-ins worked out of this context; ``snapshot.memo`` has what depends on nothing but the
+    snapshot."""
+
+    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
+        self.snapshot = snapshot
+        self.profile = profile
+        self.informers: Informers = snapshot.informers
+        self.dra = snapshot.dra
+        self.csi = snapshot.csi
+        self.now = snapshot.now
+        self.memo = Memo()
+
+    def csi_node(self, name: str) -> CSINode | None:
+        """The CSINode of an existing node."""
+        return self.informers.csi_nodes.get(name)
+
+    def node(self, n: int) -> NodeFacts:
+        """The facts of an existing node by number."""
+        node = self.snapshot.columns.objects[n]
+        return NodeFacts.of(node, self.csi_node(node.metadata.name))
+
+    def copy_facts(self, template: NodeTemplate, name: str) -> NodeFacts:
+        """The facts of a copy of a template under this name."""
+        facts = NodeFacts.of(template.node, template.csi_node if self.csi else None)
+        facts.name = name
+        facts.labels = {**facts.labels, HOSTNAME: name}
+        return facts
+
+    def namespace_labels(self, namespace: str) -> dict[str, str]:
+        """Labels of a namespace; one without object has none."""
+        return self.informers.namespaces.get(namespace) or {}

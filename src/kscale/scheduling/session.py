@@ -1,4 +1,4 @@
-"""One use of the packing engine: a snapshot, a profile, the pod classes in play and the templates to copy, compiled.
+"""One use of the packing engine: a snapshot, a profile, pod classes and templates, compiled to arrays.
 
 The engine's own operations (checking a pod on a node, scanning nodes, placing, forking): ``engine/engine.hpp`` in C++.
 
@@ -16,27 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _engine
-from kscale.objects.core import Taint
+from kscale.objects.api.core import Taint
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.scheduling.compile.copies import Copies, spelled_out
-from kscale.scheduling.compile.domains import Domains
-from kscale.scheduling.compile.node_classes import NodeClasses
+from kscale.scheduling.compile.node_classes import Domains, NodeClasses
 from kscale.scheduling.compile.pod_classes import PodClasses
 from kscale.scheduling.compile.resources import Resources
-from kscale.scheduling.context import Context
-from kscale.scheduling.devices.counting import DeviceCounting
-from kscale.scheduling.devices.ledger import DeviceLedger
+from kscale.scheduling.compile.templates import Copies, spelled_out
+from kscale.scheduling.devices.ledger import DeviceCounting, DeviceLedger
 from kscale.scheduling.explain import Explainer
-from kscale.scheduling.facts import HOSTNAME, NAME
 from kscale.scheduling.plugins import PROFILE
 from kscale.scheduling.plugins.dynamic_resources import DynamicResources
 from kscale.scheduling.plugins.node_volume_limits import VolumeNumbers, csi_rules_not_judged
 from kscale.scheduling.plugins.pod_topology_spread import SpreadNumbers
 from kscale.scheduling.prefilter import PreFilterReport, prefilter_report
-from kscale.scheduling.profile import SchedulerProfile
-from kscale.scheduling.verdict import Verdict
+from kscale.scheduling.profile import HOSTNAME, NAME, Context, SchedulerProfile
+from kscale.scheduling.status import Verdict
+from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.columns import FIXED_RESOURCES
-from kscale.snapshot.interner import PodClass
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["Session"]

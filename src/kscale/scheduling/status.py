@@ -1,12 +1,14 @@
-"""Why a plug-in says no: a status code of the scheduler framework, and reasons word for word."""
+"""Results of plug-ins and the texts that explain them (upstream: ``framework.Status``, ``FitError``)."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
-__all__ = ["ERROR", "UNRESOLVABLE", "UNSCHEDULABLE", "Status", "error", "unresolvable", "unschedulable"]
+__all__ = ["FAILING_PREDICATE", "FILTERED_OUT", "NO_NODES", "PREFILTER_FAILED", "Verdict"]
+
 
 UNSCHEDULABLE: Final = "Unschedulable"
 UNRESOLVABLE: Final = "UnschedulableAndUnresolvable"
@@ -33,3 +35,66 @@ def unresolvable(*reasons: str) -> Status:
 def error(reason: str) -> Status:
     """The plug-in could not decide."""
     return Status(ERROR, (reason,))
+
+
+FAILING_PREDICATE = "FailingPredicateError"
+NO_NODES = "NoNodesPassingPredicatesFoundError"
+FILTERED_OUT = "PreFilter filtered the Node out"
+PREFILTER_FAILED = "PreFilter failed"
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether a pod fits a node. If not: the first failing plug-in, where upstream stops.
+
+    ``type``: upstream's error type. ``plugin`` may be empty, or name several (PreFilter node sets). ``code``:
+    ``Unschedulable``, ``UnschedulableAndUnresolvable`` or ``Error``. ``unexpected``: upstream's note when it was not an
+    ordinary rejection by a Filter. ``numbers``: what was compared, for people who ask why. ``pod`` and ``node`` are
+    empty where the verdict is on a class of pods or on a node to come.
+    """
+
+    pod: str = ""
+    ok: bool
+    """Whether the pod fits."""
+    node: str = ""
+    type: str = ""
+    plugin: str = ""
+    code: str = ""
+    reasons: tuple[str, ...] = ()
+    """Upstream's, in its order; none where it gives none."""
+    unexpected: str = ""
+    debug: str = ""
+    """What upstream adds for its logs."""
+    numbers: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """The reasons; of a node that PreFilters left out, for which upstream gives none, in kube-scheduler's words."""
+        if self.unexpected != FILTERED_OUT:
+            return self.reasons
+        return (f"node(s) didn't satisfy plugin(s) [{' '.join(self.plugin.split(', '))}]",)
+
+    @property
+    def message(self) -> str:
+        """Upstream's error text; empty if the pod fits."""
+        if self.ok:
+            return ""
+        head = f"can't schedule pod {self.pod}: "
+        if self.type == NO_NODES:
+            return f"{head}couldn't find a matching Node with passing predicates"
+        parts = [f"predicateReasons=[{', '.join(self.reasons)}]"]
+        if self.debug:
+            parts.append(f"debugInfo={self.debug}")
+        if self.unexpected:
+            parts.append(f"unexpectedError={self.unexpected}")
+        return head + f'predicate "{self.plugin}" didn\'t pass ({"; ".join(parts)})'
+
+
+def fit_error(reasons: Mapping[str, int], nodes: int, failure: str = "") -> str:
+    """How often each reason was given by one of ``nodes`` nodes, sorted as texts; or the PreFilter's ``failure``.
+
+    Upstream: ``framework.FitError.Error`` without what preemption adds; of no nodes at all ``ErrNoNodesAvailable``.
+    """
+    if not nodes:
+        return "no nodes available to schedule pods"
+    text = failure or ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    return f"0/{nodes} nodes are available: {text}."

@@ -9,13 +9,10 @@
 
 from __future__ import annotations
 
-from kscale.series.columns import Series, SeriesKey
-from kscale.series.csv_reader import read_csv
-from kscale.series.events import bin_events
-from kscale.series.parquet_reader import read_parquet
-from kscale.series.prometheus_history import PrometheusHistory
-from kscale.series.prometheus_reader import read_prometheus
+from kscale.series.columns import Series, SeriesKey, bin_events
+from kscale.series.prometheus import PrometheusHistory, read_prometheus
 from kscale.series.reader import read
+from kscale.series.table_readers import read_csv, read_parquet
 
 __all__ = [
     "PrometheusHistory",

@@ -1,18 +1,52 @@
-"""Series from a file, by its name. kscale's own."""
+"""Read series from a file; the file's name decides the format.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import gzip
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from kscale.errors import InputError, Problem
+from kscale.files import read_file
 from kscale.series.columns import Series
-from kscale.series.csv_reader import read_csv
-from kscale.series.files import content_of, form_of
-from kscale.series.parquet_reader import read_parquet
-from kscale.series.prometheus_reader import read_prometheus
+from kscale.series.prometheus import read_prometheus
+from kscale.series.table_readers import read_csv, read_parquet
 
-__all__ = ["read"]
+__all__ = ["content_of", "form_of", "read"]
+
+
+def form_of(path: Path, forms: Collection[str], what: str) -> str:
+    """Which of ``forms`` (suffixes) a file is of by its name, packed with gzip or not; else raises ``InputError``.
+
+    ``what``: what it holds, for the error."""
+    name = path.name.lower().removesuffix(".gz")
+    for form in forms:
+        if name.endswith(form):
+            return form
+    *others, last = forms
+    raise InputError(
+        Problem(f"{what} is read from {', '.join(others)} or {last} (a Prometheus range answer)", str(path))
+    )
+
+
+def content_of(path: Path) -> bytes:
+    """What a file holds, unpacked. Raises ``InputError`` when it cannot be read."""
+    try:
+        data = read_file(path)
+    except OSError as error:
+        raise InputError(Problem(error.strerror or str(error), str(path))) from None
+    if path.suffix.lower() != ".gz":
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(Problem(f"not gzip: {error}", str(path))) from None
+
 
 _TABLES: Final[Mapping[str, Callable[..., Series]]] = {".csv": read_csv, ".parquet": read_parquet}
 """The readers of tables with a row a value, which take the same arguments."""

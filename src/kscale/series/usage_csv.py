@@ -1,4 +1,4 @@
-"""Usage from CSV: slices of the file by several threads, plain rows in native code, any others by Arrow."""
+"""Recorded usage of containers: names of columns, series of containers, and CSV files without Arrow."""
 
 from __future__ import annotations
 
@@ -7,20 +7,103 @@ import gzip
 import os
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kscale._native import _usage_text
 from kscale.errors import InputError, Problem
-from kscale.series.columns import KEY_COLUMNS
-from kscale.series.encode import time_unit
-from kscale.series.usage_names import CPU, MEMORY, check_columns
-from kscale.series.usage_series import Numbered, ReaderSeries
+from kscale.series.columns import KEY_COLUMNS, SeriesKey, time_unit
 
-__all__ = ["CsvFile", "Slice", "check_quotes"]
+__all__ = [
+    "CPU",
+    "MEMORY",
+    "CsvFile",
+    "Names",
+    "Numbered",
+    "ReaderSeries",
+    "SeriesTable",
+    "Slice",
+    "check_columns",
+    "check_quotes",
+    "column_names",
+]
+
+
+CPU: Final = "cpu_cores"
+MEMORY: Final = "memory_bytes"
+
+
+def column_names(renamed: Mapping[str, str] | None) -> dict[str, str]:
+    """The column of each thing that is known of usage."""
+    return {key: (renamed or {}).get(key, key) for key in ("time", *KEY_COLUMNS, CPU, MEMORY, "workload")}
+
+
+def check_columns(found: Iterable[str], names: Mapping[str, str], source: str) -> list[str]:
+    """Those of a file's columns that are read; raises ``InputError`` for what is missing."""
+    have = list(found)
+    missing = [names[key] for key in ("time", *KEY_COLUMNS) if names[key] not in have]
+    if missing:
+        shown = ", ".join(have)
+        raise InputError(Problem(f"no column {', '.join(map(repr, missing))} (columns: {shown})", source))
+    if names[CPU] not in have and names[MEMORY] not in have:
+        raise InputError(Problem(f"neither a column {names['cpu_cores']!r} nor {names['memory_bytes']!r}", source))
+    twice = sorted({name for name in names.values() if have.count(name) > 1})
+    if twice:
+        raise InputError(Problem(f"the column {twice[0]!r} comes twice", source))
+    return [name for name in names.values() if name in have]
+
+
+Names = tuple[str, str, str, str]
+"""Namespace, pod, container, workload."""
+
+
+@dataclass(slots=True)
+class ReaderSeries:
+    """What one reader's numbers are in the table. Only the taker of its rows, which come in order, changes it."""
+
+    numbers: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """Rows' series by the numbers of the reader that found them; ``fresh``: the names of those it had not met before,
+    in the order of their first rows."""
+
+    series: NDArray[np.int32]
+    fresh: Sequence[Names]
+    reader: ReaderSeries
+
+
+@dataclass(slots=True)
+class SeriesTable:
+    """``keys`` and ``workloads`` by number, in the order of first appearance. They grow, and nothing else changes."""
+
+    keys: list[SeriesKey] = field(default_factory=list)
+    workloads: list[str] = field(default_factory=list)
+    _numbers: dict[Names, int] = field(default_factory=dict)
+
+    def number(self, names: Names) -> int:
+        """The number of one series."""
+        found = self._numbers.setdefault(names, len(self.keys))
+        if found == len(self.keys):
+            self.keys.append(SeriesKey(*names[:3]))
+            self.workloads.append(names[3])
+        return found
+
+    def take(self, rows: Numbered) -> NDArray[np.int32]:
+        """The series of rows by the table's numbers."""
+        reader = rows.reader
+        if len(rows.fresh):
+            fresh = np.array([self.number(names) for names in rows.fresh], np.int32)
+            reader.numbers = np.concatenate([reader.numbers, fresh])
+        return reader.numbers[rows.series]
+
 
 _SLICE: Final = 8 << 20
 """Bytes that are parsed together."""

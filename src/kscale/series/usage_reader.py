@@ -1,4 +1,4 @@
-"""CPU and memory of containers over time, read in batches: Parquet by row group, CSV by block, Prometheus JSON whole.
+"""CPU and memory usage of containers over time, read in batches from Parquet, CSV and Prometheus JSON.
 
 Columns: ``time``, ``namespace``, ``pod``, ``container``, ``cpu_cores`` and ``memory_bytes`` (one of the two may be
 missing), and optionally ``workload``. Rows may come in any order.
@@ -6,6 +6,7 @@ missing), and optionally ``workload``. Rows may come in any order.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,17 +22,43 @@ from numpy.typing import NDArray
 
 from kscale.errors import InputError, Problem
 from kscale.series.columns import Series, SeriesKey
-from kscale.series.files import content_of, form_of
-from kscale.series.prometheus_reader import read_prometheus
-from kscale.series.usage_csv import CsvFile, check_quotes
-from kscale.series.usage_metrics import METRICS, resource_of
-from kscale.series.usage_names import CPU, MEMORY, column_names
-from kscale.series.usage_series import Numbered, SeriesTable
+from kscale.series.prometheus import read_prometheus
+from kscale.series.reader import content_of, form_of
+from kscale.series.usage_csv import CPU, MEMORY, CsvFile, Numbered, SeriesTable, check_quotes, column_names
 
 if TYPE_CHECKING:
     from kscale.series.usage_tables import NamesOfTables
 
-__all__ = ["UsageBatch", "UsageFiles", "read_usage", "usage_of"]
+__all__ = ["METRICS", "UsageBatch", "UsageFiles", "read_usage", "resource_of", "usage_of"]
+
+
+METRICS: Final = ("cpu", "memory")
+"""What may be said of series that do not say it themselves."""
+_COUNTER: Final = "_seconds_total"
+_SIGNS: Final = {
+    "cpu": re.compile(r"cpu|(?<![a-z])cores?(?![a-z])"),
+    "memory": re.compile(r"memory|(?<![a-z])(?:mem|rss)(?![a-z])"),
+}
+
+
+def resource_of(labels: Mapping[str, str], given: str, file: str, place: str, source: str) -> str:
+    """``cpu`` or ``memory``: by the label ``resource``, else by the metric's name, as ``given``, or by the file's name.
+
+    A name with ``cpu`` or ``cores`` in it is of CPU; ``container_memory_working_set_bytes``, ``container_mem_rss`` and
+    the like are of memory. Raises ``InputError`` where nothing tells, and for a counter of seconds that nobody took the
+    rate of: as cores it would be the CPU time of a container's whole life.
+    """
+    name = labels.get("__name__", "")
+    if name.endswith(_COUNTER):
+        text = f"{name} counts seconds since a container began, and says nothing of cores: ask for rate({name}[5m])"
+        raise InputError(Problem(text, source, place))
+    for told in (labels.get("resource", ""), name, given, file):
+        found = [name for name, sign in _SIGNS.items() if sign.search(told.lower())]
+        if len(found) == 1:
+            return found[0]
+    what = f"the metric {name!r}" if name else "a series without a metric's name (__name__) or a label resource"
+    raise InputError(Problem(f"{what} may be of CPU or of memory: say which (--metric)", source, place))
+
 
 _T = TypeVar("_T")
 _MOST_WORKERS: Final = 4

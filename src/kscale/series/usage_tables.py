@@ -1,4 +1,4 @@
-"""Usage as Arrow tables: Parquet by row group, slices of CSV, and the columns of such a table."""
+"""Recorded usage of containers as Arrow tables: Parquet by row group, CSV by block (extra ``[data]``)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from kscale._native import _usage_text
 from kscale.errors import InputError, Problem
 from kscale.libraries import library
-from kscale.series.columns import KEY_COLUMNS
-from kscale.series.encode import TOO_FAR, FarTimeError, parse_time, scaled_times, time_unit
-from kscale.series.usage_names import check_columns
-from kscale.series.usage_series import Names, Numbered, ReaderSeries
+from kscale.series.columns import KEY_COLUMNS, TOO_FAR, FarTimeError, parse_time, scaled_times, time_unit
+from kscale.series.usage_csv import Names, Numbered, ReaderSeries, check_columns
 
 __all__ = ["ArrowException", "NamesOfTables", "csv_table", "numbers", "parquet_parts", "times", "unreadable"]
 

@@ -7,15 +7,12 @@ again, and holds what is decided against a log.
 from __future__ import annotations
 
 from kscale.simulation.building import BUNDLED, BUNDLED_VPA, Setup, build, read_scenario
-from kscale.simulation.comparing import ComparedDecision, ComparedRun, ProfileComparison, compare_profiles
-from kscale.simulation.decisions import Decision, DecisionLog
-from kscale.simulation.records import SimulationReport
-from kscale.simulation.release_rules import ReleaseRule
+from kscale.simulation.comparing import ComparedDecision, ComparedRun, ProfileComparison, ReleaseRule, compare_profiles
+from kscale.simulation.records import Decision, DecisionLog, SimulationReport
 from kscale.simulation.replaying import DecisionReplay, read_decisions, replay_decisions
-from kscale.simulation.running import Simulation, simulate
+from kscale.simulation.running import Simulation, Timeline, simulate
 from kscale.simulation.scenario import Scenario
 from kscale.simulation.simulator import Simulator
-from kscale.simulation.timelines import Timeline
 
 __all__ = [
     "BUNDLED",

@@ -1,10 +1,12 @@
-"""The autoscalers of a scenario, each with its flags."""
+"""The autoscalers of a scenario, each with its flags, and the VPA webhook at pod creation."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -12,26 +14,59 @@ import msgspec
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.flag_parsing import parse_flags
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.legacy.metrics import GPU_LABEL_1_3
-from kscale.ca.options import CURRENT, LEGACY, AutoscalingOptions
-from kscale.ca.scale_up.one_loop import check_options
+from kscale.ca.legacy.metrics import LEGACY_GPU_LABEL
+from kscale.ca.options import CURRENT_PROFILE, LEGACY_PROFILE, AutoscalingOptions
+from kscale.ca.scale_up.entry_point import check_scale_up_options
 from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
 from kscale.drivers.driver import Driver
-from kscale.drivers.health import HealthCheck, HealthCheckOptions
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
+from kscale.drivers.process import HealthCheck, HealthCheckOptions
 from kscale.drivers.vpa_admission import AdmissionController
 from kscale.drivers.vpa_recommender import VpaRecommender
 from kscale.drivers.vpa_registration import RegistrationOptions
 from kscale.drivers.vpa_updater import VpaUpdater
+from kscale.effects import Action, Moment, Outcome, run_virtually
 from kscale.errors import InputError
 from kscale.hpa.options import HPAOptions
-from kscale.simulation.admission import Admitting
-from kscale.simulation.scenario import ControllerFlags, Controllers
-from kscale.simulation.values import Values, options_of
+from kscale.objects.api.core import Pod
+from kscale.objects.decode import from_dict, to_dict
+from kscale.simulation.scenario import ControllerFlags, Controllers, Values, options_of
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
+from kscale.world.simulated.api_server import json_patch
 from kscale.world.simulated.world import SimulatedWorld
 
-__all__ = ["Autoscalers"]
+__all__ = ["Admitting", "Autoscalers"]
+
+
+class Admitting:
+    """Lets a controller review every pod that is made in a world. It takes no time, as pods go that wait for it."""
+
+    def __init__(self, controller: AdmissionController, world: SimulatedWorld) -> None:
+        self._controller, self._world = controller, world
+
+    def __call__(self, pod: Pod) -> Pod:
+        """The pod as it is stored."""
+        if not self._world.api.of("VerticalPodAutoscaler"):
+            return pod
+        now = self._world.time.now
+        data = to_dict(pod)
+        request = {
+            "uid": "simulated",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "namespace": pod.metadata.namespace,
+            "operation": "CREATE",
+            "object": data,
+        }
+        body = msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+        reviewed = run_virtually(partial(self._controller.review, body), self._at_once, now=now)
+        answer: Any = msgspec.json.decode(reviewed.body)["response"]
+        patch = answer.get("patch")
+        return from_dict(json_patch(data, msgspec.json.decode(base64.b64decode(patch))), Pod) if patch else pod
+
+    def _at_once(self, action: Action, now: Moment) -> Outcome:
+        return msgspec.structs.replace(self._world.perform(action, now), at=now)
+
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 _FREQUENT: Final = "frequent-loops-enabled"
@@ -74,7 +109,7 @@ class Autoscalers:
         if autoscaling is not None:
             self._check_goes_on("clusterAutoscaler", "scan-interval", autoscaling)
             health = HealthCheck(HealthCheckOptions(), self.world.time.now)
-            gpu_label = GPU_LABEL_1_3 if autoscaling.legacy else DEFAULT_GPU_LABEL
+            gpu_label = LEGACY_GPU_LABEL if autoscaling.legacy else DEFAULT_GPU_LABEL
             process = AutoscalerProcess(dra=False, frequent_loops=frequent, gpu_label=gpu_label)
             driver = ClusterAutoscaler(autoscaling, process, self.world.clock, health, NodeBoard(), repeats=True)
             driver.leads()
@@ -100,10 +135,10 @@ class Autoscalers:
         """What loops go by, and whether some follow upon others at once."""
         where = "controllers.clusterAutoscaler.flags"
         flags = dict(given.flags)
-        profile = flags.pop(_PROFILE, CURRENT)
-        if profile == LEGACY and _FREQUENT in flags:
+        profile = flags.pop(_PROFILE, CURRENT_PROFILE)
+        if profile == LEGACY_PROFILE and _FREQUENT in flags:
             self.values.wrong(f"{where}.{_FREQUENT}", "release 1.3 has no such flag")
-        frequent = flags.pop(_FREQUENT, profile != LEGACY)
+        frequent = flags.pop(_FREQUENT, profile != LEGACY_PROFILE)
         if not isinstance(frequent, bool):
             self.values.wrong(f"{where}.{_FREQUENT}", f"{frequent!r} is neither true nor false")
         texts = [
@@ -131,7 +166,7 @@ class Autoscalers:
     def _check_expander(self, field: str, options: AutoscalingOptions) -> None:
         """Check that the release of the profile has the expander, before a loop asks for it."""
         try:
-            check_options(options)
+            check_scale_up_options(options)
         except AutoscalerError as error:
             release = " (profile legacy: release 1.3)" if options.legacy else ""
             self.values.wrong(field, f"{error.message}{release}")

@@ -1,4 +1,7 @@
-"""From a scenario, kscale's own, to a world and its autoscalers."""
+"""Build a simulated cluster (the world of a run) and its autoscalers from a scenario.
+
+Upstream: ``pkg/apis/policy/validation`` (``ValidatePodDisruptionBudgetSpec``).
+"""
 
 from __future__ import annotations
 
@@ -8,47 +11,253 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import msgspec
 from msgspec.structs import replace as with_fields
 
-from kscale.capacity.groups.reading import groups_from, read_groups
-from kscale.capacity.plain_files import read_plain_file
-from kscale.capacity.templates import with_templates
+from kscale.capacity.group_templates import with_templates
+from kscale.capacity.groups.groups_file import groups_from, read_groups, read_plain_file
 from kscale.drivers.driver import Driver
 from kscale.effects import LAST_TIME, SECOND, Moment, from_text, to_text
 from kscale.errors import InputError, Problem
-from kscale.hpa.admission import admit
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
-from kscale.objects.batch import CronJob
-from kscale.objects.core import Node, Pod
-from kscale.objects.decode import from_dict
-from kscale.objects.kinds import group_of
-from kscale.objects.meta import KubeObject
+from kscale.hpa.api.admission import admit
+from kscale.objects.api.apps import CronJob
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.custom_workloads import CustomObject, CustomResource, custom_resources
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.policy import PodDisruptionBudget
+from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.kinds import find_kind, group_of
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
-from kscale.objects.policy import PodDisruptionBudget
-from kscale.simulation.arrivals import Arrivals, openb_arrivals
+from kscale.objects.rest_mapping import BUILT_IN
+from kscale.objects.scale import ScaleError, scale_of, scale_path_problems
+from kscale.objects.selectors import SelectorError, compile_selector
+from kscale.objects.validation import is_share
+from kscale.scheduling.configuration import preemption_candidates, scheduler_profile, score_options
+from kscale.scheduling.preemption import Candidates
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.scheduling.scores.options import ScoreOptions
 from kscale.simulation.autoscalers import Autoscalers
-from kscale.simulation.budgets import budget_problems
-from kscale.simulation.custom_objects import CustomObjects, custom_objects
-from kscale.simulation.recorded import completed
-from kscale.simulation.scenario import MachineEntry, OutOfStock, PodEntry, Scenario
-from kscale.simulation.scheduling import scheduling_of
-from kscale.simulation.simkube import SimkubeObjects, simkube_objects
-from kscale.simulation.times_by_owner import RESTARTED, TimesByOwner
-from kscale.simulation.values import Values
+from kscale.simulation.recorded_cluster import RESTARTED, TimesByOwner, completed
+from kscale.simulation.scenario import MachineEntry, OutOfStock, PodEntry, Scenario, Values, WorldEntry
+from kscale.simulation.traces import Arrivals, SimkubeObjects, openb_arrivals, simkube_objects
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import LoadReport, load_objects
-from kscale.world.simulated.draws import MILLION
+from kscale.snapshot.text.sources import RawObject, Source, read
+from kscale.world.simulated.cloud import GroupTimes
+from kscale.world.simulated.controllers import Key
+from kscale.world.simulated.custom_resources import pod_template_problem
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.load import Queue, Usage
-from kscale.world.simulated.machines import GroupTimes
+from kscale.world.simulated.load import MILLION, Queue, Usage
 from kscale.world.simulated.metrics import ExternalMetric, Pipeline
-from kscale.world.simulated.owned_pods import Key
 from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 
-__all__ = ["BUNDLED", "BUNDLED_VPA", "Setup", "build", "read_scenario"]
+__all__ = [
+    "BUNDLED",
+    "BUNDLED_VPA",
+    "CustomObjects",
+    "Scheduling",
+    "Setup",
+    "budget_problems",
+    "build",
+    "custom_objects",
+    "read_scenario",
+    "scheduling_of",
+]
+
+
+_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
+
+
+def budget_problems(item: PodDisruptionBudget, source: str) -> list[Problem]:
+    """What is wrong with one of a file (``source``)."""
+    spec, where = item.spec, f"PodDisruptionBudget {item.key}"
+    found = [
+        Problem(text, source, where, f"spec.{name}")
+        for name, value in (("minAvailable", spec.min_available), ("maxUnavailable", spec.max_unavailable))
+        if (text := _wrong(value))
+    ]
+    if spec.min_available is not None and spec.max_unavailable is not None:
+        found.append(Problem("minAvailable and maxUnavailable cannot be both set", source, where, "spec"))
+    policy = spec.unhealthy_pod_eviction_policy
+    if policy and policy not in _POLICIES:
+        text = f"{policy!r} is neither {' nor '.join(_POLICIES)}"
+        found.append(Problem(text, source, where, "spec.unhealthyPodEvictionPolicy"))
+    try:
+        compile_selector(spec.selector)
+    except SelectorError as error:
+        found.append(Problem(str(error), source, where, "spec.selector"))
+    return found
+
+
+def _wrong(value: int | str | None) -> str:
+    """What is wrong with a number of pods; empty: nothing."""
+    if value is None or is_share(value):
+        return f"{value} is more than 100%" if isinstance(value, str) and int(value[:-1]) > 100 else ""
+    return f"{value} is negative" if isinstance(value, int) else f"{value!r} is no number and no percentage"
+
+
+_FIELD = "world.schedulerConfiguration"
+_WHAT = "KubeSchedulerConfiguration"
+
+
+class Scheduling(NamedTuple):
+    """Options of a simulated world by their names."""
+
+    scores: ScoreOptions | None = None
+    profile: SchedulerProfile | None = None
+    candidates: Candidates = Candidates()
+
+
+def scheduling_of(world: WorldEntry, values: Values) -> Scheduling:
+    """What a scenario says of its scheduler. What is wrong ``values`` keeps."""
+    given = world.scheduler_configuration
+    if given is None:
+        return Scheduling(ScoreOptions() if world.scheduler == "scores" else None)
+    if world.scheduler != "scores":
+        values.wrong(_FIELD, "is of use with scheduler: scores only")
+        return Scheduling()
+    try:
+        data = given if isinstance(given, Mapping) else read_plain_file(values.folder / given, _WHAT, "one")
+        return Scheduling(score_options(data), scheduler_profile(data), preemption_candidates(data))
+    except InputError as error:
+        values.problems += [
+            each if each.source else replace(each, source=values.source, field=_FIELD) for each in error.problems
+        ]
+        return Scheduling()
+
+
+_DEFINITION = ("apiextensions.k8s.io", "CustomResourceDefinition")
+
+
+class CustomObjects(msgspec.Struct, kw_only=True):
+    """``resources``: the custom kinds that HPAs scale; ``objects``: the objects of these kinds.
+
+    ``warnings``: HPAs whose targets cannot be simulated or scaled, and why. ``unscaled``: why the objects of a custom
+    kind make no pods, by kind.
+    """
+
+    resources: list[CustomResource] = []
+    objects: list[CustomObject] = []
+    warnings: list[str] = []
+    unscaled: dict[str, str] = {}
+
+
+def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> CustomObjects:
+    """Return the custom resources that HPAs among ``objects`` scale; ``sources``: where all objects were read from.
+
+    Sources are read again only if an HPA names a kind that is not built in. Raises InputError for definitions and
+    objects that cannot be read.
+    """
+    wanted = {
+        (group_of(reference.api_version), reference.kind)
+        for item in objects
+        for reference in [_target(item)]
+        if reference is not None
+    } - {(each.group, each.kind) for each in BUILT_IN}
+    if not wanted:
+        return CustomObjects()
+    custom = CustomObjects()
+    problems: list[Problem] = []
+    for record in read(*sources):
+        if not isinstance(record, RawObject) or not isinstance(record.data, (msgspec.Raw, dict)):
+            continue
+        kind = group_of(record.api_version), record.kind
+        if kind != _DEFINITION and (kind not in wanted or find_kind(record.api_version, record.kind) is not None):
+            continue
+        try:
+            data = _plain(record)
+            if kind == _DEFINITION:
+                scaled = [each for each in custom_resources(data) if (each.group, each.kind) in wanted]
+                wrong = scale_path_problems(data) if scaled else []
+                if wrong:
+                    raise InputError(wrong)
+                custom.resources += scaled
+            else:
+                custom.objects.append(_object(data))
+        except InputError as error:
+            problems += [
+                Problem(each.message, record.source, f"{record.kind} {record.where}".strip(), each.field)
+                for each in error.problems
+            ]
+    if problems:
+        raise InputError(problems)
+    custom.unscaled = _unscaled(custom)
+    _check(objects, custom)
+    return custom
+
+
+def _target(item: KubeObject) -> Any:
+    if isinstance(item, HorizontalPodAutoscaler | HorizontalPodAutoscalerV1):
+        return item.spec.scale_target_ref
+    return None
+
+
+def _plain(record: RawObject) -> dict[str, Any]:
+    if isinstance(record.data, msgspec.Raw):
+        data: dict[str, Any] = msgspec.json.decode(record.data, type=dict[str, Any])
+        return data
+    assert isinstance(record.data, dict)
+    return record.data
+
+
+def _object(data: dict[str, Any]) -> CustomObject:
+    named = from_dict(data, CustomObject)
+    if named.metadata.namespace:
+        return named
+    return from_dict({**data, "metadata": {**data.get("metadata", {}), "namespace": "default"}}, CustomObject)
+
+
+def _unscaled(found: CustomObjects) -> dict[str, str]:
+    """Return why the objects of kinds without a scale make no pods, by kind."""
+    scaled = {(each.group, each.kind) for each in found.resources}
+    return {
+        each.kind: f"there is no CustomResourceDefinition of {each.kind} with a scale"
+        for each in found.objects
+        if (group_of(each.api_version), each.kind) not in scaled
+    }
+
+
+def _scale_problem(target: CustomObject, resource: CustomResource) -> str:
+    """Return what is wrong with the scale of an object, as its ``/scale`` answers; empty if nothing is."""
+    try:
+        scale = scale_of(to_dict(target), resource.paths)
+    except ScaleError as error:
+        return f"cannot be scaled: {error}"
+    if scale.spec.replicas < 0:
+        return f"has a negative size: {resource.paths.spec_replicas} is {scale.spec.replicas}"
+    if not resource.paths.label_selector:
+        return "cannot be scaled: its CustomResourceDefinition has no labelSelectorPath, by which an HPA finds the pods"
+    return ""
+
+
+def _check(objects: Sequence[KubeObject], found: CustomObjects) -> None:
+    """Drop objects of kinds without a scale, and warn of each HPA whose target cannot be simulated."""
+    scaled = {(each.group, each.kind): each for each in reversed(found.resources)}
+    found.objects = [each for each in found.objects if (group_of(each.api_version), each.kind) in scaled]
+    built_in = {(each.group, each.kind) for each in BUILT_IN}
+    there = {(each.kind, each.key): each for each in found.objects}
+    for item in objects:
+        reference = _target(item)
+        if reference is None or (group_of(reference.api_version), reference.kind) in built_in:
+            continue
+        key = group_of(reference.api_version), reference.kind
+        target = there.get((reference.kind, f"{item.namespace or 'default'}/{reference.name}"))
+        if key not in scaled:
+            problem = f"is not simulated: there is no CustomResourceDefinition of {reference.kind} with a scale"
+        elif target is None:
+            problem = "is not simulated: it is not there"
+        elif why := pod_template_problem(target):
+            problem = f"is not simulated: {why}"
+        else:
+            problem = _scale_problem(target, scaled[key])
+        if problem:
+            named = f"HorizontalPodAutoscaler {item.namespace or 'default'}/{item.name}"
+            found.warnings.append(f"{named}: its target {reference.kind} {reference.name} {problem}")
+
 
 BUNDLED: Final = Path(__file__).parent / "shop.yaml"
 """A scenario that comes with kscale: a shop whose load changes, with HPA and Cluster Autoscaler."""
@@ -58,7 +267,7 @@ BUNDLED_VPA: Final = Path(__file__).parent / "requests.yaml"
 _WORKLOADS: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Job")
 _MILLISECOND: Final = 1_000_000
 _NAMED: Final = 3
-_DEFINITION: Final = "CustomResourceDefinition.apiextensions.k8s.io"
+_DEFINITION_OF_BUILDING: Final = "CustomResourceDefinition.apiextensions.k8s.io"
 
 
 def _workloads(objects: Sequence[KubeObject]) -> set[Key]:
@@ -262,7 +471,7 @@ class _Builder:
             if isinstance(item, HorizontalPodAutoscaler | HorizontalPodAutoscalerV1):
                 target = item.spec.scale_target_ref
                 known.add(f"{target.kind}.{group_of(target.api_version)}")
-        kinds = [kind for kind in self._report.skipped if kind not in known and kind != _DEFINITION]
+        kinds = [kind for kind in self._report.skipped if kind not in known and kind != _DEFINITION_OF_BUILDING]
         texts += [f"{kind}: its objects make no pods here, since no HPA scales one" for kind in kinds if "." in kind]
         return texts
 

@@ -1,4 +1,13 @@
-"""The same scenario with the programs of 2018 to 2020 and with today's: what each decides, when, and by which rule.
+"""Compare the autoscalers of 2018 to 2020 with today's in one scenario, decision by decision, with the rule behind
+each difference.
+
+Three kinds of evidence are looked for, in this order:
+
+1. What a program reported of the loop in which it did not do what the other program did.
+2. A check on the facts of both runs, such as the times of the taints before a deletion.
+3. A run in which one program gets a flag that makes it decide as the other (:class:`FlagChange`). If the first
+   difference is gone in the run with all flags that can matter, flags are taken back one by one, until only those are
+   left without which it is there. The search then goes on in that run, with the first difference that remains.
 
 The comparison is kscale's own; the rules name their sources in upstream's code. Where several programs have a profile,
 each is also run as today's beside the others of then: only what differs in that run is a rule of its own.
@@ -8,27 +17,496 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from kscale.effects import SECOND, Moment, from_text
 from kscale.records import Record
-from kscale.simulation.compared_runs import Key, Pair, Ran, asked_for, pair_decisions, run_scenario
-from kscale.simulation.decisions import Decision
-from kscale.simulation.explaining import FOLLOWS, NOT_EXPLAINED, Cause, explain, words_of_both
-from kscale.simulation.profile_flags import (
+from kscale.simulation.compared_runs import (
     CURRENT,
     LEGACY,
     PROGRAMS,
+    SAME_TIME,
     FlagChange,
+    Key,
+    Pair,
+    Ran,
+    ScalerStatus,
+    asked_for,
     flag_changes,
     legacy_profiles,
+    pair_decisions,
+    run_scenario,
 )
-from kscale.simulation.release_rules import RULES, ReleaseRule
+from kscale.simulation.records import Decision
 from kscale.simulation.scenario import Scenario
 
-__all__ = ["ComparedDecision", "ComparedRun", "ProfileComparison", "compare_profiles"]
+__all__ = [
+    "FOLLOWS",
+    "NOT_EXPLAINED",
+    "RULES",
+    "Cause",
+    "ComparedDecision",
+    "ComparedRun",
+    "ProfileComparison",
+    "ReleaseRule",
+    "compare_profiles",
+    "explain",
+    "words_of_both",
+]
+
+
+class ReleaseRule(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """A rule that changed, by its name (``id``): what a program did then (``legacy``) and does now (``current``).
+
+    ``legacy_source``, ``current_source``: upstream's files and functions that say so.
+    """
+
+    id: str
+    legacy: str
+    current: str
+    legacy_source: str
+    current_source: str
+
+
+_OLD_LOOP: Final = "cluster-autoscaler 1.3: core/static_autoscaler.go RunOnce"
+_NEW_LOOP: Final = "core/static_autoscaler.go RunOnce"
+
+
+def _rule(name: str, legacy: str, current: str, legacy_source: str, current_source: str) -> ReleaseRule:
+    return ReleaseRule(
+        id=name, legacy=legacy, current=current, legacy_source=legacy_source, current_source=current_source
+    )
+
+
+RULES: Final = {
+    rule.id: rule
+    for rule in (
+        _rule(
+            "loop-start",
+            "a loop starts one scan interval after the end of the last",
+            "a loop starts as well when a pod becomes unschedulable, and at once after a loop that did something",
+            "cluster-autoscaler 1.3: main.go run (time.After)",
+            "loop/trigger.go LoopTrigger.Wait",
+        ),
+        _rule(
+            "start-cooldown",
+            "the cooldowns of scale-down begin when the process starts",
+            "a process starts as if everything had happened an hour ago",
+            "cluster-autoscaler 1.3: core/static_autoscaler.go NewStaticAutoscaler",
+            "core/static_autoscaler.go NewStaticAutoscaler (initialScaleTime)",
+        ),
+        _rule(
+            "scale-up-ends-loop",
+            "a scale-up ends the loop: unneeded nodes are not looked at",
+            "the loop goes on to its scale-down, in which the cooldown holds nodes back",
+            _OLD_LOOP,
+            _NEW_LOOP,
+        ),
+        _rule(
+            "schedulable-pods",
+            "a pending pod that fits a node forbids scale-down in this loop",
+            "such pods are placed in the simulation, and scale-down goes on without the room they take",
+            f"{_OLD_LOOP} (scaleDownForbidden)",
+            "core/podlistprocessor/filter_out_schedulable.go",
+        ),
+        _rule(
+            "delete-after-delete",
+            "after empty nodes were deleted, scale-down waits for ten seconds (--scale-down-delay-after-delete)",
+            "it does not wait",
+            "cluster-autoscaler 1.3: main.go scaleDownDelayAfterDelete",
+            "config/flags/flags.go scale-down-delay-after-delete",
+        ),
+        _rule(
+            "one-drain",
+            "one node is drained at a time, and no other node is deleted meanwhile",
+            "empty nodes and nodes with pods are deleted side by side, within budgets",
+            "cluster-autoscaler 1.3: core/scale_down.go TryToScaleDown",
+            "core/scaledown/actuation/actuator.go StartDeletion",
+        ),
+        _rule(
+            "delete-delay",
+            "a node is deleted right after it was tainted",
+            "a node is deleted five seconds after it was tainted (--node-delete-delay-after-taint)",
+            "cluster-autoscaler 1.3: core/scale_down.go scheduleDeleteEmptyNodes",
+            "core/scaledown/actuation/actuator.go deleteAsyncEmpty",
+        ),
+        _rule(
+            "candidate-taints",
+            "unneeded nodes carry no mark",
+            "unneeded nodes carry a soft taint, DeletionCandidateOfClusterAutoscaler",
+            _OLD_LOOP,
+            "core/scaledown/actuation/softtaint.go UpdateSoftDeletionTaints",
+        ),
+        _rule(
+            "unregistered-ends-loop",
+            "machines that did not register are removed one by one, and their removal ends the loop",
+            "they are removed group by group, and the loop goes on",
+            "cluster-autoscaler 1.3: core/utils.go removeOldUnregisteredNodes",
+            "core/static_autoscaler.go removeOldUnregisteredNodes",
+        ),
+        _rule(
+            "health-formula",
+            "machines that should long have registered count as unready",
+            "only nodes that are unready count",
+            "cluster-autoscaler 1.3: clusterstate/clusterstate.go IsClusterHealthy",
+            "clusterstate/clusterstate.go IsClusterHealthy",
+        ),
+        _rule(
+            "expander",
+            "a random option by default (--expander=random)",
+            "the option that wastes least by default (--expander=least-waste)",
+            "cluster-autoscaler 1.3: main.go expanderFlag",
+            "config/flags/flags.go expander",
+        ),
+        _rule(
+            "estimator",
+            "--estimator=basic sums requests; binpacking packs each pod first fit, nodes that are coming counted first",
+            "binpacking alone: like pods are packed together, within limits of nodes and time",
+            "cluster-autoscaler 1.3: estimator/basic_estimator.go, estimator/binpacking_estimator.go",
+            "estimator/binpacking_estimator.go",
+        ),
+        _rule(
+            "first-period",
+            "a new HPA waits for one sync period",
+            "a new HPA is reconciled at once",
+            "kubernetes 1.20: pkg/controller/podautoscaler/horizontal.go enqueueHPA (AddRateLimited)",
+            "pkg/controller/podautoscaler/horizontal.go enqueueHPA",
+        ),
+        _rule(
+            "replica-calculator",
+            "one tolerance by its distance from 1; missing pods at 100 % of their request; averages take any count",
+            "a tolerance by direction; missing pods at their target where it is more; counts are checked",
+            "kubernetes 1.20: pkg/controller/podautoscaler/replica_calculator.go",
+            "pkg/controller/podautoscaler/replica_calculator.go",
+        ),
+        _rule(
+            "admission-status",
+            "pods are evicted whether the admission controller lives or not",
+            "nothing is evicted unless the lease of the admission controller is fresh",
+            "vertical-pod-autoscaler of 2020: pkg/updater/logic/updater.go RunOnce",
+            "pkg/updater/logic/updater.go RunOnce (statusValidator)",
+        ),
+        _rule(
+            "in-place",
+            "pods are evicted in the modes Recreate and Auto; other modes are left alone",
+            "pods are resized in place in the modes InPlaceOrRecreate and InPlace",
+            "vertical-pod-autoscaler of 2020: pkg/updater/logic/updater.go RunOnce",
+            "pkg/updater/logic/updater.go RunOnce",
+        ),
+        _rule(
+            "empty-cluster",
+            "a cluster without nodes, or without ready nodes, ends the loop: no group grows",
+            "groups grow from such a cluster, too (--scale-up-from-zero=true)",
+            "cluster-autoscaler 1.3: core/static_autoscaler.go RunOnce (actOnEmptyCluster)",
+            "processors/actionablecluster/actionable_cluster_processor.go ShouldAbort",
+        ),
+        _rule(
+            "expendable-cutoff",
+            "pods of a priority below 0 get no nodes and keep none (--expendable-pods-priority-cutoff=0)",
+            "only pods of a priority below -10 do not count (--expendable-pods-priority-cutoff=-10)",
+            "cluster-autoscaler 1.3: main.go expendablePodsPriorityCutoff",
+            "config/flags/flags.go expendable-pods-priority-cutoff",
+        ),
+        _rule(
+            "utilization-threshold",
+            "a node is underutilized below --scale-down-utilization-threshold",
+            "a node is underutilized at the threshold, too",
+            "cluster-autoscaler 1.3: core/scale_down.go UpdateUnneededNodes",
+            "core/scaledown/eligibility/eligibility.go",
+        ),
+        _rule(
+            "daemonset-eviction",
+            "pods of DaemonSets are not evicted from a node that is drained",
+            "they are evicted last (--daemonset-eviction-for-occupied-nodes=true)",
+            "cluster-autoscaler 1.3: utils/drain/drain.go GetPodsForDeletionOnNodeDrain",
+            "core/scaledown/actuation/drain.go DrainNode",
+        ),
+        _rule(
+            "ambiguous-selector",
+            "HPAs whose targets select the same pods all scale, each by all of the pods",
+            "none of them scales (AmbiguousSelector)",
+            "kubernetes 1.20: pkg/controller/podautoscaler/horizontal.go computeReplicasForMetrics",
+            "pkg/controller/podautoscaler/horizontal.go validateAndParseSelector",
+        ),
+        _rule(
+            "follows",
+            "the cluster is another by then",
+            "the cluster is another by then",
+            "an earlier difference in this list",
+            "an earlier difference in this list",
+        ),
+        _rule(
+            "not-explained",
+            "no report, no check and no run with a changed flag shows why",
+            "no report, no check and no run with a changed flag shows why",
+            "what both programs said is beside the row",
+            "what both programs said is beside the row",
+        ),
+    )
+}
+"""The rules by their ids."""
+
+
+FOLLOWS: Final = "follows"
+NOT_EXPLAINED: Final = "not-explained"
+_DELETE_DELAY: Final = (4 * SECOND, 6 * SECOND)
+"""Between the taint and the deletion of an empty node today (``--node-delete-delay-after-taint``), with the latency."""
+_BEFORE_SCALE_UP: Final = frozenset({"unregistered-ends-loop", "health-formula", "empty-cluster"})
+"""Rules that end a loop of release 1.3 before its scale-up."""
+
+
+class Cause(NamedTuple):
+    """The rule by which a decision differs, and what shows it.
+
+    ``also``: other rules without which the difference would not be gone; ``after``: the decision that it follows.
+    """
+
+    rule: str
+    evidence: str
+    also: tuple[str, ...] = ()
+    after: tuple[Key, int] | None = None
+
+
+Causes = dict[tuple[Key, int], Cause]
+Rerun = Callable[[Sequence[FlagChange], Moment | None], tuple[Ran, Ran]]
+"""Runs both programs again, with changed flags; at least up to a moment (None: to the end)."""
+
+
+def explain(program: str, old: Ran, new: Ran, changes: Sequence[FlagChange], rerun: Rerun) -> Causes:
+    """Return what is proven of the decisions in which two runs differ, by key and number.
+
+    Parameters
+    ----------
+    program : str
+        The only program that differs between the runs, by the name under which it decides.
+    old, new : Ran
+        The run of the old program and the run of today's.
+    changes : sequence of FlagChange
+        Flags by which one program can be made to decide as the other.
+    rerun : callable
+        Runs both programs with some of these flags. Each call is a simulation or two, most of them only up to the
+        difference that is looked at.
+
+    Returns
+    -------
+    dict
+        Differences that nothing proves are absent, but for the first of all: of it the words of both programs are told.
+    """
+    causes: Causes = {}
+    accepted: list[FlagChange] = []
+    runs = old, new
+    original = {pair.name for pair in pair_decisions(old, new) if pair.differs}
+    while differing := [pair for pair in pair_decisions(*runs) if pair.differs]:
+        for pair in differing:
+            if pair.key[0] == program and pair.name in original and pair.name not in causes:
+                earlier = any(each.first + SAME_TIME <= pair.first for each in differing)
+                cause = _reported(pair, *runs, earlier=earlier)
+                if cause is not None:
+                    causes[pair.name] = _beside(cause, accepted)
+        first = differing[0]
+        if first.name in causes:
+            break
+        needed = _needed_changes(first, changes, accepted, rerun)
+        if not needed:
+            if not accepted and first.key[0] == program:
+                causes[first.name] = Cause(NOT_EXPLAINED, words_of_both(first, old, new))
+            break
+        accepted += needed
+        cause = _by_flags(first, needed, runs[1])
+        runs = rerun(accepted, None)
+        remaining = {pair.name for pair in pair_decisions(*runs) if pair.differs}
+        for pair in differing:
+            if pair.name in original and pair.name not in causes and pair.name not in remaining:
+                together = pair.key[0] == program and pair.first - first.first < SAME_TIME
+                text = "the same change of flags takes this difference away as well"
+                causes[pair.name] = cause if together else Cause(FOLLOWS, text, after=first.name)
+    return causes
+
+
+def _beside(cause: Cause, accepted: Sequence[FlagChange]) -> Cause:
+    """Return a cause that shows once differences that come earlier are taken away."""
+    if not accepted:
+        return cause
+    return cause._replace(evidence=f"{cause.evidence} (beside {' and '.join(each.text for each in accepted)})")
+
+
+# -- flags -----------------------------------------------------------------------------------------------------------
+
+
+def _needed_changes(
+    first: Pair, changes: Sequence[FlagChange], accepted: Sequence[FlagChange], rerun: Rerun
+) -> list[FlagChange]:
+    """Return the fewest changed flags with which a difference is gone, the most important first; none if none help."""
+    action = first.key[1]
+    candidates = [each for each in changes if each not in accepted and (not each.actions or action in each.actions)]
+    until = max(from_text(each.at) for each in (first.one, first.other) if each is not None) + 2 * SAME_TIME
+    if not candidates or not _gone(first, rerun([*accepted, *candidates], until))[0]:
+        return []
+    needed, remains = candidates, {}
+    for change in candidates:
+        others = [each for each in needed if each is not change]
+        gone, apart = _gone(first, rerun([*accepted, *others], until)) if others else (False, first.apart)
+        if gone:
+            needed = others
+        else:
+            remains[change.rule] = float("inf") if apart is None else float(apart)
+    return sorted(needed, key=lambda change: -remains[change.rule])
+
+
+def _gone(first: Pair, runs: tuple[Ran, Ran]) -> tuple[bool, int | None]:
+    """Return whether two runs decide something alike, and all before it; and how far apart they decide it."""
+    pairs = pair_decisions(*runs)
+    same = next((pair for pair in pairs if pair.name == first.name), None)
+    earlier = any(pair.differs and pair.first < first.first for pair in pairs)
+    if same is None:
+        return not earlier, 0
+    return not same.differs and not earlier, same.apart
+
+
+def _by_flags(pair: Pair, needed: Sequence[FlagChange], new: Ran) -> Cause:
+    rule, *also = (change.rule for change in needed)
+    texts = [change.text for change in needed]
+    if len(needed) > 1:
+        evidence = f"both decide this alike: {'; '.join(texts)}"
+    elif rule == "loop-start" and pair.other is not None and (trigger := _trigger(pair.other, new)):
+        evidence = trigger
+    else:
+        evidence = f"{texts[0]} decides this as {'then' if needed[0].profile == CURRENT else 'today'}"
+    return Cause(rule, evidence, tuple(also))
+
+
+def _trigger(decision: Decision, ran: Ran) -> str:
+    """Return why the last loop up to a decision started that no timer started; empty if there was none."""
+    at = from_text(decision.at)
+    started = (loop.trigger for loop in reversed(ran.loops) if loop.at <= at)
+    return next((trigger for trigger in started if trigger and not trigger.endswith("timer")), "")
+
+
+# -- reports and checks ----------------------------------------------------------------------------------------------
+
+
+def _reported(pair: Pair, old: Ran, new: Ran, *, earlier: bool) -> Cause | None:
+    """Return what the programs' reports prove; ``earlier``: whether the runs differ before the decision."""
+    by, action, _ = pair.key
+    if by == "vpa-updater":
+        return _why_updated(pair, new)
+    if by == "horizontal-pod-autoscaler":
+        return _why_rescaled(pair, old, new, earlier=earlier)
+    if action == "DeleteNodes":
+        return _why_deleted(pair, old, new)
+    if action == "IncreaseSize" and pair.other is not None and _is_sooner(pair.other, pair.one):
+        loop = old.loop_at(from_text(pair.other.at))
+        if loop is not None and loop.rule in _BEFORE_SCALE_UP:
+            return Cause(loop.rule, loop.text)
+    return None
+
+
+def _is_sooner(decision: Decision, other: Decision | None) -> bool:
+    return other is None or from_text(decision.at) < from_text(other.at)
+
+
+def _why_updated(pair: Pair, new: Ran) -> Cause | None:
+    """Return why one updater evicts or resizes a pod and the other does not, if today's said it or only it resizes."""
+    if pair.key[1] == "Resize" and pair.one is None:
+        return Cause("in-place", "the updater of 2020 resizes no pod")
+    silent = next((text for text in new.said if text.startswith(("Error getting Adm", "Admission"))), "")
+    return Cause("admission-status", silent) if pair.other is None and silent else None
+
+
+def _why_rescaled(pair: Pair, old: Ran, new: Ran, *, earlier: bool) -> Cause | None:
+    """Return why an HPA has another size or another time, by the conditions that both controllers wrote.
+
+    Without an earlier difference both controllers look at the same pods and metrics. If both found their metrics
+    valid in that round, only the calculation is left.
+    """
+    before, after = old.statuses_of(pair.key[2]), new.statuses_of(pair.key[2])
+    end = pair.first + SAME_TIME - 1
+    then, today = _last(before, end), _last(after, end)
+    if today is not None and today.reason == "AmbiguousSelector" and pair.one is not None:
+        return Cause("ambiguous-selector", today.message)
+    if pair.one is not None and pair.other is not None and asked_for(pair.one) == asked_for(pair.other):
+        at, later = from_text(pair.other.at), from_text(pair.one.at)
+        if later - at >= SAME_TIME and after and before and after[0].at >= at and before[0].at >= later:
+            return Cause("first-period", "in both runs this is decided in the first round of the HPA")
+    if earlier or then is None or today is None or not (then.active and today.active):
+        return None
+    sizes = (_size_at(decision, end) for decision in (pair.one, pair.other))
+    return Cause("replica-calculator", "of the same pods and metrics: then {}, today {}".format(*sizes))
+
+
+def _last(statuses: Sequence[ScalerStatus], at: Moment) -> ScalerStatus | None:
+    return next((each for each in reversed(statuses) if each.at <= at), None)
+
+
+def _size_at(decision: Decision | None, end: Moment) -> str:
+    return "no other size" if decision is None or from_text(decision.at) > end else asked_for(decision)
+
+
+def _why_deleted(pair: Pair, old: Ran, new: Ran) -> Cause | None:
+    """Return why a node is deleted later or not at all by release 1.3, or seconds later today.
+
+    What release 1.3 said of its loop while today's program deleted the node counts only if the node was unneeded then.
+    """
+    one, other = pair.one, pair.other
+    if other is not None and _is_sooner(other, one):
+        loop = old.loop_at(from_text(other.at))
+        if loop is not None and loop.rule and _node(other) in loop.unneeded:
+            return Cause(loop.rule, loop.text)
+    elif one is not None and other is not None:
+        tainted, tainted_today = _tainted(one, old), _tainted(other, new)
+        if tainted is None or tainted_today is None or abs(tainted - tainted_today) >= SAME_TIME:
+            return None
+        if from_text(one.at) - tainted < SAME_TIME and _is_delayed(from_text(other.at) - tainted_today):
+            seconds = (from_text(other.at) - tainted_today) / SECOND
+            return Cause(
+                "delete-delay", f"both taint the node at the same time; today deletes it {seconds:.0f} s later"
+            )
+    return None
+
+
+def _is_delayed(nanoseconds: int) -> bool:
+    least, most = _DELETE_DELAY
+    return least <= nanoseconds <= most
+
+
+def _node(decision: Decision) -> str:
+    return str(decision.arguments["nodes"][0])
+
+
+def _tainted(decision: Decision, ran: Ran) -> Moment | None:
+    """Return when a node got the taint of its deletion; None if it got none."""
+    at, node = from_text(decision.at), _node(decision)
+    for entry in reversed(ran.run.decisions.entries):
+        of = entry.arguments
+        if entry.action != "Patch" or of.get("kind") != "Node" or of.get("name") != node or entry.error is not None:
+            continue
+        if "ToBeDeletedByClusterAutoscaler" in str(of.get("patch", "")) and from_text(entry.at) <= at:
+            return from_text(entry.at)
+    return None
+
+
+def words_of_both(pair: Pair, old: Ran, new: Ran) -> str:
+    """Return what both programs said when one of them decided something."""
+    by, _, about = pair.key
+    if by == "horizontal-pod-autoscaler":
+        statuses = (_last(ran.statuses_of(about), pair.first + SAME_TIME - 1) for ran in (old, new))
+        then, today = ("nothing" if each is None else f"{each.reason}: {each.message}" for each in statuses)
+    elif by == "cluster-autoscaler":
+        node = next((_node(each) for each in (pair.one, pair.other) if each and each.action == "DeleteNodes"), "")
+        then, today = (_loop_words(ran, pair.first, node) for ran in (old, new))
+    else:
+        then, today = ("; ".join(ran.said) or "nothing" for ran in (old, new))
+    return f"then: {then}; today: {today}"
+
+
+def _loop_words(ran: Ran, at: Moment, node: str) -> str:
+    loop = ran.loop_at(at)
+    if loop is None:
+        return "no loop yet"
+    reason = "unneeded" if node in loop.unneeded else loop.reasons.get(node, "")
+    return f"{loop.text}, {node} is {reason}" if node and reason else loop.text
 
 
 class ComparedRun(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
@@ -110,7 +588,7 @@ def compare_profiles(
     profile of the HPA controller (``legacy-1.18``) gets it in the legacy run.
 
     Further runs look for the causes: where several programs differ, one with each of them as today's beside the others
-    of then, and runs with single flags changed (:mod:`kscale.simulation.explaining`).
+    of then, and runs with single flags changed (:mod:`kscale.simulation.comparing`).
 
     Parameters
     ----------

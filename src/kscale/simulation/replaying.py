@@ -1,4 +1,7 @@
-"""A log of decisions, replayed: what autoscalers decide now, beside what they decided then. kscale's own."""
+"""Replay a decision log: what autoscalers decide now, beside what they decided then.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.records import Record
 from kscale.simulation.building import Setup
-from kscale.simulation.decisions import Decision
+from kscale.simulation.records import Decision
 from kscale.simulation.running import simulate
 
 __all__ = ["AutoscalerReplay", "DecisionReplay", "read_decisions", "replay_decisions"]

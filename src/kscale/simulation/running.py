@@ -1,42 +1,104 @@
-"""Running a scenario, kscale's own, and what comes of it."""
+"""``kscale.simulate``: run a scenario and report its result.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from kscale.drivers.driver import Driver
-from kscale.drivers.virtual import Repeating, VirtualDrive
-from kscale.effects import SECOND, Moment, to_text
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from kscale.drivers.driver import Driver, Repeating, VirtualDrive
+from kscale.effects import SECOND, Action, Moment, Outcome, Perform, WriteStatus, moment, to_text
 from kscale.errors import InputError, Problem
-from kscale.files import replace_file
-from kscale.objects.base import ResourceList
-from kscale.objects.core import Pod
-from kscale.objects.vpa import VerticalPodAutoscaler
+from kscale.files import replace_file, replacing
+from kscale.hpa.api.v1_conversion import from_v1
+from kscale.libraries import library
+from kscale.objects.api.autoscaling import HorizontalPodAutoscalerV1
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.api.vpa import VerticalPodAutoscaler
+from kscale.simulation.accounting import IdealMixes, JobOutcomes, Ledger, quantile
 from kscale.simulation.building import Setup
-from kscale.simulation.decisions import DecisionLog
-from kscale.simulation.ideal import IdealMixes
-from kscale.simulation.job_outcomes import JobOutcomes
-from kscale.simulation.ledger import Ledger, quantile
 from kscale.simulation.records import (
     ControllerUse,
     CoreHours,
+    DecisionLog,
     GroupUse,
     PendingPods,
     QueueUse,
     Recommended,
     SimulationReport,
 )
-from kscale.simulation.stored_versions import storing_current_versions
-from kscale.simulation.timelines import Timeline
-from kscale.snapshot.collector import collector_at_ease
-from kscale.world.simulated.api_objects import Changes
-from kscale.world.simulated.turns import DRIVERS, HAPPENINGS
+from kscale.snapshot.caches import collector_at_ease
+from kscale.world.simulated.api_server import Changes
+from kscale.world.simulated.controllers import DRIVERS, HAPPENINGS
 
-__all__ = ["Simulation", "simulate"]
+__all__ = ["Simulation", "Timeline", "simulate", "storing_current_versions"]
+
+
+def storing_current_versions(perform: Perform) -> Perform:
+    """Return what carries actions out with objects converted to the version that the world stores.
+
+    The HPA controller of older releases writes its status as autoscaling/v1; the world has HPAs as autoscaling/v2.
+    """
+
+    def performing(action: Action, now: Moment) -> Outcome:
+        if isinstance(action, WriteStatus) and isinstance(action.object, HorizontalPodAutoscalerV1):
+            action = replace(action, object=from_v1(action.object))
+        return perform(action, now)
+
+    return performing
+
+
+_CORES = "_cores"
+Column = NDArray[np.int64] | NDArray[np.float64] | list[str]
+
+
+def _column(name: str, values: list[Any]) -> Column:
+    if values and isinstance(values[0], str):
+        return values
+    return np.array(values, np.float64) if name.endswith(_CORES) else np.array(values, np.int64)
+
+
+class Timeline:
+    """Rows as they come, by named columns: counts (int64), amounts of cores (float64) or texts.
+
+    Times are nanoseconds since 1970. Columns whose name ends with ``_cores`` are in cores.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self._rows: dict[str, list[Any]] = {name: [] for name in ("time", *names)}
+
+    def __len__(self) -> int:
+        return len(self._rows["time"])
+
+    def add(self, time: datetime | Moment, *values: Any) -> None:
+        """Another row: its ``time``, and ``values`` in the order of the columns."""
+        for column, value in zip(self._rows.values(), (moment(time, "time"), *values), strict=True):
+            column.append(value)
+
+    def columns(self) -> dict[str, Column]:
+        """All of it."""
+        return {name: _column(name, values) for name, values in self._rows.items()}
+
+    def write(self, path: Path) -> None:
+        """As a Parquet file; times are timestamps in UTC. Raises :class:`~kscale.errors.MissingExtraError` without the
+        extra ``[data]``."""
+        pa, pq = library("pyarrow", "Parquet"), library("pyarrow.parquet", "Parquet")
+        columns = {name: pa.array(values) for name, values in self.columns().items()}
+        columns["time"] = columns["time"].cast(pa.timestamp("ns", tz="UTC"))
+        with replacing(path) as file:
+            pq.write_table(pa.table(columns), file)
+
 
 _HOUR: Final = 3600 * SECOND
 _TYPE: Final = "node.kubernetes.io/instance-type"

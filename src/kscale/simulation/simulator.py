@@ -1,4 +1,4 @@
-"""Simulation as a question of what-if scenarios: their clusters in virtual time."""
+"""Simulation as a question of what-if scenarios."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from kscale.ca.options import AutoscalingOptions
-from kscale.capacity.whatif.simulated import Simulated
+from kscale.capacity.whatif.questions import Simulated
 from kscale.effects import Moment, from_text, to_text
 from kscale.errors import InputError, Problem
 from kscale.objects.nodegroup import NodeGroup
 from kscale.simulation.building import build, read_scenario
-from kscale.simulation.decisions import Decision
+from kscale.simulation.records import Decision
 from kscale.simulation.running import simulate
 from kscale.simulation.scenario import ControllerFlags, Scenario
 from kscale.snapshot.cluster import Cluster

@@ -1,4 +1,7 @@
-"""What changed in a cluster, and what a text that changed it said besides. kscale's own."""
+"""Keys of the objects that an input changed, and the page or watch data that came with it.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from itertools import chain
 import msgspec
 
 from kscale.errors import Problem
-from kscale.objects.status import Status
+from kscale.objects.api.meta import Status
 
 __all__ = ["ChangedKeys", "Page", "Watched"]
 

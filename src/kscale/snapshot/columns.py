@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.objects.core import Node, Taint
-from kscale.objects.requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, to_integers
+from kscale.objects.api.core import Node, Taint
+from kscale.objects.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, to_integers
 
 __all__ = ["FIXED_RESOURCES", "Growing", "LabelColumn", "NodeColumns", "alike", "distinct", "median", "read_only"]
 

@@ -9,20 +9,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kscale.errors import InputError
+from kscale.objects.api.core import Container, Node, NodeSpec, NodeStatus, Pod, PodSpec, ResourceRequirements, Taint
+from kscale.objects.api.meta import KubeObject, ObjectMeta, OwnerReference
 from kscale.objects.argument_types import typed
-from kscale.objects.core import Container, Node, NodeSpec, NodeStatus, Pod, PodSpec, ResourceRequirements, Taint
 from kscale.objects.decode import from_dict
-from kscale.objects.kind_check import check_kind
-from kscale.objects.meta import KubeObject, ObjectMeta, OwnerReference
+from kscale.objects.kinds import check_kind
+from kscale.objects.pod_resources import CPU, PODS, is_scalar
 from kscale.objects.quantity import Quantity
-from kscale.objects.requests import CPU, PODS, is_scalar
+from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import FIXED_RESOURCES, NodeColumns
-from kscale.snapshot.informers import Informers
-from kscale.snapshot.interner import Interner
-from kscale.snapshot.pod_moments import PodMoments
-from kscale.snapshot.pod_states import PENDING, PLACED
-from kscale.snapshot.pod_table import PodTable
-from kscale.snapshot.record import standing_controller
+from kscale.snapshot.object_store import Informers
+from kscale.snapshot.pods.record import PENDING, PLACED, PodMoments, standing_controller
+from kscale.snapshot.pods.table import PodTable
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["from_columns"]

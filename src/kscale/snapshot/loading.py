@@ -1,4 +1,7 @@
-"""From records to decoded objects: every problem collected, everything that was not read counted. kscale's own."""
+"""Decode records into objects. Every problem is collected, and every object that was not read is counted.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from kscale.errors import InputError, Problem
-from kscale.objects.core import Pod
-from kscale.objects.decode import describe, from_dict, from_json
-from kscale.objects.generated_names import with_name
-from kscale.objects.kinds import KINDS, find_kind
-from kscale.objects.meta import KubeObject, ObjectMeta
-from kscale.objects.namespaces import DEFAULT_NAMESPACE, with_namespace
-from kscale.objects.object_head import object_head, refuse_depth
-from kscale.objects.repeated_keys import refuse_repeated_keys
-from kscale.objects.validation import check
-from kscale.snapshot.sources import NamedText, RawObject, Scan, Source, read_scanned
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import KubeObject, ObjectMeta
+from kscale.objects.decode import describe, from_dict, from_json, object_head, refuse_depth
+from kscale.objects.kinds import DEFAULT_NAMESPACE, KINDS, find_kind, with_namespace
+from kscale.objects.names import with_name
+from kscale.objects.validation import check, refuse_repeated_keys
+from kscale.snapshot.text.sources import NamedText, RawObject, Scan, Source, read_scanned
 
 if TYPE_CHECKING:
     from kscale.snapshot.changes import ChangedKeys
-    from kscale.snapshot.pod_batch import PodBatch
+    from kscale.snapshot.text.pod_reader import PodBatch
 
 __all__ = ["LoadReport", "Loaded", "load_batches", "load_objects"]
 

@@ -14,21 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.errors import InputError
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.times import moment
-from kscale.snapshot.classifying import Classifier
+from kscale.snapshot.caches import Memo
+from kscale.snapshot.classes.classifier import Classifier
+from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import NodeColumns, read_only
-from kscale.snapshot.informers import Informers
-from kscale.snapshot.interner import Interner, PodClass
-from kscale.snapshot.memo import Memo
-from kscale.snapshot.placed_pods import PlacedPods
-from kscale.snapshot.pod_index import PodIndex
-from kscale.snapshot.pod_rows import PodRows
-from kscale.snapshot.pod_states import ELSEWHERE, GATED
-from kscale.snapshot.pod_table import PodTable
-from kscale.snapshot.pod_uids import uid_text
-from kscale.snapshot.record import PodRecord
+from kscale.snapshot.object_store import Informers
+from kscale.snapshot.pods.index import PodIndex
+from kscale.snapshot.pods.record import ELSEWHERE, GATED, PodRecord
+from kscale.snapshot.pods.rows import PlacedPods, PodRows
+from kscale.snapshot.pods.table import PodTable, uid_text
 
 __all__ = ["Snapshot"]
 

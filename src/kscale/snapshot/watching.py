@@ -1,4 +1,4 @@
-"""Events of a watch, as the API server writes them, to a cluster."""
+"""Apply watch events, as the API server writes them, to a cluster."""
 
 from __future__ import annotations
 
@@ -11,19 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.errors import InputError, Problem
-from kscale.objects.core import Pod
-from kscale.objects.decode import escaped, from_json
-from kscale.objects.kinds import find_kind, group_of
-from kscale.objects.meta import KubeObject, ObjectMeta, object_key
-from kscale.objects.namespaces import with_namespace
-from kscale.objects.object_head import ObjectHead, object_head, refuse_depth
-from kscale.objects.repeated_keys import refuse_repeated_keys
-from kscale.objects.status import Status
-from kscale.objects.time_fields import check_times
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import KubeObject, ObjectMeta, Status, object_key
+from kscale.objects.decode import ObjectHead, escaped, from_json, object_head, refuse_depth
+from kscale.objects.kinds import find_kind, group_of, with_namespace
+from kscale.objects.validation import check_times, refuse_repeated_keys
 from kscale.snapshot.changes import ChangedKeys, Watched
 from kscale.snapshot.object_store import ObjectStore
-from kscale.snapshot.pod_reader import ScannedItems, ScannedLines
-from kscale.snapshot.pod_store import PodStore
+from kscale.snapshot.pods.store import PodStore
+from kscale.snapshot.text.pod_reader import ScannedItems, ScannedLines
 
 __all__ = ["Applying", "Contents", "decoded", "watch"]
 

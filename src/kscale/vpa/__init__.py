@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kscale.vpa.admission import (
     PodAdmission,
-    Reviewed,
+    ReviewResult,
     VpaAdmission,
     VpaIndex,
     admit_pod,
@@ -14,10 +14,9 @@ from kscale.vpa.admission import (
     review_steps,
 )
 from kscale.vpa.advice import RecommendationReport, recommend
-from kscale.vpa.controllers import ControllerKey, Controllers
-from kscale.vpa.dump_controllers import controllers_of
-from kscale.vpa.limit_range import LimitRanges
-from kscale.vpa.model import (
+from kscale.vpa.capping import LimitRanges
+from kscale.vpa.controllers import ControllerKey, Controllers, FixedScales, ScaleCache, ScaleKey, read_controllers
+from kscale.vpa.model.saved_state import (
     CPU_SAMPLE,
     MEMORY_SAMPLE,
     OOM,
@@ -27,23 +26,22 @@ from kscale.vpa.model import (
     load_state,
     save_state,
 )
-from kscale.vpa.oom import OutOfMemory, evicted_for_memory, out_of_memory
+from kscale.vpa.model.usage import OutOfMemory, find_memory_evictions, find_oom_kills
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
 from kscale.vpa.recommender import (
     PodChanges,
     RecommenderResult,
     RecommenderRound,
     VpaResult,
+    convert_pod_metrics,
+    diff_pods,
     external_metrics_steps,
     init_from_checkpoints,
     init_from_checkpoints_steps,
     init_from_prometheus_steps,
-    pod_changes,
     recommender_steps,
     run_once,
-    usage_of_pods,
 )
-from kscale.vpa.scales import KnownScales, ScaleCache, ScaleKey
 from kscale.vpa.updater import (
     UpdaterResult,
     UpdaterRound,
@@ -61,7 +59,7 @@ __all__ = [
     "AdmissionOptions",
     "ControllerKey",
     "Controllers",
-    "KnownScales",
+    "FixedScales",
     "LimitRanges",
     "OutOfMemory",
     "PodAdmission",
@@ -71,7 +69,7 @@ __all__ = [
     "RecommenderResult",
     "RecommenderRound",
     "RecommenderState",
-    "Reviewed",
+    "ReviewResult",
     "ScaleCache",
     "ScaleKey",
     "UpdaterOptions",
@@ -85,17 +83,18 @@ __all__ = [
     "admit_pod",
     "admit_pod_steps",
     "admit_vpa",
-    "controllers_of",
-    "evicted_for_memory",
+    "convert_pod_metrics",
+    "diff_pods",
     "external_metrics_steps",
+    "find_memory_evictions",
+    "find_oom_kills",
     "fork_state",
     "init_from_checkpoints",
     "init_from_checkpoints_steps",
     "init_from_prometheus_steps",
     "legacy_updater_steps",
     "load_state",
-    "out_of_memory",
-    "pod_changes",
+    "read_controllers",
     "recommend",
     "recommender_steps",
     "review",
@@ -105,5 +104,4 @@ __all__ = [
     "run_updater",
     "save_state",
     "updater_steps",
-    "usage_of_pods",
 ]

@@ -1,36 +1,266 @@
-"""A recommendation fitted to one pod: limit ranges, policy, the pod's own limits (``pkg/utils/vpa/capping.go``)."""
+"""Fit a recommendation to one pod: limit ranges of its namespace, the VPA's policy, the pod's own limits and the
+ratio of limit to request (upstream: ``pkg/utils/vpa/capping.go``, ``limit_and_request_scaling.go``,
+``pkg/utils/limitrange``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
 
 from kscale.errors import KscaleError
-from kscale.objects.base import ResourceList
-from kscale.objects.core import LimitRangeItem, Pod
-from kscale.objects.quantity import Quantity
-from kscale.objects.vpa import (
+from kscale.objects.api.core import LimitRange, LimitRangeItem, Pod
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.api.vpa import (
     ContainerPolicies,
     ContainerResourcePolicy,
     RecommendedContainerResources,
     RecommendedPodResources,
     VerticalPodAutoscaler,
 )
-from kscale.vpa.limit_range import CONTAINER, POD, LimitRangeError, LimitRangeLookup, NoLimitRanges
-from kscale.vpa.proportional import boundary_request, limit_for, scale
-from kscale.vpa.resources import CPU, MEMORY, CurrentResources, resource_order
+from kscale.objects.quantity import Quantity
+from kscale.vpa.resources import CPU, MEMORY, CurrentResources, order_resources
 
-__all__ = ["Capped", "CappingError", "apply_pod_limit_range", "cap"]
+__all__ = [
+    "CONTAINER_LIMIT",
+    "DIVISION_BY_ZERO",
+    "POD_LIMIT",
+    "SCALE_CAPPED",
+    "SCALE_SUCCESS",
+    "CappedRecommendation",
+    "CappingError",
+    "LimitRangeError",
+    "LimitRangeLookup",
+    "LimitRanges",
+    "NoLimitRanges",
+    "apply_pod_limit_range",
+    "cap_recommendation",
+    "get_boundary_request",
+    "get_proportional_limit",
+    "get_proportional_limits",
+    "scale_quantity",
+]
 
-_ZERO: Final = Quantity.zero()
-_FIELDS: Final = ("upper_bound", "target", "lower_bound")
+
+CONTAINER_LIMIT: Final = "Container"
+POD_LIMIT: Final = "Pod"
+
+
+class LimitRangeError(Exception):
+    """The limit ranges could not be read; the text is the lister's."""
+
+
+class LimitRangeLookup(Protocol):
+    """Where effective limit ranges come from."""
+
+    def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
+        """The merged limits of a namespace for containers or pods; raises :class:`LimitRangeError`."""
+
+
+class NoLimitRanges:
+    """No limits anywhere (what upstream falls back on when it cannot watch limit ranges)."""
+
+    def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
+        """None."""
+        del namespace, type_
+        return None
+
+
+class LimitRanges:
+    """The limit ranges of a cluster, those of a namespace in the order in which they came.
+
+    ``items``: the first ones; :meth:`apply` and :meth:`remove` take what changes. Single owner.
+    """
+
+    __slots__ = ("_by_namespace", "_effective")
+
+    def __init__(self, items: Iterable[LimitRange] = ()) -> None:
+        self._by_namespace: dict[str, dict[str, LimitRange]] = {}
+        self._effective: dict[tuple[str, str], LimitRangeItem | None] = {}
+        for item in items:
+            self.apply(item)
+
+    def __repr__(self) -> str:
+        return f"<LimitRanges: {sum(map(len, self._by_namespace.values()))} in {len(self._by_namespace)} namespaces>"
+
+    def __iter__(self) -> Iterator[LimitRange]:
+        return (item for known in self._by_namespace.values() for item in known.values())
+
+    def apply(self, item: LimitRange) -> None:
+        """A limit range (``item``) is there, or has changed: it takes the place of the one of its name."""
+        self._by_namespace.setdefault(item.namespace, {})[item.name] = item
+        self._forget(item.namespace)
+
+    def remove(self, namespace: str, name: str) -> None:
+        """A limit range is gone; one that was not there is no error."""
+        known = self._by_namespace.get(namespace, {})
+        known.pop(name, None)
+        if not known:
+            self._by_namespace.pop(namespace, None)
+        self._forget(namespace)
+
+    def _forget(self, namespace: str) -> None:
+        for type_ in (CONTAINER_LIMIT, POD_LIMIT):
+            self._effective.pop((namespace, type_), None)
+
+    def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
+        """The lowest maximum, highest minimum and last default of all items of a type (``type_``: Container, Pod);
+        None if there is none.
+
+        Only cpu and memory are merged; other resources of the first list that has any survive.
+        """
+        if namespace not in self._by_namespace:
+            return None
+        key = (namespace, type_)
+        if key not in self._effective:
+            self._effective[key] = self._merged(namespace, type_)
+        return self._effective[key]
+
+    def _merged(self, namespace: str, type_: str) -> LimitRangeItem | None:
+        merged: LimitRangeItem | None = None
+        for limit_range in self._by_namespace[namespace].values():
+            for item in limit_range.spec.limits:
+                if item.type == type_ and not (item.max is None and item.default is None and item.min is None):
+                    merged = _merge_limit_items(merged, item, type_)
+        return merged
+
+
+def _merge_limit_items(so_far: LimitRangeItem | None, item: LimitRangeItem, type_: str) -> LimitRangeItem:
+    if so_far is None:
+        so_far = LimitRangeItem(type=type_)
+    return msgspec.structs.replace(
+        so_far,
+        default=item.default if item.default is not None else so_far.default,
+        max=_merge_quantities(so_far.max, item.max, lambda new, old: new < old),
+        min=_merge_quantities(so_far.min, item.min, lambda new, old: old < new),
+    )
+
+
+def _merge_quantities(
+    old: ResourceList | None, new: ResourceList | None, better: Callable[[Quantity, Quantity], bool]
+) -> ResourceList | None:
+    if new is None:
+        return old
+    if old is None:
+        return dict(new)
+    result = dict(old)
+    for name in (CPU, MEMORY):
+        if name in new and (name not in result or better(new[name], result[name])):
+            result[name] = new[name]
+    return result
+
+
+SCALE_SUCCESS: Final = "success"
+SCALE_CAPPED: Final = "capped"
+DIVISION_BY_ZERO: Final = "division by zero"
+_INT64_MAX: Final = 2**63 - 1
+_ZERO_QUANTITY: Final = Quantity.zero()
+
+
+def scale_quantity(
+    resource: str, quantity: Quantity, base: Quantity, result: Quantity, mode: str = "none"
+) -> tuple[Quantity, str]:
+    """``quantity * result / base``, and :data:`SCALE_SUCCESS`, :data:`SCALE_CAPPED` or :data:`DIVISION_BY_ZERO`.
+
+    CPU is computed in millicores, everything else in whole units. ``mode``: ``none`` and ``down`` round down, ``up``
+    rounds CPU up. ``down`` turns a memory result of 0 into -1, as upstream does.
+    """
+    if resource == CPU:
+        return _scale_cpu(quantity, base, result, mode)
+    return _scale_memory(quantity, base, result, mode)
+
+
+def _divide_truncated(numerator: int, denominator: int) -> tuple[int, int]:
+    """Quotient and rest, cut towards zero."""
+    quotient = abs(numerator) // abs(denominator)
+    if (numerator < 0) != (denominator < 0):
+        quotient = -quotient
+    return quotient, numerator - quotient * denominator
+
+
+def _scale_cpu(quantity: Quantity, base: Quantity, result: Quantity, mode: str) -> tuple[Quantity, str]:
+    if base.milli_value() == 0:
+        return quantity, DIVISION_BY_ZERO
+    scaled, rest = _divide_truncated(quantity.milli_value() * result.milli_value(), base.milli_value())
+    if not -_INT64_MAX - 1 <= scaled <= _INT64_MAX:
+        return Quantity.from_int(_INT64_MAX, quantity.format, -3), SCALE_CAPPED
+    if mode == "up" and rest != 0:
+        scaled += 1
+    return Quantity.from_int(scaled, quantity.format, -3), SCALE_SUCCESS
+
+
+def _scale_memory(quantity: Quantity, base: Quantity, result: Quantity, mode: str) -> tuple[Quantity, str]:
+    if base.value() == 0:
+        return quantity, DIVISION_BY_ZERO
+    scaled, _ = _divide_truncated(quantity.value() * result.value(), base.value())
+    if not -_INT64_MAX - 1 <= scaled <= _INT64_MAX:
+        return Quantity.from_int(_INT64_MAX, quantity.format), SCALE_CAPPED
+    if mode == "down" and scaled <= 0:
+        scaled -= 1  # upstream takes 0.999 off and rounds away from zero
+    return Quantity.from_int(scaled, quantity.format), SCALE_SUCCESS
+
+
+def get_proportional_limit(
+    resource: str, limit: Quantity, request: Quantity, recommended: Quantity, default: Quantity
+) -> tuple[Quantity | None, str]:
+    """The limit that goes with a recommended request, or None; and a note when there is something to say."""
+    if limit.is_zero and not default.is_zero:
+        limit = default
+    if limit.is_zero:
+        return None, f"{resource}: limit NOT set since originalLimit is nil or 0"
+    if recommended.is_zero:
+        return None, f"{resource}: limit NOT set since recommendedRequest is nil or 0"
+    if request.is_zero or request.milli_value() == limit.milli_value():
+        return recommended, ""
+    scaled, outcome = scale_quantity(resource, limit, request, recommended)
+    if outcome == SCALE_CAPPED:
+        return scaled, f"{resource}: failed to keep limit to request ratio; capping limit to int64"
+    return scaled, ""
+
+
+def get_proportional_limits(
+    limits: ResourceList | None,
+    requests: ResourceList | None,
+    recommended: ResourceList | None,
+    defaults: ResourceList | None,
+) -> tuple[ResourceList | None, list[str]]:
+    """Limits for cpu and memory that keep the ratio, and notes. Where neither gets one: None, and no notes."""
+    found: ResourceList = {}
+    notes = []
+    for name in (CPU, MEMORY):
+        given = [(values or {}).get(name, _ZERO_QUANTITY) for values in (limits, requests, recommended, defaults)]
+        limit, note = get_proportional_limit(name, *given)
+        if limit is not None:
+            found[name] = limit
+        if note:
+            notes.append(note)
+    return (found, notes) if found else (None, [])
+
+
+def get_boundary_request(
+    resource: str, request: Quantity, limit: Quantity, boundary: Quantity, default: Quantity
+) -> Quantity:
+    """The request at which the proportional limit reaches ``boundary``; zero when there is no limit."""
+    if limit.is_zero:
+        limit = default
+    if limit.is_zero:
+        return _ZERO_QUANTITY
+    if request.is_zero:
+        return boundary
+    return scale_quantity(resource, request, limit, boundary)[0]
+
+
+_NO_BOUND: Final = Quantity.zero()
+_BOUND_FIELDS: Final = ("upper_bound", "target", "lower_bound")
 
 
 class CappingError(KscaleError, ValueError):
     """A recommendation that could not be fitted, with upstream's text."""
 
 
-class Capped(NamedTuple):
+class CappedRecommendation(NamedTuple):
     """The fitted recommendation, notes per container, and what upstream would have crashed on."""
 
     recommendation: RecommendedPodResources | None
@@ -38,7 +268,9 @@ class Capped(NamedTuple):
     diagnostics: list[str]
 
 
-def cap(vpa: VerticalPodAutoscaler | None, pod: Pod | None, limit_ranges: LimitRangeLookup | None = None) -> Capped:
+def cap_recommendation(
+    vpa: VerticalPodAutoscaler | None, pod: Pod | None, limit_ranges: LimitRangeLookup | None = None
+) -> CappedRecommendation:
     """``cappingRecommendationProcessor.Apply``; raises :class:`CappingError`.
 
     With a limit range for pods, containers without recommendation show up in the result with their own requests.
@@ -52,34 +284,34 @@ def cap(vpa: VerticalPodAutoscaler | None, pod: Pod | None, limit_ranges: LimitR
     lookup = limit_ranges or NoLimitRanges()
     recommendation, policy = vpa.status.recommendation, vpa.spec.resource_policy
     if recommendation is None and policy is None:
-        return Capped(None, {}, [])
+        return CappedRecommendation(None, {}, [])
     recommended = recommendation.container_recommendations if recommendation is not None else ()
     # A VPA may have thousands of entries, and each of its pods is a review of its own: only the pod's are copied.
     names = {container.name for container in pod.spec.containers}
-    items = [_copy(item) for item in recommended if item.container_name in names]
+    items = [_copy_recommendation(item) for item in recommended if item.container_name in names]
     diagnostics: list[str] = []
     try:
-        pod_item = lookup.effective(pod.namespace, POD)
+        pod_item = lookup.effective(pod.namespace, POD_LIMIT)
     except LimitRangeError as error:
         raise CappingError(f"error obtaining limit range: {error}") from None
     if pod_item is not None:
-        items += _unrecommended(pod, items)
-        for field in _FIELDS:
+        items += _add_unrecommended_containers(pod, items)
+        for field in _BOUND_FIELDS:
             for resource in (CPU, MEMORY):
                 diagnostics += apply_pod_limit_range(items, pod, pod_item, resource, field)
     notes: dict[str, list[str]] = {}
     current, policies = CurrentResources(pod), ContainerPolicies(policy)
     for item in items:
         try:
-            container_item = lookup.effective(pod.namespace, CONTAINER)
+            container_item = lookup.effective(pod.namespace, CONTAINER_LIMIT)
         except LimitRangeError as error:
             diagnostics.append(f"failed to fetch LimitRange for {pod.namespace} namespace: {error}")
             container_item = None
         notes[item.container_name] = _cap_container(item, current.get(item.container_name), policies, container_item)
-    return Capped(RecommendedPodResources(container_recommendations=items), notes, diagnostics)
+    return CappedRecommendation(RecommendedPodResources(container_recommendations=items), notes, diagnostics)
 
 
-def _copy(item: RecommendedContainerResources) -> RecommendedContainerResources:
+def _copy_recommendation(item: RecommendedContainerResources) -> RecommendedContainerResources:
     def copied(resources: ResourceList | None) -> ResourceList | None:
         return None if resources is None else dict(resources)
 
@@ -95,7 +327,9 @@ def _copy(item: RecommendedContainerResources) -> RecommendedContainerResources:
 # -- the limit range of the whole pod --------------------------------------------------------------------------
 
 
-def _unrecommended(pod: Pod, items: Sequence[RecommendedContainerResources]) -> list[RecommendedContainerResources]:
+def _add_unrecommended_containers(
+    pod: Pod, items: Sequence[RecommendedContainerResources]
+) -> list[RecommendedContainerResources]:
     """Entries for the containers that have requests but no recommendation."""
     known, current = {item.container_name for item in items}, CurrentResources(pod)
     entries = []
@@ -114,21 +348,21 @@ def apply_pod_limit_range(
     The sum of their limits is brought between minimum and maximum of the pod's limit range, the sum of their requests
     above the minimum. Diagnostics come back.
     """
-    low = (limits.min or {}).get(resource, _ZERO)
-    high = (limits.max or {}).get(resource, _ZERO)
-    default = (limits.default or {}).get(resource, _ZERO)
+    low = (limits.min or {}).get(resource, _NO_BOUND)
+    high = (limits.max or {}).get(resource, _NO_BOUND)
+    default = (limits.default or {}).get(resource, _NO_BOUND)
     by_name: dict[str, RecommendedContainerResources] = {}
     for item in items:
         by_name.setdefault(item.container_name, item)
-    sum_limit = sum_recommended = _ZERO
+    sum_limit = sum_recommended = _NO_BOUND
     current = CurrentResources(pod)
     for container in pod.spec.containers:
         requests, container_limits = current.get(container.name)
-        request = (requests or {}).get(resource, _ZERO)
+        request = (requests or {}).get(resource, _NO_BOUND)
         found = by_name.get(container.name)
-        recommended = request if found is None else (getattr(found, field) or {}).get(resource, _ZERO)
-        own = (container_limits or {}).get(resource, _ZERO)
-        limit, _ = limit_for(resource, own, request, recommended, default)
+        recommended = request if found is None else (getattr(found, field) or {}).get(resource, _NO_BOUND)
+        own = (container_limits or {}).get(resource, _NO_BOUND)
+        limit, _ = get_proportional_limit(resource, own, request, recommended, default)
         if limit is not None:
             sum_limit = sum_limit + limit
         sum_recommended = sum_recommended + recommended
@@ -136,16 +370,16 @@ def apply_pod_limit_range(
     if enough and (high.is_zero or not high < sum_limit):
         return []
     if sum_recommended < low and not sum_limit.is_zero:
-        return _scale_all(by_name, pod, resource, field, sum_recommended, low, "up")
+        return _scale_containers(by_name, pod, resource, field, sum_recommended, low, "up")
     if sum_limit.is_zero:
         return []
-    wanted = low if sum_limit < low else _ZERO
+    wanted = low if sum_limit < low else _NO_BOUND
     if not high.is_zero and high < sum_limit:
         wanted = high
-    return _scale_all(by_name, pod, resource, field, sum_limit, wanted, "down")
+    return _scale_containers(by_name, pod, resource, field, sum_limit, wanted, "down")
 
 
-def _scale_all(
+def _scale_containers(
     by_name: dict[str, RecommendedContainerResources],
     pod: Pod,
     resource: str,
@@ -164,7 +398,7 @@ def _scale_all(
                 f"container {container.name} has {what} to fit into the limit range of the pod ({resource}); left out"
             )
             continue
-        values[resource] = scale(resource, values.get(resource, _ZERO), base, wanted, mode)[0]
+        values[resource] = scale_quantity(resource, values.get(resource, _NO_BOUND), base, wanted, mode)[0]
     return diagnostics
 
 
@@ -179,21 +413,21 @@ def _cap_container(
 ) -> list[str]:
     own_policy = policies.get(item.container_name)
     requests_only = policies.controlled_values(item.container_name) == "RequestsOnly"
-    bounds = _container_bounds(current, limits)
+    bounds = _get_container_bounds(current, limits)
     notes: list[str] = []
     for values in (item.target, item.lower_bound, item.upper_bound):
         if values is None:
             continue
         said = _apply_container_limit_range(values, bounds)
-        said += _apply_policy(values, own_policy)
+        said += _cap_to_policy(values, own_policy)
         if requests_only:
-            said += _cap_to_limit(values, current[1])
+            said += _cap_to_container_limit(values, current[1])
         if values is item.target:
             notes = said
     return notes
 
 
-def _container_bounds(
+def _get_container_bounds(
     current: tuple[ResourceList | None, ResourceList | None], limits: LimitRangeItem | None
 ) -> dict[str, tuple[Quantity, Quantity]]:
     """Resource -> (least, most) request that the limit range of containers allows; zero = no bound."""
@@ -201,8 +435,8 @@ def _container_bounds(
         return {}
     bounds = {}
     for name in (CPU, MEMORY):
-        request, limit = ((values or {}).get(name, _ZERO) for values in current)
-        default = (limits.default or {}).get(name, _ZERO)
+        request, limit = ((values or {}).get(name, _NO_BOUND) for values in current)
+        default = (limits.default or {}).get(name, _NO_BOUND)
 
         def boundary(
             given: ResourceList | None,
@@ -212,19 +446,19 @@ def _container_bounds(
             default: Quantity = default,
         ) -> Quantity:
             if given is None:
-                return _ZERO
-            return boundary_request(name, request, limit, given.get(name, _ZERO), default)
+                return _NO_BOUND
+            return get_boundary_request(name, request, limit, given.get(name, _NO_BOUND), default)
 
         least, most = boundary(limits.min), boundary(limits.max)
-        plain = (limits.min or {}).get(name, _ZERO)
+        plain = (limits.min or {}).get(name, _NO_BOUND)
         bounds[name] = (max(least, plain), most)
     return bounds
 
 
 def _apply_container_limit_range(values: ResourceList, bounds: dict[str, tuple[Quantity, Quantity]]) -> list[str]:
     notes = []
-    for name in resource_order(values):
-        least, most = bounds.get(name, (_ZERO, _ZERO))
+    for name in order_resources(values):
+        least, most = bounds.get(name, (_NO_BOUND, _NO_BOUND))
         if not least.is_zero and values[name] < least:
             values[name] = least
             notes.append(f"{name} capped to fit Min in container LimitRange")
@@ -234,12 +468,12 @@ def _apply_container_limit_range(values: ResourceList, bounds: dict[str, tuple[Q
     return notes
 
 
-def _apply_policy(values: ResourceList, policy: ContainerResourcePolicy | None) -> list[str]:
+def _cap_to_policy(values: ResourceList, policy: ContainerResourcePolicy | None) -> list[str]:
     if policy is None:
         return []
     notes = []
-    for name in resource_order(values):
-        least, most = (policy.min_allowed or {}).get(name, _ZERO), (policy.max_allowed or {}).get(name, _ZERO)
+    for name in order_resources(values):
+        least, most = (policy.min_allowed or {}).get(name, _NO_BOUND), (policy.max_allowed or {}).get(name, _NO_BOUND)
         if not least.is_zero and values[name] < least:
             values[name] = least
             notes.append(f"{name} capped to minAllowed")
@@ -249,9 +483,9 @@ def _apply_policy(values: ResourceList, policy: ContainerResourcePolicy | None) 
     return notes
 
 
-def _cap_to_limit(values: ResourceList, limits: ResourceList | None) -> list[str]:
+def _cap_to_container_limit(values: ResourceList, limits: ResourceList | None) -> list[str]:
     notes = []
-    for name in resource_order(limits or {}):
+    for name in order_resources(limits or {}):
         limit = (limits or {})[name]
         if name in values and values[name].milli_value() > limit.milli_value():
             values[name] = limit

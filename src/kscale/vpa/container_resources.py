@@ -1,25 +1,124 @@
-"""The requests and limits that a pod's containers are to get (``admission-controller/resource/pod/recommendation``)."""
+"""Requests and limits that the containers of a pod get, the startup boost, and the JSON patches and annotations that
+set them (upstream: ``resource/pod/recommendation``, ``pkg/utils/vpa``).
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
+import msgspec
+
+from kscale.effects import PatchOperation
 from kscale.errors import KscaleError
-from kscale.objects.base import ResourceList
-from kscale.objects.core import LimitRangeItem, Pod
-from kscale.objects.vpa import (
+from kscale.objects import conditions
+from kscale.objects.api.core import Container, LimitRangeItem, Pod
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.api.vpa import (
     ContainerPolicies,
     PodResourcePolicy,
     RecommendedPodResources,
+    StartupBoost,
+    StartupBoostCpu,
     VerticalPodAutoscaler,
     update_mode,
 )
-from kscale.vpa.capping import cap
-from kscale.vpa.limit_range import CONTAINER, LimitRangeError, LimitRangeLookup, NoLimitRanges
-from kscale.vpa.proportional import proportional_limits
-from kscale.vpa.resources import CPU, MEMORY, CurrentResources
+from kscale.objects.decode import from_json
+from kscale.objects.names import dns_label_errors
+from kscale.objects.quantity import DECIMAL_SI, Quantity
+from kscale.vpa.capping import (
+    CONTAINER_LIMIT,
+    LimitRangeError,
+    LimitRangeLookup,
+    NoLimitRanges,
+    cap_recommendation,
+    get_proportional_limits,
+)
+from kscale.vpa.resources import CPU, MEMORY, CurrentResources, float_to_int64
 
-__all__ = ["ContainerResources", "ContainersResources", "ProviderError", "containers_resources", "resources_of"]
+__all__ = [
+    "IN_PLACE_UPDATED_ANNOTATION",
+    "OBSERVED_CONTAINERS_ANNOTATION",
+    "STARTUP_BOOST_ANNOTATION",
+    "VPA_UPDATES_ANNOTATION",
+    "AnnotationError",
+    "BoostError",
+    "ContainerResources",
+    "PodContainerResources",
+    "ProviderError",
+    "add_annotation",
+    "apply_boost",
+    "build_container_resources",
+    "ensure_annotations",
+    "escape_json_pointer",
+    "find_boosted_containers",
+    "find_expired_boosts",
+    "format_observed_containers",
+    "get_annotation_pointer",
+    "has_boost_in_progress",
+    "has_startup_boost",
+    "parse_observed_containers",
+    "parse_original_resources",
+    "recommend_container_resources",
+    "remove_annotation",
+]
+
+
+VPA_UPDATES_ANNOTATION: Final = "vpaUpdates"
+OBSERVED_CONTAINERS_ANNOTATION: Final = "vpaObservedContainers"
+IN_PLACE_UPDATED_ANNOTATION: Final = "vpaInPlaceUpdated"
+STARTUP_BOOST_ANNOTATION: Final = "vpaCpuStartupBoost"
+_SEPARATOR: Final = ", "
+
+
+class AnnotationError(ValueError):
+    """An annotation that cannot be read, with upstream's text."""
+
+
+def escape_json_pointer(token: str) -> str:
+    """A key as part of a JSON pointer."""
+    return token.replace("~", "~0").replace("/", "~1")
+
+
+def get_annotation_pointer(name: str) -> str:
+    """Where an annotation stands."""
+    return f"/metadata/annotations/{escape_json_pointer(name)}"
+
+
+def add_annotation(name: str, value: str) -> PatchOperation:
+    """Set an annotation."""
+    return PatchOperation("add", get_annotation_pointer(name), value)
+
+
+def remove_annotation(name: str) -> PatchOperation:
+    """Take an annotation away. Upstream's patch carries a null value."""
+    return PatchOperation("remove", get_annotation_pointer(name), None)
+
+
+def ensure_annotations(pod: Pod) -> list[PatchOperation]:
+    """What has to come first when the pod has no annotations at all."""
+    return [PatchOperation("add", "/metadata/annotations", {})] if pod.metadata.annotations is None else []
+
+
+def format_observed_containers(pod: Pod) -> str:
+    """The value of the annotation that lists a pod's containers."""
+    return _SEPARATOR.join(container.name for container in pod.spec.containers)
+
+
+def parse_observed_containers(text: str) -> list[str]:
+    """The containers that the annotation lists; raises :class:`AnnotationError`."""
+    if not text:
+        return []
+    names = text.split(_SEPARATOR)
+    for name in names:
+        wrong = dns_label_errors(name)
+        if wrong:
+            raise AnnotationError(f"incorrect format: {name} is not a valid container name: {_format_go_list(wrong)}")
+    return names
+
+
+def _format_go_list(items: Iterable[str]) -> str:
+    return f"[{' '.join(items)}]"
 
 
 class ProviderError(KscaleError, ValueError):
@@ -33,7 +132,7 @@ class ContainerResources(NamedTuple):
     limits: ResourceList | None = None
 
 
-class ContainersResources(NamedTuple):
+class PodContainerResources(NamedTuple):
     """One entry for each container of the pod in its order, notes per container, and diagnostics."""
 
     containers: list[ContainerResources]
@@ -41,9 +140,9 @@ class ContainersResources(NamedTuple):
     diagnostics: list[str]
 
 
-def containers_resources(
+def recommend_container_resources(
     pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None = None
-) -> ContainersResources:
+) -> PodContainerResources:
     """``GetContainersResourcesForPod``: the recommendation fitted to the pod, with the limits that go with it.
 
     Raises :class:`kscale.vpa.capping.CappingError` and :class:`ProviderError`.
@@ -53,17 +152,17 @@ def containers_resources(
     notes: dict[str, list[str]] = {}
     diagnostics: list[str] = []
     if vpa.status.recommendation is not None:
-        recommendation, notes, diagnostics = cap(vpa, pod, lookup)
+        recommendation, notes, diagnostics = cap_recommendation(vpa, pod, lookup)
     try:
-        item = lookup.effective(pod.namespace, CONTAINER)
+        item = lookup.effective(pod.namespace, CONTAINER_LIMIT)
     except LimitRangeError as error:
         raise ProviderError(f"error getting containerLimitRange: {error}") from None
     policy = None if update_mode(vpa) == "Off" else vpa.spec.resource_policy
-    containers = resources_of(pod, policy, recommendation or RecommendedPodResources(), item, notes)
-    return ContainersResources(containers, notes, diagnostics)
+    containers = build_container_resources(pod, policy, recommendation or RecommendedPodResources(), item, notes)
+    return PodContainerResources(containers, notes, diagnostics)
 
 
-def resources_of(
+def build_container_resources(
     pod: Pod,
     policy: PodResourcePolicy | None,
     recommendation: RecommendedPodResources,
@@ -92,18 +191,167 @@ def resources_of(
         own_limits: ResourceList | None = None
         if policies.controlled_values(container.name) == "RequestsAndLimits":
             defaults = limits.default if limits is not None else None
-            own_limits, said = proportional_limits(current_limits, current_requests, requests, defaults)
+            own_limits, said = get_proportional_limits(current_limits, current_requests, requests, defaults)
             if own_limits is not None and said:
                 notes.setdefault(container.name, []).extend(said)
         if add_all:
-            requests = _filled(requests, current_requests)
-            own_limits = _filled(own_limits, current_limits)
+            requests = _fill_missing(requests, current_requests)
+            own_limits = _fill_missing(own_limits, current_limits)
         result.append(ContainerResources(requests, own_limits))
     return result
 
 
-def _filled(values: ResourceList | None, current: ResourceList | None) -> ResourceList | None:
+def _fill_missing(values: ResourceList | None, current: ResourceList | None) -> ResourceList | None:
     missing: ResourceList = {name: (current or {})[name] for name in (CPU, MEMORY) if name in (current or {})}
     if not missing:
         return values
     return {**missing, **(values or {})}
+
+
+_BOOST_ANNOTATION_PREFIX = STARTUP_BOOST_ANNOTATION + "/"
+
+
+class BoostError(KscaleError, ValueError):
+    """A boost that cannot be computed, with upstream's text."""
+
+
+class _OriginalResources(msgspec.Struct):
+    requests: dict[str, str] | None = None
+    limits: dict[str, str] | None = None
+
+
+def has_startup_boost(vpa: VerticalPodAutoscaler) -> bool:
+    """Whether a VPA has a startup boost, be it empty, for the pod or for some container (``HasStartupBoost``)."""
+    policies = vpa.spec.resource_policy.container_policies if vpa.spec.resource_policy is not None else []
+    return vpa.spec.startup_boost is not None or any(item.startup_boost is not None for item in policies)
+
+
+def _get_boost(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPolicies) -> StartupBoost | None:
+    policy = policies.get(container)
+    if policy is not None and policy.startup_boost is not None:
+        return policy.startup_boost
+    return vpa.spec.startup_boost
+
+
+def has_empty_boost(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPolicies) -> bool:
+    """Whether there is a ``startupBoost`` without ``cpu``, over which upstream crashes."""
+    boost = _get_boost(container, vpa, policies)
+    return boost is not None and boost.cpu is None
+
+
+# -- at admission ----------------------------------------------------------------------------------------------
+
+
+def _compute_boosted_cpu(base: Quantity, boost: StartupBoostCpu) -> Quantity:
+    if boost.type in ("", "Factor"):
+        if boost.factor is None:
+            raise BoostError("startupBoost.CPU.Factor is required when Type is Factor or not specified")
+        if boost.factor < 1:
+            raise BoostError("boost factor must be >= 1")
+        milli = float_to_int64(float(base.milli_value()) * float(boost.factor))
+        return Quantity.from_int(milli, DECIMAL_SI, -3)
+    if boost.type == "Quantity":
+        if boost.quantity is None:
+            raise BoostError("startupBoost.CPU.Quantity is required when Type is Quantity")
+        return Quantity.from_int(base.milli_value() + boost.quantity.milli_value(), DECIMAL_SI, -3)
+    raise BoostError(f"unsupported startup boost type: {boost.type}")
+
+
+def apply_boost(
+    container: Container,
+    vpa: VerticalPodAutoscaler,
+    policies: ContainerPolicies,
+    resources: ContainerResources,
+    most: Quantity,
+) -> tuple[ContainerResources, list[PatchOperation]]:
+    """Return what a container gets while it starts, and the annotation that remembers what it had.
+
+    ``policies``: those of ``vpa``. ``most``: the flag that bounds a boost (zero: none). Raises :class:`BoostError`.
+    Upstream crashes on a ``startupBoost`` without ``cpu``; here it boosts nothing.
+    """
+    boost = _get_boost(container.name, vpa, policies)
+    if boost is None or boost.cpu is None:
+        return resources, []
+    own_requests, own_limits = container.resources.requests or {}, container.resources.limits or {}
+    zero = Quantity.zero()
+    base = (resources.requests or {}).get(CPU, zero)
+    if base.is_zero:
+        base = own_requests.get(CPU, zero)
+    boosted = _compute_boosted_cpu(base, boost.cpu)
+    if not most.is_zero and most < boosted:
+        boosted = most
+    requests = {**(resources.requests or {}), CPU: boosted}
+    limits = resources.limits
+    if policies.controlled_values(container.name) == "RequestsOnly":
+        limit = own_limits.get(CPU)
+        if limit is not None and boosted.milli_value() > limit.milli_value():
+            one = Quantity("1m")
+            requests[CPU] = limit - one if one < limit else limit  # stays Burstable
+    else:
+        found, _ = get_proportional_limits(own_limits, own_requests, {CPU: boosted}, {})
+        if found is not None and CPU in found:
+            limits = {**(limits or {}), CPU: found[CPU]}
+    patch = add_annotation(_BOOST_ANNOTATION_PREFIX + container.name, format_original_resources(container))
+    return ContainerResources(requests, limits), [patch]
+
+
+def format_original_resources(container: Container) -> str:
+    """The container's own cpu and memory, as the annotation keeps them."""
+
+    def kept(resources: ResourceList | None) -> dict[str, str]:
+        return {name: str((resources or {})[name]) for name in (CPU, MEMORY) if name in (resources or {})}
+
+    content = {"requests": kept(container.resources.requests), "limits": kept(container.resources.limits)}
+    return msgspec.json.encode(content).decode()
+
+
+# -- afterwards ------------------------------------------------------------------------------------------------
+
+
+def find_boosted_containers(pod: Pod) -> list[str]:
+    """The containers that an annotation calls boosted, by name."""
+    return sorted(
+        key.removeprefix(_BOOST_ANNOTATION_PREFIX)
+        for key in pod.metadata.annotations or {}
+        if key.startswith(_BOOST_ANNOTATION_PREFIX)
+    )
+
+
+def has_boost_in_progress(pod: Pod) -> bool:
+    """Whether some container is boosted."""
+    return bool(find_boosted_containers(pod))
+
+
+def _get_boost_duration(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPolicies) -> int:
+    policy = policies.get(container)
+    for boost in (policy.startup_boost if policy is not None else None, vpa.spec.startup_boost):
+        if boost is not None and boost.cpu is not None and boost.cpu.duration_seconds is not None:
+            return boost.cpu.duration_seconds
+    return 0
+
+
+def find_expired_boosts(pod: Pod, vpa: VerticalPodAutoscaler, now: int) -> list[str]:
+    """The boosted containers whose time is over: the pod is Ready and has been for their duration."""
+    ready = conditions.find(pod.status.conditions, "Ready")
+    if ready is None or ready.status != "True":
+        return []
+    since = conditions.changed_at(pod, ready)
+    expired = []
+    policies = ContainerPolicies(vpa.spec.resource_policy)
+    for name in find_boosted_containers(pod):
+        seconds = _get_boost_duration(name, vpa, policies)
+        if seconds == 0 or now - since > seconds * 10**9:
+            expired.append(name)
+    return expired
+
+
+def parse_original_resources(pod: Pod, container: str) -> ContainerResources:
+    """What the annotation remembers; raises :class:`BoostError` if it cannot be read."""
+    text = (pod.metadata.annotations or {}).get(_BOOST_ANNOTATION_PREFIX + container, "")
+    try:
+        kept = from_json(text, _OriginalResources)
+        requests = {name: Quantity(value) for name, value in (kept.requests or {}).items()}
+        limits = {name: Quantity(value) for name, value in (kept.limits or {}).items()}
+    except ValueError as error:
+        raise BoostError(f"failed to read the startup boost annotation of container {container}: {error}") from None
+    return ContainerResources(requests, limits)

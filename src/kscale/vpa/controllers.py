@@ -1,25 +1,294 @@
-"""Controllers as watches bring them, and the scales of those that are not well known.
+"""Controllers of pods and their ``/scale`` sub-resources: from watches, from a cache, or from a dump (upstream:
+``pkg/target/controller_fetcher``).
+
+Upstream: ``target/controller_fetcher/controller_cache_storage.go``.
 
 Upstream: ``target/controller_fetcher``.
+
+Upstream (``target/controller_fetcher``) gets the scale of an owner whose kind is not well known. A kind without a scale
+answers 404, and the well-known controller below is the topmost one. Whether a kind has a scale its
+CustomResourceDefinition says; what is assumed without one is in :attr:`DumpScales.assumed`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from kscale.effects import (
+    SECOND,
+    ZERO_TIME,
+    ApiError,
+    GetScale,
+    Moment,
+    Observation,
+    Observe,
+    Outcome,
+    Progress,
+    StepsOf,
+    moment,
+)
+from kscale.effects.outcomes import NOT_FOUND
 from kscale.errors import KscaleError
-from kscale.objects.apps import DaemonSet, Deployment, ReplicaSet, StatefulSet
-from kscale.objects.autoscaling import Scale
-from kscale.objects.batch import CronJob, Job
-from kscale.objects.core import PodTemplateSpec, ReplicationController
-from kscale.objects.meta import KubeObject, LabelSelector
-from kscale.objects.rest_mapping import RESTMapper, RESTMappingError, parse_group_version
-from kscale.vpa.scales import NO_SCALES, ScaleKey, ScaleRefusedError, Scales
+from kscale.objects.api.apps import CronJob, DaemonSet, Deployment, Job, ReplicaSet, StatefulSet
+from kscale.objects.api.autoscaling import Scale, ScaleStatus
+from kscale.objects.api.core import PodTemplateSpec, ReplicationController
+from kscale.objects.api.custom_workloads import CustomWorkload
+from kscale.objects.api.meta import KubeObject, LabelSelector, ObjectMeta
+from kscale.objects.argument_types import typed
+from kscale.objects.decode import to_dict
+from kscale.objects.kinds import group_of
+from kscale.objects.rest_mapping import (
+    BUILT_IN,
+    AnyKindRESTMapper,
+    RESTMapper,
+    RESTMappingError,
+    ServedResource,
+    parse_group_version,
+    split_group_resource,
+)
+from kscale.objects.scale import (
+    WELL_KNOWN_PATHS,
+    ScaleError,
+    ScalePaths,
+    definition_parts,
+    has_built_in_scale,
+    scale_of,
+)
 
-__all__ = ["WELL_KNOWN", "ControllerKey", "Controllers", "TargetError", "UnknownKindError", "selector_of"]
+__all__ = [
+    "NO_SCALES",
+    "WELL_KNOWN_KINDS",
+    "ControllerKey",
+    "Controllers",
+    "DumpScales",
+    "FixedScales",
+    "ScaleCache",
+    "ScaleKey",
+    "ScaleLookup",
+    "ScaleNeededError",
+    "ScaleRefusedError",
+    "TargetError",
+    "UnknownKindError",
+    "evaluate_with_scales_steps",
+    "get_pod_selector",
+    "list_custom_workloads",
+    "read_controllers",
+    "run_without_requests",
+]
 
-WELL_KNOWN: Final = frozenset(
+
+_T = TypeVar("_T")
+
+SCALE_REFRESH_INTERVAL: Final = 7 * SECOND
+"""How often upstream looks for scales to be asked for anew."""
+
+
+class ScaleKey(NamedTuple):
+    """``resource`` is a group-resource: ``rollouts.argoproj.io``."""
+
+    namespace: str
+    resource: str
+    name: str
+
+
+class ScaleRefusedError(LookupError):
+    """The API server refused to give a scale; the text is its message."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class ScaleNeededError(KscaleError):
+    """A scale that nobody has asked for yet. Machines ask and go on; a plain call needs :class:`FixedScales`."""
+
+    def __init__(self, key: ScaleKey) -> None:
+        super().__init__(f"the scale of {key.resource} {key.namespace}/{key.name} is not known yet")
+        self.key = key
+
+
+class ScaleLookup(Protocol):
+    """Where scales come from."""
+
+    def get(self, key: ScaleKey) -> Scale:
+        """A scale. Raises :class:`ScaleRefusedError` or :class:`ScaleNeededError`."""
+        ...
+
+
+class FixedScales:
+    """All scales that there are: one that is not among them was not found."""
+
+    __slots__ = ("_answers",)
+
+    def __init__(self, answers: Mapping[ScaleKey, Scale | ApiError] | None = None) -> None:
+        self._answers = dict(answers or {})
+
+    def __repr__(self) -> str:
+        return f"<KnownScales: {len(self._answers)}>"
+
+    def get(self, key: ScaleKey) -> Scale:
+        """A scale; raises :class:`ScaleRefusedError`."""
+        found = self._answers.get(key)
+        if isinstance(found, Scale):
+            return found
+        raise ScaleRefusedError(found or ApiError(f'{key.resource} "{key.name}" not found', 404, NOT_FOUND))
+
+
+NO_SCALES: Final = FixedScales()
+
+
+@dataclass(slots=True)
+class _CachedScale:
+    answer: Scale | ApiError
+    refresh_after: Moment
+    delete_after: Moment
+
+
+class ScaleCache:
+    """Scales that were asked for, refusals as well, as long as somebody reads them.
+
+    ``freshness``, ``lifetime``: nanoseconds after which an answer is asked for anew (up to twice as long, as
+    ``jitter``, a number from 0 to 1, says), and after which one that nobody read is dropped; both only where somebody
+    refreshes. ``most``: where it holds more, what was not read for longest is dropped (upstream's grows without an
+    end: pods of jobs of one's own each have another owner). Single owner.
+    """
+
+    __slots__ = ("_entries", "_freshness", "_jitter", "_lifetime", "_most", "now")
+
+    def __init__(
+        self,
+        *,
+        freshness: int = 600 * SECOND,
+        lifetime: int = 3600 * SECOND,
+        jitter: Callable[[], float] = lambda: 0.0,
+        most: int = 1 << 18,  # more than a cluster has pods
+    ) -> None:
+        self._entries: dict[ScaleKey, _CachedScale] = {}
+        self._most = most
+        self._freshness = freshness
+        self._lifetime = lifetime
+        self._jitter = jitter
+        self.now: Moment = ZERO_TIME
+        """When it is asked; whoever asks sets it."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"<ScaleCache: {len(self)}>"
+
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: everything is as old as it was."""
+        for entry in self._entries.values():
+            entry.refresh_after += by
+            entry.delete_after += by
+        self.now += by
+
+    def get(self, key: ScaleKey) -> Scale:
+        """A scale, which lives longer now. Raises :class:`ScaleRefusedError` and :class:`ScaleNeededError`."""
+        entry = self._entries.get(key)
+        if entry is None:
+            raise ScaleNeededError(key)
+        entry.delete_after = self.now + self._lifetime
+        if isinstance(entry.answer, ApiError):
+            raise ScaleRefusedError(entry.answer)
+        return entry.answer
+
+    def insert(self, key: ScaleKey, answer: Scale | ApiError, now: datetime | Moment) -> None:
+        """An answer to a question; one that is known already stays."""
+        time = moment(now)
+        if key in self._entries:
+            return
+        if len(self._entries) >= self._most:  # a part of them at once, so that few look at all
+            oldest = sorted(self._entries, key=lambda each: self._entries[each].delete_after)
+            for each in oldest[: self._most // 8 + 1]:
+                del self._entries[each]
+        self._entries[key] = _CachedScale(answer, self._next(time), time + self._lifetime)
+
+    def refresh_steps(self, now: datetime | Moment) -> StepsOf[GetScale, None]:
+        """Asks anew for what has become old, and drops what nobody reads (to be done every 7 s)."""
+        progress = Progress(moment(now))
+        for key in [key for key, entry in self._entries.items() if progress.now > entry.refresh_after]:
+            answer = yield from _request_scale_steps(progress, key)
+            entry = self._entries.get(key)
+            if entry is not None:
+                entry.answer, entry.refresh_after = answer, self._next(progress.now)
+        for key in [key for key, entry in self._entries.items() if progress.now > entry.delete_after]:
+            del self._entries[key]
+
+    def _next(self, now: Moment) -> Moment:
+        return now + self._freshness + int(self._jitter() * float(self._freshness))
+
+
+class _RequestedScales:
+    """Answers of one question only."""
+
+    __slots__ = ("answers",)
+
+    def __init__(self) -> None:
+        self.answers: dict[ScaleKey, Scale | ApiError] = {}
+
+    def get(self, key: ScaleKey) -> Scale:
+        found = self.answers.get(key)
+        if found is None:
+            raise ScaleNeededError(key)
+        if isinstance(found, ApiError):
+            raise ScaleRefusedError(found)
+        return found
+
+
+def evaluate_with_scales_steps(
+    progress: Progress, scales: ScaleLookup, question: Callable[[ScaleLookup], _T], *, remember: bool = True
+) -> StepsOf[GetScale, _T]:
+    """The answer to a question about controllers, with all scales asked for that it turns out to need.
+
+    With ``remember`` a :class:`ScaleCache` is read and filled; without, each is asked for, as upstream does for
+    selectors. All other ``scales`` are what is known.
+    """
+    if not isinstance(scales, ScaleCache):
+        return question(scales)
+    asked = _RequestedScales()
+    while True:
+        scales.now = progress.now
+        try:
+            return question(scales if remember else asked)
+        except ScaleNeededError as needed:
+            key = needed.key
+        answer = yield from _request_scale_steps(progress, key)
+        if remember:
+            scales.insert(key, answer, progress.now)
+        else:
+            asked.answers[key] = answer
+
+
+def _request_scale_steps(progress: Progress, key: ScaleKey) -> StepsOf[GetScale, Scale | ApiError]:
+    outcome = yield from progress.act(GetScale(namespace=key.namespace, resource=key.resource, name=key.name))
+    answer: Scale | ApiError = outcome.error if outcome.error is not None else outcome.value
+    return answer
+
+
+def run_without_requests(steps: StepsOf[GetScale | Observe, _T]) -> tuple[_T, list[Observation]]:
+    """What a machine returns that needs no scale but those that are known, and what it observed.
+
+    Raises :class:`ScaleNeededError` for one that does.
+    """
+    said: list[Observation] = []
+    try:
+        action = next(steps)
+        while True:
+            if isinstance(action, GetScale):
+                raise ScaleNeededError(ScaleKey(action.namespace, action.resource, action.name))
+            said += action.observations
+            action = steps.send(Outcome(at=ZERO_TIME))
+    except StopIteration as stop:
+        value: _T = stop.value
+        return value, said
+
+
+WELL_KNOWN_KINDS: Final = frozenset(
     {"DaemonSet", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job", "CronJob"}
 )
 """Kinds that are watched; of all others only the scale is known."""
@@ -54,7 +323,7 @@ class Controllers:
 
     - ``objects``: the first ones; :meth:`apply` and :meth:`remove` take what changes. Other kinds are passed over.
     - ``mapper``: which resources the API server serves a kind as.
-    - ``scales``: what the ``/scale`` endpoints of other kinds answer: :class:`~kscale.vpa.KnownScales` (all that there
+    - ``scales``: what the ``/scale`` endpoints of other kinds answer: :class:`~kscale.vpa.FixedScales` (all that there
       are), or :class:`~kscale.vpa.ScaleCache` (what is not in it yet is asked for, by the machines with ``GetScale``).
 
     Single owner.
@@ -67,7 +336,7 @@ class Controllers:
         objects: Iterable[KubeObject] = (),
         *,
         mapper: RESTMapper | None = None,
-        scales: Scales = NO_SCALES,
+        scales: ScaleLookup = NO_SCALES,
     ) -> None:
         self._objects: dict[tuple[str, str, str], KubeObject] = {}
         self.mapper = mapper if mapper is not None else RESTMapper(())
@@ -84,7 +353,7 @@ class Controllers:
     def apply(self, item: KubeObject) -> None:
         """An object (``item``) is there, or has changed: it takes the place of the one of its kind and name."""
         kind = type(item).__name__
-        if kind in WELL_KNOWN:
+        if kind in WELL_KNOWN_KINDS:
             self._objects[kind, item.namespace, item.name] = item
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
@@ -105,14 +374,14 @@ class Controllers:
     def templates(self) -> Iterator[tuple[ControllerKey, PodTemplateSpec]]:
         """Every well-known controller and the template that its pods are made from, in listed order."""
         for (kind, namespace, name), item in self._objects.items():
-            yield ControllerKey(namespace, kind, name, item.api_version), _template_of(item)
+            yield ControllerKey(namespace, kind, name, item.api_version), _get_pod_template(item)
 
-    def scale(self, key: ControllerKey, scales: Scales | None = None) -> Scale:
+    def scale(self, key: ControllerKey, scales: ScaleLookup | None = None) -> Scale:
         """The scale of a key whose kind is not well known, by the first of its resources that answers.
 
         ``scales``: where to look instead. Raises :class:`TargetError` for an ``apiVersion`` that cannot be read,
-        :class:`UnknownKindError`, :class:`~kscale.vpa.scales.ScaleRefusedError` (the last refusal) and
-        :class:`~kscale.vpa.scales.ScaleNeededError`.
+        :class:`UnknownKindError`, :class:`~kscale.vpa.controllers.ScaleRefusedError` (the last refusal) and
+        :class:`~kscale.vpa.controllers.ScaleNeededError`.
         """
         try:
             group, _ = parse_group_version(key.api_version)
@@ -132,7 +401,7 @@ class Controllers:
         raise refused if refused is not None else UnknownKindError(f"no resource of kind {key.kind}")
 
 
-def selector_of(controller: KubeObject) -> LabelSelector | None:
+def get_pod_selector(controller: KubeObject) -> LabelSelector | None:
     """What selects the pods of a well-known controller."""
     match controller:
         case CronJob():
@@ -144,7 +413,7 @@ def selector_of(controller: KubeObject) -> LabelSelector | None:
     raise TypeError(controller)
 
 
-def _template_of(controller: KubeObject) -> PodTemplateSpec:
+def _get_pod_template(controller: KubeObject) -> PodTemplateSpec:
     match controller:
         case CronJob():
             return controller.spec.job_template.spec.template
@@ -153,3 +422,123 @@ def _template_of(controller: KubeObject) -> PodTemplateSpec:
         case DaemonSet() | Deployment() | ReplicaSet() | StatefulSet() | Job():
             return controller.spec.template
     raise TypeError(controller)
+
+
+_CUSTOM_KINDS = ("Rollout", "CloneSet", "UnitedDeployment", "DeploymentConfig", "LeaderWorkerSet")
+_NO_SCALE_ERROR = ApiError("the server could not find the requested resource", 404, NOT_FOUND)
+
+
+class ObjectSource(Protocol):
+    """A cluster, as far as it is read here."""
+
+    def all(self, kind: str) -> Iterable[Any]:
+        """All objects of a kind."""
+        ...
+
+
+class _KindTrackingMapper(AnyKindRESTMapper):
+    """Remembers which kind a resource stands for: :class:`ScaleKey` has the resource alone."""
+
+    __slots__ = ("kinds",)
+
+    def __init__(self, resources: Iterable[ServedResource]) -> None:
+        super().__init__(resources)
+        self.kinds: dict[str, tuple[str, str]] = {}
+
+    def resources(self, group: str, kind: str) -> tuple[str, ...]:
+        """Return the group-resources of a kind."""
+        names = super().resources(group, kind)
+        for name in names:
+            self.kinds.setdefault(name, (group, kind))
+        return names
+
+
+class DumpScales:
+    """Scales of custom kinds from the objects and definitions of a dump.
+
+    ``assumed``: by namespace, what was assumed because the dump does not say it, in words.
+    """
+
+    def __init__(self, cluster: ObjectSource) -> None:
+        self._definitions: dict[tuple[str, str], dict[str, ScalePaths]] = {}
+        plurals: list[ServedResource] = list(BUILT_IN)
+        for definition in cluster.all("CustomResourceDefinition"):
+            group, kind, plural, paths = definition_parts(definition)
+            self._definitions[group, kind] = paths
+            plurals.append(ServedResource(group, "", kind, plural))
+        self.mapper = _KindTrackingMapper(plurals)
+        self._objects: dict[tuple[str, str, str, str], CustomWorkload] = {
+            (group_of(each.api_version), each.kind, each.namespace, each.name): each
+            for each in list_custom_workloads(cluster)
+        }
+        self._answers: dict[ScaleKey, Scale | ApiError] = {}
+        self._selectors: dict[ScaleKey, str] = {}
+        self.assumed: dict[tuple[str, str], None] = {}
+
+    def __repr__(self) -> str:
+        return f"<DumpScales: {len(self._definitions)} definitions, {len(self._objects)} objects>"
+
+    def get(self, key: ScaleKey) -> Scale:
+        """Return a scale. Raises :class:`~kscale.vpa.controllers.ScaleRefusedError` if the kind or the object has
+        none.
+        """
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = self._answer(key)
+        if isinstance(answer, ApiError):
+            raise ScaleRefusedError(answer)
+        return answer
+
+    def assume_selector(self, group: str, kind: str, namespace: str, name: str, selector: str) -> bool:
+        """Take a selector for that of an object that is not in the dump; False, and nothing changed, if it is there."""
+        if (group, kind, namespace, name) in self._objects:
+            return False
+        for resource in self.mapper.resources(group, kind):
+            key = ScaleKey(namespace, resource, name)
+            self._selectors[key] = selector
+            self._answers.pop(key, None)
+        return True
+
+    def _answer(self, key: ScaleKey) -> Scale | ApiError:
+        group, kind = self.mapper.kinds.get(key.resource) or split_group_resource(key.resource)[::-1]
+        name = f"{kind}.{group}" if group else kind
+        item = self._objects.get((group, kind, key.namespace, key.name))
+        paths: ScalePaths | None = WELL_KNOWN_PATHS.get((group, kind))
+        if (group, kind) in self._definitions:
+            versions = self._definitions[group, kind]
+            if not versions:
+                return _NO_SCALE_ERROR
+            version = "" if item is None else item.api_version.rpartition("/")[2]
+            paths = versions.get(version) or next(iter(versions.values()))
+        elif paths is None and not has_built_in_scale(group, kind):
+            if "." in group and not group.endswith(".k8s.io"):
+                text = f"the input has no CustomResourceDefinition of {name}: taken to have no scale"
+                self.assumed[key.namespace, text] = None
+            return _NO_SCALE_ERROR
+        elif paths is not None:
+            text = f"the input has no CustomResourceDefinition of {name}: its scale is read as it usually is"
+            self.assumed[key.namespace, text] = None
+        if item is None:
+            self.assumed[key.namespace, f"the input has no {name} {key.namespace}/{key.name}, which owns others"] = None
+            metadata = ObjectMeta(name=key.name, namespace=key.namespace)
+            return Scale(metadata=metadata, status=ScaleStatus(selector=self._selectors.get(key, "")))
+        try:
+            return scale_of(to_dict(item), paths)
+        except ScaleError as error:
+            return ApiError(str(error))
+
+
+def list_custom_workloads(cluster: ObjectSource) -> list[CustomWorkload]:
+    """Return the custom workloads of a cluster."""
+    return [each for kind in _CUSTOM_KINDS for each in cluster.all(kind) if isinstance(each, CustomWorkload)]
+
+
+@typed
+def read_controllers(cluster: ObjectSource) -> Controllers:
+    """Return the controllers of a cluster, with the scales of the custom kinds that own some of them.
+
+    Upstream: ``target/controller_fetcher/controller_fetcher.go``.
+    """
+    scales = DumpScales(cluster)
+    objects = (item for kind in sorted(WELL_KNOWN_KINDS) for item in cluster.all(kind))
+    return Controllers(objects, mapper=scales.mapper, scales=scales)

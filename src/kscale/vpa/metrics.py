@@ -1,41 +1,76 @@
-"""Upstream's metrics by name, and collecting what a decision adds to them (``pkg/utils/metrics``)."""
+"""Prometheus metrics of the VPA components by upstream's names, and collecting observations (upstream:
+``pkg/utils/metrics`` with ``quality`` and ``updater``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from kscale.effects import Metric, Observation, Observe, Progress, StepsOf, Wait
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.api.vpa import VerticalPodAutoscaler, update_mode
+from kscale.vpa.resources import CPU, MEMORY
 
-__all__ = ["LEGACY_METRICS", "METRICS", "ExecutionTimer", "Labels", "Tally", "observation", "size_log2"]
+__all__ = [
+    "GAUGE_RESETS",
+    "LEGACY_METRICS",
+    "METRICS",
+    "ExecutionTimer",
+    "Labels",
+    "LoopGauges",
+    "ObservationTally",
+    "QualityObserver",
+    "VpaUpdateCounters",
+    "build_observation",
+    "get_size_log2",
+]
+
 
 Labels = Mapping[str, str | bool]
 _Values = Sequence[float] | npt.NDArray[np.float64]
 
-_STEPS: Final = (
+_STEP_DURATION_BOUNDS: Final = (
     0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 100.0, 120.0,
     150.0, 240.0, 300.0,
 )  # fmt: skip
-_REQUESTS: Final = (
+_REQUEST_DURATION_BOUNDS: Final = (
     0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0,
 )  # fmt: skip
-_FIRST: Final = (
+_FIRST_RECOMMENDATION_BOUNDS: Final = (
     1.0, 2.0, 5.0, 7.5, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 90.0, 120.0, 150.0, 180.0, 240.0, 300.0, 600.0, 900.0,
     1800.0,
 )  # fmt: skip
-_CORES: Final = tuple(0.01 * 2.0**k for k in range(17))
-_BYTES: Final = tuple(1e6 * 2.0**k for k in range(17))
-_PARTS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
-_RELATIVE: Final = (*(-part for part in reversed(_PARTS)), 0.0, *_PARTS, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
-_MODE, _SIZE, _OOM, _MISSING = "update_mode", "vpa_size_log2", "is_oom", "recommendation_missing"
-_NAMED: Final = ("vpa_name", "vpa_namespace")
-_MOST_LOG2: Final = 20
+_CORES_BOUNDS: Final = tuple(0.01 * 2.0**k for k in range(17))
+_BYTES_BOUNDS: Final = tuple(1e6 * 2.0**k for k in range(17))
+_RELATIVE_PARTS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
+_RELATIVE_BOUNDS: Final = (
+    *(-part for part in reversed(_RELATIVE_PARTS)),
+    0.0,
+    *_RELATIVE_PARTS,
+    2.5,
+    5.0,
+    10.0,
+    25.0,
+    50.0,
+    100.0,
+)
+_UPDATE_MODE_LABEL, _VPA_SIZE_LABEL, _IS_OOM_LABEL, _MISSING_LABEL = (
+    "update_mode",
+    "vpa_size_log2",
+    "is_oom",
+    "recommendation_missing",
+)
+_VPA_NAME_LABELS: Final = ("vpa_name", "vpa_namespace")
+_MAX_SIZE_LOG2: Final = 20
 
 
-def _all() -> list[Metric]:
+def _build_metrics() -> list[Metric]:
     recommender, updater, quality, admission = (
         f"vpa_{part}_" for part in ("recommender", "updater", "quality", "admission_controller")
     )
@@ -45,21 +80,21 @@ def _all() -> list[Metric]:
         (admission, "Time spent in various parts of VPA admission controller"),
     )
     found = [
-        Metric(f"{prefix}execution_latency_seconds", "histogram", ("step",), _STEPS, help=text)
+        Metric(f"{prefix}execution_latency_seconds", "histogram", ("step",), _STEP_DURATION_BOUNDS, help=text)
         for prefix, text in timed
     ]
     found += [
         Metric(
             f"{recommender}vpa_objects_count",
             "gauge",
-            (_MODE, "has_recommendation", "api", "matches_pods", "unsupported_config"),
+            (_UPDATE_MODE_LABEL, "has_recommendation", "api", "matches_pods", "unsupported_config"),
             help="Number of VPA objects present in the cluster.",
         ),
         Metric(
             f"{recommender}recommendation_latency_seconds",
             "histogram",
             (),
-            _FIRST,
+            _FIRST_RECOMMENDATION_BOUNDS,
             help="Time elapsed from creating a valid VPA configuration to the first recommendation.",
         ),
         Metric(
@@ -83,7 +118,7 @@ def _all() -> list[Metric]:
             f"{recommender}prometheus_client_api_requests_duration_seconds",
             "histogram",
             ("code", "method"),
-            _REQUESTS,
+            _REQUEST_DURATION_BOUNDS,
             help="Duration of requests to a Prometheus API",
         ),
     ]
@@ -93,53 +128,53 @@ def _all() -> list[Metric]:
         ("vpas_with_evictable_pods", "Number of VPA objects with at least one Pod matching eviction criteria."),
         ("vpas_with_evicted_pods", "Number of VPA objects with at least one evicted Pod."),
     ):
-        found.append(Metric(f"{updater}{name}_total", "gauge", (_SIZE, _MODE), help=text))
+        found.append(Metric(f"{updater}{name}_total", "gauge", (_VPA_SIZE_LABEL, _UPDATE_MODE_LABEL), help=text))
     updatable = "Number of VPA objects with at least one Pod matching in place update criteria."
     for name, text in (
         ("in_place_updatable_pods", "Number of Pods matching in place update criteria."),
         ("vpas_with_in_place_updatable_pods", updatable),
         ("vpas_with_in_place_updated_pods", "Number of VPA objects with at least one in-place updated Pod."),
     ):
-        found.append(Metric(f"{updater}{name}_total", "gauge", (_SIZE,), help=text))
+        found.append(Metric(f"{updater}{name}_total", "gauge", (_VPA_SIZE_LABEL,), help=text))
     found += [
         Metric(
             f"{updater}evicted_pods_total",
             "counter",
-            (_SIZE, _MODE, *_NAMED),
+            (_VPA_SIZE_LABEL, _UPDATE_MODE_LABEL, *_VPA_NAME_LABELS),
             help="Number of Pods evicted by Updater to apply a new recommendation.",
         ),
         Metric(
             f"{updater}failed_eviction_attempts_total",
             "counter",
-            (_SIZE, _MODE, "reason", *_NAMED),
+            (_VPA_SIZE_LABEL, _UPDATE_MODE_LABEL, "reason", *_VPA_NAME_LABELS),
             help="Number of failed attempts to update Pods by eviction",
         ),
         Metric(
             f"{updater}in_place_updated_pods_total",
             "counter",
-            (_SIZE, *_NAMED),
+            (_VPA_SIZE_LABEL, *_VPA_NAME_LABELS),
             help="Number of Pods updated in-place by Updater to apply a new recommendation.",
         ),
         Metric(
             f"{updater}failed_in_place_update_attempts_total",
             "counter",
-            (_SIZE, "reason", *_NAMED),
+            (_VPA_SIZE_LABEL, "reason", *_VPA_NAME_LABELS),
             help="Number of failed attempts to update Pods in-place.",
         ),
         Metric(
             f"{updater}in_place_infeasible_skip_pods_total",
             "counter",
-            (_SIZE, *_NAMED),
+            (_VPA_SIZE_LABEL, *_VPA_NAME_LABELS),
             help="Number of pods that were skipped for in-place update due to cached infeasibility",
         ),
     ]
-    compared = (_MODE, "resource", _OOM)
+    compared = (_UPDATE_MODE_LABEL, "resource", _IS_OOM_LABEL)
     found += [
         Metric(
             f"{quality}usage_recommendation_relative_diffs",
             "histogram",
             compared,
-            _RELATIVE,
+            _RELATIVE_BOUNDS,
             help="Diffs between recommendation and usage, normalized by recommendation value",
         ),
         Metric(
@@ -151,22 +186,26 @@ def _all() -> list[Metric]:
         Metric(
             f"{quality}relative_recommendation_changes",
             "histogram",
-            (_MODE, "resource", _SIZE),
-            _RELATIVE,
+            (_UPDATE_MODE_LABEL, "resource", _VPA_SIZE_LABEL),
+            _RELATIVE_BOUNDS,
             help="Changes between consecutive recommendation values, normalized by old value",
         ),
     ]
     for short, word, unit, bounds, own in (
-        ("cpu", "CPU", "cores", _CORES, ()),
-        ("mem", "memory", "bytes", _BYTES, (_OOM,)),
+        ("cpu", "CPU", "cores", _CORES_BOUNDS, ()),
+        ("mem", "memory", "bytes", _BYTES_BOUNDS, (_IS_OOM_LABEL,)),
     ):
         title = "CPU" if short == "cpu" else "Memory"
         text = f"{title} recommendation values as observed on recorded usage sample"
-        found.append(Metric(f"{quality}{short}_recommendations_{unit}", "histogram", (_MODE, *own), bounds, help=text))
+        found.append(
+            Metric(
+                f"{quality}{short}_recommendations_{unit}", "histogram", (_UPDATE_MODE_LABEL, *own), bounds, help=text
+            )
+        )
         for side, sign in (("over", ">"), ("lower_equal", "<=")):
             name = f"{quality}{short}_recommendation_{side}_usage_diffs_{unit}"
             text = f"Absolute diffs between recommendation and usage for {word} when recommendation {sign} usage"
-            found.append(Metric(name, "histogram", (_MODE, _MISSING, *own), bounds, help=text))
+            found.append(Metric(name, "histogram", (_UPDATE_MODE_LABEL, _MISSING_LABEL, *own), bounds, help=text))
     found += [
         Metric(
             f"{admission}admission_pods_total",
@@ -178,7 +217,7 @@ def _all() -> list[Metric]:
             f"{admission}admission_latency_seconds",
             "histogram",
             ("status", "resource"),
-            _REQUESTS,
+            _REQUEST_DURATION_BOUNDS,
             help="Time spent in VPA Admission Controller.",
         ),
         Metric(
@@ -191,7 +230,7 @@ def _all() -> list[Metric]:
     return found
 
 
-METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in _all()}
+METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in _build_metrics()}
 """Every metric by its name."""
 
 LEGACY_METRICS: Final[Mapping[str, Metric]] = {
@@ -204,37 +243,37 @@ LEGACY_METRICS: Final[Mapping[str, Metric]] = {
 """Those of the updater of about 2020."""
 
 
-def size_log2(pods: int) -> int:
+def get_size_log2(pods: int) -> int:
     """The label ``vpa_size_log2``."""
-    return 0 if pods <= 0 else min(pods.bit_length() - 1, _MOST_LOG2)
+    return 0 if pods <= 0 else min(pods.bit_length() - 1, _MAX_SIZE_LOG2)
 
 
-def observation(
+def build_observation(
     name: str, labels: Labels | None = None, value: float = 1.0, *, metrics: Mapping[str, Metric] = METRICS
 ) -> Observation:
     """One observation; raises ``ValueError`` for labels that upstream's metric does not have."""
-    texts = _texts(labels or {})
+    texts = _format_labels(labels or {})
     if tuple(texts) != metrics[name].labels:
         raise ValueError(f"{name} has the labels {', '.join(metrics[name].labels)}, not {', '.join(texts)}")
     return Observation(name=name, value=value, labels=texts)
 
 
-def _texts(labels: Labels) -> dict[str, str]:
+def _format_labels(labels: Labels) -> dict[str, str]:
     return {
         label: ("true" if value else "false") if isinstance(value, bool) else value for label, value in labels.items()
     }
 
 
-class Tally:
+class ObservationTally:
     """Adds up what is observed, so that each metric and its labels are said once."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, ...], tuple[dict[str, str], float]] = {}
         self._values: dict[tuple[str, ...], tuple[dict[str, str], list[_Values]]] = {}
         self._known: dict[tuple[str | bool, ...], tuple[tuple[str, ...], dict[str, str]]] = {}
-        self._later: list[Callable[[Tally], None]] = []
+        self._later: list[Callable[[ObservationTally], None]] = []
 
-    def later(self, tell: Callable[[Tally], None]) -> None:
+    def later(self, tell: Callable[[ObservationTally], None]) -> None:
         """Has something added up only if somebody asks what came together: ``tell`` is given this tally then, and had
         better not hold it before, so that what nobody asks for is gone with it."""
         self._later.append(tell)
@@ -264,7 +303,7 @@ class Tally:
         found = {key: Observation(name=key[0], value=n, labels=labels) for key, (labels, n) in self._counts.items()}
         for key, (labels, parts) in self._values.items():
             values = np.concatenate([np.asarray(part, np.float64) for part in parts])
-            buckets = _buckets(key[0], values)
+            buckets = _count_buckets(key[0], values)
             found[key] = Observation(name=key[0], value=float(np.sum(values)), labels=labels, buckets=buckets)
         return [found[key] for key in sorted(found)]
 
@@ -273,12 +312,12 @@ class Tally:
         given = (name, *labels, *labels.values())
         known = self._known.get(given)
         if known is None:
-            texts = observation(name, labels).labels
+            texts = build_observation(name, labels).labels
             known = self._known[given] = (name, *texts.values()), texts
         return known
 
 
-def _buckets(name: str, values: npt.NDArray[np.float64]) -> tuple[int, ...]:
+def _count_buckets(name: str, values: npt.NDArray[np.float64]) -> tuple[int, ...]:
     bounds = METRICS[name].bounds
     places = np.searchsorted(np.array(bounds), values, side="left")
     return tuple(np.bincount(places, minlength=len(bounds) + 1).tolist())
@@ -307,4 +346,176 @@ class ExecutionTimer:
 
     def _tell(self, name: str, took: int) -> StepsOf[Observe, None]:
         self.steps[name] = took
-        yield from self._progress.observe(observation(self._name, {"step": name}, took / 1e9))
+        yield from self._progress.observe(build_observation(self._name, {"step": name}, took / 1e9))
+
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+Int64Array = npt.NDArray[np.int64]
+
+_METRIC_NAME_PARTS: Final = {CPU: ("cpu", "cores"), MEMORY: ("mem", "bytes")}
+
+
+class QualityObserver:
+    """Tells ``into`` how usage and recommendations compare."""
+
+    def __init__(self, into: ObservationTally | None = None) -> None:
+        self.into = into if into is not None else ObservationTally()
+        self._changes: list[_RecommendationChange] = []
+
+    def samples(
+        self,
+        resource: str,
+        modes: Sequence[str],
+        mode: Int64Array,
+        usage: FloatArray,
+        recommended: FloatArray,
+        is_oom: BoolArray,
+    ) -> None:
+        """Samples of containers that need a recommendation: cores or bytes, and what was recommended last (0: nothing).
+
+        ``modes[mode[i]]`` is the update mode, empty where the VPA names none.
+        """
+        killed = bool(is_oom.any())
+        for number, name in sorted(enumerate(modes), key=itemgetter(1)):
+            for oom in (False, True)[: 1 + killed]:
+                chosen = (mode == number) & (is_oom == oom) if killed else mode == number
+                if chosen.all():
+                    self._group(resource, name, oom, usage, recommended)
+                elif chosen.any():
+                    self._group(resource, name, oom, usage[chosen], recommended[chosen])
+
+    def _group(self, resource: str, mode: str, oom: bool, usage: FloatArray, recommended: FloatArray) -> None:
+        short, unit = _METRIC_NAME_PARTS[resource]
+        own: dict[str, str | bool] = {"is_oom": oom} if resource == MEMORY else {}
+        missing = recommended == 0
+        by_mode: dict[str, str | bool] = {"update_mode": mode}
+        relative: dict[str, str | bool] = {**by_mode, "resource": resource, "is_oom": oom}
+        lacking = int(np.count_nonzero(missing))
+        if lacking:
+            self.into.count("vpa_quality_usage_sample_missing_recommendation_count", relative, lacking)
+        known, used = (recommended[~missing], usage[~missing]) if lacking else (recommended, usage)
+        self.into.observe(f"vpa_quality_{short}_recommendations_{unit}", {**by_mode, **own}, known)
+        above = known > 0
+        part = (used - known) / known if above.all() else (used[above] - known[above]) / known[above]
+        self.into.observe("vpa_quality_usage_recommendation_relative_diffs", relative, part)
+        for is_missing, use, wanted in (
+            (False, used, known),
+            (True, usage[missing], recommended[missing]) if lacking else (True, usage[:0], recommended[:0]),
+        ):
+            difference, over = np.abs(use - wanted), wanted > use
+            labels = {**by_mode, "recommendation_missing": is_missing, **own}
+            for side, chosen in (("over", over), ("lower_equal", ~over)):
+                name = f"vpa_quality_{short}_recommendation_{side}_usage_diffs_{unit}"
+                self.into.observe(name, labels, difference[chosen])
+
+    def change(self, old: ResourceList | None, new: ResourceList | None, mode: str | None, pods: int) -> None:
+        """A recommendation that follows another one; nothing is counted where there was none. It is worked out when
+        somebody looks."""
+        if old is None or new is None:
+            return
+        if not self._changes:
+            self.into.later(partial(_observe_changes, self._changes))
+        self._changes.append((old, new, mode, pods))
+
+
+_RecommendationChange = tuple[ResourceList, ResourceList, str | None, int]
+"""Two recommendations, the update mode, and how many pods there are."""
+
+
+def _observe_changes(changes: list[_RecommendationChange], into: ObservationTally) -> None:
+    told, changes[:] = changes[:], []
+    for old, new, mode, pods in told:
+        for resource, amount in new.items():
+            if resource not in _METRIC_NAME_PARTS or resource not in old:
+                continue
+            before = old[resource].milli_value() if resource == CPU else old[resource].value()
+            after = amount.milli_value() if resource == CPU else amount.value()
+            if before > 0:
+                labels = {"update_mode": mode or "", "resource": resource, "vpa_size_log2": str(get_size_log2(pods))}
+                change = [float(after) / float(before) - 1.0]
+                into.observe("vpa_quality_relative_recommendation_changes", labels, change)
+
+
+_PREFIX: Final = "vpa_updater_"
+_GAUGES_BY_MODE: Final = (
+    "controlled_pods_total",
+    "evictable_pods_total",
+    "vpas_with_evictable_pods_total",
+    "vpas_with_evicted_pods_total",
+)
+_GAUGES_BY_MODE_AND_SIZE: Final = (
+    "in_place_updatable_pods_total",
+    "vpas_with_in_place_updatable_pods_total",
+    "vpas_with_in_place_updated_pods_total",
+)
+_SIZE_COUNT: Final = 20
+GAUGE_RESETS: Final = tuple(
+    Observation(name=_PREFIX + name, reset=True) for name in (*_GAUGES_BY_MODE, *_GAUGES_BY_MODE_AND_SIZE)
+)
+"""Said before the VPAs of a loop: what the last loop's gauges held is forgotten."""
+
+
+class LoopGauges:
+    """The gauges of one loop, which are set when it ends, however it ends."""
+
+    def __init__(self) -> None:
+        self._by_mode: dict[str, dict[tuple[int, str], int]] = {name: {} for name in _GAUGES_BY_MODE}
+        self._by_size: dict[str, list[int]] = {name: [0] * _SIZE_COUNT for name in _GAUGES_BY_MODE_AND_SIZE}
+
+    def add(self, name: str, vpa: VerticalPodAutoscaler, pods: int, by: int) -> None:
+        """Adds to a gauge, named without prefix and suffix, for a VPA that controls so many pods."""
+        name, size = f"{name}_total", get_size_log2(pods)
+        if name in self._by_mode:
+            cells, key = self._by_mode[name], (size, update_mode(vpa))
+            cells[key] = cells.get(key, 0) + by
+        else:
+            self._by_size[name][min(size, _SIZE_COUNT - 1)] += by  # upstream crashes beyond 2^20 pods
+
+    def observations(self) -> list[Observation]:
+        """What the gauges are set to: by size all cells, by size and mode those that were added to."""
+        found = [
+            build_observation(_PREFIX + name, {"vpa_size_log2": str(size), "update_mode": mode}, value)
+            for name, cells in self._by_mode.items()
+            for (size, mode), value in cells.items()
+        ]
+        return found + [
+            build_observation(_PREFIX + name, {"vpa_size_log2": str(size)}, value)
+            for name, cells in self._by_size.items()
+            for size, value in enumerate(cells)
+        ]
+
+
+class VpaUpdateCounters:
+    """The counters of one VPA that controls so many pods, as observations."""
+
+    def __init__(self, vpa: VerticalPodAutoscaler, pods: int) -> None:
+        self._size = {"vpa_size_log2": str(get_size_log2(pods))}
+        self._mode = {"update_mode": update_mode(vpa)}
+        self._name = {"vpa_name": vpa.name, "vpa_namespace": vpa.namespace}
+
+    def present(self) -> tuple[Observation, Observation]:
+        """Counters that are there before anything happens (``InitCounters``)."""
+        return self.evicted(0), self.updated_in_place(0)
+
+    def evicted(self, by: int = 1) -> Observation:
+        """Evictions."""
+        return build_observation(f"{_PREFIX}evicted_pods_total", {**self._size, **self._mode, **self._name}, by)
+
+    def not_evicted(self, reason: str) -> Observation:
+        """An eviction that did not come about."""
+        labels = {**self._size, **self._mode, "reason": reason, **self._name}
+        return build_observation(f"{_PREFIX}failed_eviction_attempts_total", labels)
+
+    def updated_in_place(self, by: int = 1) -> Observation:
+        """Resizes."""
+        return build_observation(f"{_PREFIX}in_place_updated_pods_total", {**self._size, **self._name}, by)
+
+    def not_updated_in_place(self, reason: str) -> Observation:
+        """A resize that did not come about."""
+        labels = {**self._size, "reason": reason, **self._name}
+        return build_observation(f"{_PREFIX}failed_in_place_update_attempts_total", labels)
+
+    def skipped(self) -> Observation:
+        """A pod whose resize was infeasible before."""
+        return build_observation(f"{_PREFIX}in_place_infeasible_skip_pods_total", {**self._size, **self._name})

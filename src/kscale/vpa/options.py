@@ -1,4 +1,4 @@
-"""The flags of the three components, in snake_case with upstream's defaults.
+"""Flags of recommender, updater and admission controller, by upstream's names and defaults.
 
 Constants that no flag sets are in ``histogram.py`` (buckets, the least weight) and ``checkpoint.py`` (version).
 What only concerns a process (addresses, certificates, clients, leader election) is for whoever starts one.
@@ -18,16 +18,16 @@ from kscale.objects.quantity import Quantity
 
 __all__ = [
     "BEFORE_1_8_1",
-    "CPU_STARTUP_BOOST",
+    "CPU_STARTUP_BOOST_GATE",
     "CURRENT",
-    "IN_PLACE",
+    "IN_PLACE_GATE",
     "LEGACY",
     "LEGACY_UPDATER_FLAGS",
-    "PER_VPA_CONFIG",
+    "PER_VPA_CONFIG_GATE",
     "AdmissionOptions",
     "RecommenderOptions",
     "UpdaterOptions",
-    "gate",
+    "is_gate_enabled",
 ]
 
 _DAY: Final = timedelta(days=1)
@@ -41,29 +41,29 @@ LEGACY_UPDATER_FLAGS: Final = frozenset(
     }
 )  # fmt: skip
 """Options that the updater of 2020 has a flag for."""
-PER_VPA_CONFIG: Final = "PerVPAConfig"
-CPU_STARTUP_BOOST: Final = "CPUStartupBoost"
-IN_PLACE: Final = "InPlace"
+PER_VPA_CONFIG_GATE: Final = "PerVPAConfig"
+CPU_STARTUP_BOOST_GATE: Final = "CPUStartupBoost"
+IN_PLACE_GATE: Final = "InPlace"
 
 
-def gate(gates: Mapping[str, bool], name: str) -> bool:
+def is_gate_enabled(gates: Mapping[str, bool], name: str) -> bool:
     """Whether a feature gate is on. All gates of the VPA are alpha: off unless switched on, by name or ``AllAlpha``."""
     return gates.get(name, gates.get("AllAlpha", False))
 
 
-_GATES: Final = frozenset({"AllAlpha", "AllBeta", PER_VPA_CONFIG, CPU_STARTUP_BOOST, IN_PLACE})
+_FEATURE_GATES: Final = frozenset({"AllAlpha", "AllBeta", PER_VPA_CONFIG_GATE, CPU_STARTUP_BOOST_GATE, IN_PLACE_GATE})
 
 
-def _gate_problems(gates: Mapping[str, bool]) -> list[Problem]:
-    unknown = sorted(set(gates) - _GATES)
+def _find_gate_problems(gates: Mapping[str, bool]) -> list[Problem]:
+    unknown = sorted(set(gates) - _FEATURE_GATES)
     return [Problem(f"unrecognized feature gate: {name}", field="feature_gates") for name in unknown]
 
 
-def _ignores(namespace: str, only: str, ignored: list[str]) -> bool:
+def _ignores_namespace(namespace: str, only: str, ignored: list[str]) -> bool:
     return bool(only and namespace != only) or namespace in ignored
 
 
-def _namespace_problems(one: str, ignored: list[str]) -> list[Problem]:
+def _find_namespace_problems(one: str, ignored: list[str]) -> list[Problem]:
     if not (one and ignored):
         return []
     flags = "--vpa-object-namespace and --ignored-vpa-object-namespaces"
@@ -135,19 +135,19 @@ class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     def ignores(self, namespace: str) -> bool:
         """Whether VPAs and checkpoints of a namespace are left alone (``shouldIgnoreNamespace``)."""
-        return _ignores(namespace, self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
+        return _ignores_namespace(namespace, self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
 
     def problems(self) -> list[Problem]:
         """What upstream refuses at start-up, in its words, and what has no effect; with the option's name as field."""
-        found = _namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
-        found += _gate_problems(self.feature_gates)
+        found = _find_namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
+        found += _find_gate_problems(self.feature_gates)
         if self.min_checkpoints != 10:
             text = "min-checkpoints has no effect: update-worker-count says how many are written at least"
             found.append(Problem(text, field="min_checkpoints"))
         if self.update_worker_count < 1:
             text = f"{self.update_worker_count} workers never update a VPA"
             found.append(Problem(text, field="update_worker_count"))
-        return found + _interval_problems(self.recommender_interval, "recommender_interval")
+        return found + _find_interval_problems(self.recommender_interval, "recommender_interval")
 
 
 class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
@@ -199,7 +199,7 @@ class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     def ignores(self, namespace: str) -> bool:
         """Whether VPAs of a namespace are left alone."""
-        return _ignores(namespace, self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
+        return _ignores_namespace(namespace, self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
 
     def problems(self) -> list[Problem]:
         """What upstream refuses at start-up, in its words, with the option's name as field.
@@ -207,8 +207,8 @@ class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
         With the profile ``legacy`` options that differ from their default and that the updater of 2020 did not have
         are problems, too.
         """
-        found = _namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
-        found += _gate_problems(self.feature_gates)
+        found = _find_namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
+        found += _find_gate_problems(self.feature_gates)
         if self.profile not in (CURRENT, BEFORE_1_8_1, LEGACY):
             text = f"unknown profile {self.profile!r}; there are {CURRENT}, {BEFORE_1_8_1}, {LEGACY}"
             found.append(Problem(text, field="profile"))
@@ -222,7 +222,7 @@ class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
         if self.admission_controller_status_lease_timeout <= timedelta():
             text = "--admission-controller-status-lease-timeout must be positive."
             found.append(Problem(text, field="admission_controller_status_lease_timeout"))
-        return found + _interval_problems(self.updater_interval, "updater_interval")
+        return found + _find_interval_problems(self.updater_interval, "updater_interval")
 
 
 class AdmissionOptions(msgspec.Struct, kw_only=True, frozen=True):
@@ -248,13 +248,13 @@ class AdmissionOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     def problems(self) -> list[Problem]:
         """What upstream refuses at start-up, in its words, with the option's name as field."""
-        found = _gate_problems(self.feature_gates)
+        found = _find_gate_problems(self.feature_gates)
         if self.status_lease_update_interval <= timedelta():
             text = "--status-lease-update-interval must be positive."
             found.append(Problem(text, field="status_lease_update_interval"))
         return found
 
 
-def _interval_problems(interval: timedelta, field: str) -> list[Problem]:
+def _find_interval_problems(interval: timedelta, field: str) -> list[Problem]:
     """Of what goes by ticks: Go's ticker of no time never ticks."""
     return [] if interval > timedelta() else [Problem("no round follows upon the first one", field=field)]

@@ -7,38 +7,38 @@ from functools import lru_cache
 from typing import Final
 
 from kscale._native import _histogram
-from kscale.objects.base import ResourceList
-from kscale.objects.core import Container, ContainerStatus, Pod
+from kscale.objects.api.core import Container, ContainerStatus, Pod
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.api.vpa import RecommendedPodResources
 from kscale.objects.quantity import BINARY_SI, DECIMAL_SI, Quantity
-from kscale.objects.vpa import RecommendedPodResources
 
 __all__ = [
     "CPU",
     "MAX_AMOUNT",
     "MEMORY",
     "CurrentResources",
-    "amount",
-    "amount_to_int64",
-    "cpu_from_cores",
-    "cpu_quantity",
-    "current_resources",
+    "cores_to_millicores",
+    "float_to_int64",
+    "get_current_resources",
+    "get_resources_sources",
     "has_lower_resource",
-    "memory_quantity",
-    "resource_order",
-    "resources_sources",
-    "round_up",
+    "order_resources",
+    "round_up_quantity",
     "scale_amount",
+    "to_cpu_quantity",
+    "to_memory_quantity",
+    "to_resource_amount",
 ]
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
 MAX_AMOUNT: Final = 10**14
 """The largest amount of either resource: millicores, bytes."""
-_RECURRING: Final = 2**16
+_CACHE_SIZE: Final = 2**16
 """Amounts whose quantities are kept: most are the upper edge of one of a few hundred buckets, round after round."""
 
 
-def amount(x: float) -> int:
+def to_resource_amount(x: float) -> int:
     """``ResourceAmountFromFloat``: cut off at the point, held between 0 and 1e14. NaN is -2^63, as on amd64."""
     if x > 1e14:
         return MAX_AMOUNT
@@ -47,39 +47,39 @@ def amount(x: float) -> int:
     return _histogram.go_int64(x)
 
 
-def amount_to_int64(x: float) -> int:
+def float_to_int64(x: float) -> int:
     """``int64(x)`` on amd64."""
     return _histogram.go_int64(x)
 
 
 def scale_amount(a: int, factor: float) -> int:
     """``ScaleResource``."""
-    return amount(float(a) * factor)
+    return to_resource_amount(float(a) * factor)
 
 
-def cpu_from_cores(cores: float) -> int:
+def cores_to_millicores(cores: float) -> int:
     """Millicores, cut off: 0.0172071 is 17."""
-    return amount(cores * 1000.0)
+    return to_resource_amount(cores * 1000.0)
 
 
-@lru_cache(maxsize=_RECURRING)
-def cpu_quantity(millicores: int) -> Quantity:
+@lru_cache(maxsize=_CACHE_SIZE)
+def to_cpu_quantity(millicores: int) -> Quantity:
     """Millicores as a quantity."""
     return Quantity.from_int(millicores, DECIMAL_SI, -3)
 
 
-@lru_cache(maxsize=_RECURRING)
-def memory_quantity(size: int) -> Quantity:
+@lru_cache(maxsize=_CACHE_SIZE)
+def to_memory_quantity(size: int) -> Quantity:
     """Bytes as a quantity, in binary units where they come out whole."""
     return Quantity.from_int(size, BINARY_SI)
 
 
-def round_up(quantity: Quantity) -> Quantity:
+def round_up_quantity(quantity: Quantity) -> Quantity:
     """``RoundUp(0)``: to a whole number, away from zero."""
     return Quantity.from_int(quantity.value(), quantity.format)
 
 
-def resource_order(names: Iterable[str]) -> list[str]:
+def order_resources(names: Iterable[str]) -> list[str]:
     """Upstream walks maps in random order; here it is cpu, memory, then the others by name."""
     present = set(names)
     return [name for name in (CPU, MEMORY) if name in present] + sorted(present - {CPU, MEMORY})
@@ -112,22 +112,22 @@ class CurrentResources:
         return self.get(container)[0] or {}
 
 
-def current_resources(pod: Pod, container: str) -> tuple[ResourceList | None, ResourceList | None]:
+def get_current_resources(pod: Pod, container: str) -> tuple[ResourceList | None, ResourceList | None]:
     """Return the requests and limits of one container; for many containers build :class:`CurrentResources` once."""
     return CurrentResources(pod).get(container)
 
 
-def resources_sources(pod: Pod) -> tuple[str, ...]:
+def get_resources_sources(pod: Pod) -> tuple[str, ...]:
     """Where upstream reads the resources of each container, then of each init container: the label ``source`` of its
     metric."""
     spec, status = pod.spec, pod.status
-    found = _sources("Container", spec.containers, status.container_statuses)
+    found = _get_sources("Container", spec.containers, status.container_statuses)
     if not spec.init_containers:
         return found
-    return found + _sources("InitContainer", spec.init_containers, status.init_container_statuses)
+    return found + _get_sources("InitContainer", spec.init_containers, status.init_container_statuses)
 
 
-def _sources(field: str, containers: Sequence[Container], statuses: Sequence[ContainerStatus]) -> tuple[str, ...]:
+def _get_sources(field: str, containers: Sequence[Container], statuses: Sequence[ContainerStatus]) -> tuple[str, ...]:
     if not statuses:
         return (f"Pod.Spec.{field}s",) * len(containers)
     first = {status.name: status for status in reversed(statuses)}

@@ -1,48 +1,61 @@
-"""Which pods a VPA means, and which VPA a pod belongs to (upstream: ``pkg/target``, ``pkg/utils/vpa/api.go``).
+"""Find the pods that a VPA targets and the VPA that controls a pod (upstream: ``pkg/target``,
+``pkg/utils/vpa/api.go``).
 
 The plain functions look things up; where that needs a scale that is not known they raise
-:class:`~kscale.vpa.scales.ScaleNeededError`, and their ``*_steps`` ask for it.
+:class:`~kscale.vpa.controllers.ScaleNeededError`, and their ``*_steps`` ask for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from kscale.effects import GetScale, Moment, Progress, StepsOf, from_text
-from kscale.objects.core import Pod
-from kscale.objects.meta import ObjectMeta, OwnerReference
-from kscale.objects.owners import controller_of
-from kscale.objects.selector_text import parse_selector
-from kscale.objects.selectors import Selector, SelectorError, compile_selector
-from kscale.objects.vpa import VerticalPodAutoscaler
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import ObjectMeta, OwnerReference
+from kscale.objects.api.vpa import VerticalPodAutoscaler, update_mode
+from kscale.objects.pod_owners import controller_of
+from kscale.objects.selectors import Selector, SelectorError, compile_selector, parse_selector
+from kscale.vpa.container_resources import has_startup_boost
 from kscale.vpa.controllers import (
-    WELL_KNOWN,
+    WELL_KNOWN_KINDS,
     ControllerKey,
     Controllers,
+    ScaleLookup,
+    ScaleRefusedError,
     TargetError,
     UnknownKindError,
-    selector_of,
+    evaluate_with_scales_steps,
+    get_pod_selector,
 )
-from kscale.vpa.scales import ScaleRefusedError, Scales, with_scales
 
 __all__ = [
-    "controlling_vpa",
-    "parent_of",
-    "parent_of_steps",
-    "pod_owner",
-    "selector_of_target",
-    "selector_of_target_steps",
-    "stronger",
-    "topmost",
-    "topmost_steps",
+    "ControlledPods",
+    "VpaWithSelector",
+    "filter_live_pods",
+    "find_controlled_pods_steps",
+    "find_controlling_vpa",
+    "find_topmost_controller",
+    "find_topmost_controller_steps",
+    "find_topmost_owner",
+    "find_topmost_owner_steps",
+    "get_pod_owner",
+    "is_active_vpa",
+    "is_stronger_vpa",
+    "resolve_target_selector",
+    "resolve_target_selector_steps",
+    "resolve_vpa_selectors_steps",
 ]
 
-_NODE = "Node"
+
+_NODE_KIND = "Node"
 
 # -- which pods ------------------------------------------------------------------------------------------------
 
 
-def selector_of_target(vpa: VerticalPodAutoscaler, controllers: Controllers, scales: Scales | None = None) -> Selector:
+def resolve_target_selector(
+    vpa: VerticalPodAutoscaler, controllers: Controllers, scales: ScaleLookup | None = None
+) -> Selector:
     """The selector of a VPA's target (``VpaTargetSelectorFetcher``); ``scales``: where to look for scales instead.
 
     Raises :class:`TargetError` with upstream's text.
@@ -51,30 +64,30 @@ def selector_of_target(vpa: VerticalPodAutoscaler, controllers: Controllers, sca
     if target is None:
         raise TargetError("targetRef not defined. If this is a v1beta1 object, switch to v1")
     key = ControllerKey(vpa.namespace, target.kind, target.name, target.api_version)
-    if key.kind in WELL_KNOWN:
+    if key.kind in WELL_KNOWN_KINDS:
         try:
-            return compile_selector(selector_of(controllers.existing(key)))
+            return compile_selector(get_pod_selector(controllers.existing(key)))
         except SelectorError as error:
             raise TargetError(str(error)) from None
     try:
         scale = controllers.scale(key, scales)
         if not scale.status.selector:
             text = f"resource {key.namespace}/{key.name} has an empty selector for scale sub-resource"
-            raise _unhandled(key, text)
+            raise _unhandled_target_error(key, text)
         return parse_selector(scale.status.selector)
     except (SelectorError, UnknownKindError, ScaleRefusedError) as error:
-        raise _unhandled(key, str(error)) from None
+        raise _unhandled_target_error(key, str(error)) from None
 
 
-def selector_of_target_steps(
+def resolve_target_selector_steps(
     vpa: VerticalPodAutoscaler, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, Selector]:
     """The same; a scale is asked for each time, as upstream does."""
     return (
-        yield from with_scales(
+        yield from evaluate_with_scales_steps(
             progress,
             controllers.scales,
-            lambda scales: selector_of_target(vpa, controllers, scales),
+            lambda scales: resolve_target_selector(vpa, controllers, scales),
             remember=False,
         )
     )
@@ -83,14 +96,14 @@ def selector_of_target_steps(
 # -- who owns --------------------------------------------------------------------------------------------------
 
 
-def topmost(key: ControllerKey | None, controllers: Controllers) -> ControllerKey | None:
+def find_topmost_controller(key: ControllerKey | None, controllers: Controllers) -> ControllerKey | None:
     """The last well-known or scalable controller up the chain of owners; raises :class:`TargetError`."""
     if key is None:
         return None
-    found = key if _is_known(key, controllers) else None
+    found = key if _is_well_known_or_scalable(key, controllers) else None
     visited = {key}
-    while (owner := _owner(key, controllers)) is not None:
-        if _is_known(owner, controllers):
+    while (owner := _get_owner_of_controller(key, controllers)) is not None:
+        if _is_well_known_or_scalable(owner, controllers):
             found = owner
         if owner in visited:
             raise TargetError("cycle detected in ownership chain")
@@ -99,35 +112,45 @@ def topmost(key: ControllerKey | None, controllers: Controllers) -> ControllerKe
     return found
 
 
-def topmost_steps(
+def find_topmost_controller_steps(
     key: ControllerKey | None, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, ControllerKey | None]:
     """The same, with the scales asked for that are not known."""
-    return (yield from with_scales(progress, controllers.scales, lambda _: topmost(key, controllers)))
+    return (
+        yield from evaluate_with_scales_steps(
+            progress, controllers.scales, lambda _: find_topmost_controller(key, controllers)
+        )
+    )
 
 
-def pod_owner(pod: Pod) -> ControllerKey | None:
+def get_pod_owner(pod: Pod) -> ControllerKey | None:
     """The controller that owns a pod. Upstream takes the last reference with ``controller: true`` here."""
     owners = [owner for owner in pod.metadata.owner_references if owner.controller]
-    return _key_of(pod.namespace, owners[-1]) if owners else None
+    return _get_owner_key(pod.namespace, owners[-1]) if owners else None
 
 
-def parent_of(pod: Pod, controllers: Controllers) -> ControllerKey | None:
+def find_topmost_owner(pod: Pod, controllers: Controllers) -> ControllerKey | None:
     """The topmost controller of a pod; None for bare pods and those of a node. Raises :class:`TargetError`."""
-    owner = pod_owner(pod)
-    return None if owner is None or owner.kind == _NODE else topmost(owner, controllers)
+    owner = get_pod_owner(pod)
+    return None if owner is None or owner.kind == _NODE_KIND else find_topmost_controller(owner, controllers)
 
 
-def parent_of_steps(pod: Pod, controllers: Controllers, progress: Progress) -> StepsOf[GetScale, ControllerKey | None]:
+def find_topmost_owner_steps(
+    pod: Pod, controllers: Controllers, progress: Progress
+) -> StepsOf[GetScale, ControllerKey | None]:
     """The same, with the scales asked for that are not known."""
-    return (yield from with_scales(progress, controllers.scales, lambda _: parent_of(pod, controllers)))
+    return (
+        yield from evaluate_with_scales_steps(
+            progress, controllers.scales, lambda _: find_topmost_owner(pod, controllers)
+        )
+    )
 
 
-def _is_known(key: ControllerKey, controllers: Controllers) -> bool:
+def _is_well_known_or_scalable(key: ControllerKey, controllers: Controllers) -> bool:
     """Well known, or scalable (``isWellKnownOrScalable``)."""
-    if key.kind in WELL_KNOWN:
+    if key.kind in WELL_KNOWN_KINDS:
         return True
-    if key.kind == _NODE:
+    if key.kind == _NODE_KIND:
         return False
     try:
         controllers.scale(key)
@@ -136,47 +159,47 @@ def _is_known(key: ControllerKey, controllers: Controllers) -> bool:
     return True
 
 
-def _owner(key: ControllerKey, controllers: Controllers) -> ControllerKey | None:
+def _get_owner_of_controller(key: ControllerKey, controllers: Controllers) -> ControllerKey | None:
     """``getParentOfController``."""
-    if key.kind in WELL_KNOWN:
+    if key.kind in WELL_KNOWN_KINDS:
         reference = controller_of(controllers.existing(key).metadata)
     else:
         try:
-            if key.kind == _NODE:  # mirror pods are owned by their node
+            if key.kind == _NODE_KIND:  # mirror pods are owned by their node
                 raise UnknownKindError("node is not a valid owner")
             owners = controllers.scale(key).metadata.owner_references
         except ScaleRefusedError as error:
             if error.error.is_not_found:
                 return None
-            raise _unhandled(key, str(error)) from None
+            raise _unhandled_target_error(key, str(error)) from None
         except UnknownKindError as error:
-            raise _unhandled(key, str(error)) from None
+            raise _unhandled_target_error(key, str(error)) from None
         reference = controller_of(ObjectMeta(owner_references=owners))
-    return _key_of(key.namespace, reference) if reference is not None else None
+    return _get_owner_key(key.namespace, reference) if reference is not None else None
 
 
-def _unhandled(key: ControllerKey, text: str) -> TargetError:
+def _unhandled_target_error(key: ControllerKey, text: str) -> TargetError:
     return TargetError(f"unhandled targetRef {key.api_version} / {key.kind} / {key.name}, last error {text}")
 
 
-def _key_of(namespace: str, reference: OwnerReference) -> ControllerKey:
+def _get_owner_key(namespace: str, reference: OwnerReference) -> ControllerKey:
     return ControllerKey(namespace, reference.kind, reference.name, reference.api_version)
 
 
 # -- which VPA -------------------------------------------------------------------------------------------------
 
 
-def stronger(a: VerticalPodAutoscaler, b: VerticalPodAutoscaler) -> bool:
+def is_stronger_vpa(a: VerticalPodAutoscaler, b: VerticalPodAutoscaler) -> bool:
     """Whether ``a`` wins over ``b``: older, or equally old with the smaller name."""
-    mine, theirs = _created(a), _created(b)
+    mine, theirs = _parse_creation_time(a), _parse_creation_time(b)
     return mine < theirs if mine != theirs else a.name < b.name
 
 
-def _created(vpa: VerticalPodAutoscaler) -> Moment:
+def _parse_creation_time(vpa: VerticalPodAutoscaler) -> Moment:
     return from_text(vpa.metadata.creation_timestamp)
 
 
-def controlling_vpa(
+def find_controlling_vpa(
     pod: Pod, parent: ControllerKey | None, vpas: Iterable[tuple[VerticalPodAutoscaler, Selector]]
 ) -> VerticalPodAutoscaler | None:
     """The strongest of the VPAs whose target is the pod's topmost controller and whose selector matches the pod."""
@@ -189,6 +212,69 @@ def controlling_vpa(
             continue
         if (target.kind, target.name) != (parent.kind, parent.name) or not selector.matches(pod.metadata.labels):
             continue
-        if best is None or stronger(vpa, best):
+        if best is None or is_stronger_vpa(vpa, best):
             best = vpa
     return best
+
+
+_ACTIVE_MODES: Final = frozenset({"Recreate", "Auto", "InPlaceOrRecreate", "InPlace"})
+
+VpaWithSelector = tuple[VerticalPodAutoscaler, Selector]
+"""A VPA, and what its target selects."""
+ControlledPods = tuple[VerticalPodAutoscaler, list[Pod]]
+"""A VPA, and the pods that it controls."""
+
+
+def is_active_vpa(vpa: VerticalPodAutoscaler) -> bool:
+    """Whether a VPA updates pods, or boosts their start."""
+    return update_mode(vpa) in _ACTIVE_MODES or has_startup_boost(vpa)
+
+
+def resolve_vpa_selectors_steps(
+    vpas: Iterable[VerticalPodAutoscaler],
+    controllers: Controllers,
+    progress: Progress,
+    diagnostics: list[str] | None = None,
+) -> StepsOf[GetScale, list[VpaWithSelector]]:
+    """VPAs with what their targets select; those without a selector are left out, and ``diagnostics`` told why."""
+    found: list[VpaWithSelector] = []
+    for vpa in vpas:
+        try:
+            found.append((vpa, (yield from resolve_target_selector_steps(vpa, controllers, progress))))
+        except TargetError as error:
+            if diagnostics is not None:
+                diagnostics.append(f"{vpa.key}: {error}")
+    return found
+
+
+def filter_live_pods(pods: Iterable[Pod]) -> list[Pod]:
+    """Pods that are not being deleted."""
+    return [pod for pod in pods if pod.metadata.deletion_timestamp is None]
+
+
+def find_controlled_pods_steps(
+    pods: Iterable[Pod], vpas: Sequence[VpaWithSelector], controllers: Controllers, progress: Progress
+) -> StepsOf[GetScale, list[ControlledPods]]:
+    """The pods of each VPA that has some; VPAs by namespace and name (upstream walks a map), pods in listed order."""
+    by_target: dict[tuple[str, str, str], list[VpaWithSelector]] = {}
+    for vpa, selector in vpas:
+        target = vpa.spec.target_ref
+        if target is not None:
+            by_target.setdefault((vpa.namespace, target.kind, target.name), []).append((vpa, selector))
+    parents: dict[ControllerKey | None, ControllerKey | None] = {None: None}
+    found: dict[tuple[str, str], ControlledPods] = {}
+    for pod in pods:
+        owner = get_pod_owner(pod)
+        if owner not in parents:
+            try:
+                parents[owner] = yield from find_topmost_owner_steps(pod, controllers, progress)
+            except TargetError:
+                parents[owner] = None
+        parent = parents[owner]
+        if parent is None:
+            continue
+        candidates = by_target.get((parent.namespace, parent.kind, parent.name), ())
+        chosen = find_controlling_vpa(pod, parent, candidates)
+        if chosen is not None:
+            found.setdefault((chosen.namespace, chosen.name), (chosen, []))[1].append(pod)
+    return [found[key] for key in sorted(found)]

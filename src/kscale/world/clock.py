@@ -1,13 +1,35 @@
-"""What time it is: the machine's clocks."""
+"""Clocks: the machine's, and an asyncio loop in virtual time.
+
+Time and order are those of :class:`kscale.effects.VirtualTime`, so that coroutines and step machines may share one
+world. There are no sockets and no threads: what is handed to an executor runs at once. A loop in which everything
+waits and nothing is due raises :class:`StuckError` instead of hanging.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+import random
+import sys
 import time
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
-from kscale.effects import SECOND, Moment
+from kscale.effects import SECOND, Action, Moment, Outcome, VirtualTime
+from kscale.effects.virtual_time import Running
 from kscale.world.protocols import Clock
 
-__all__ = ["FollowingClock", "SteadyClock", "SystemClock"]
+__all__ = [
+    "FollowingClock",
+    "SteadyClock",
+    "StuckError",
+    "SystemClock",
+    "VirtualClock",
+    "VirtualLoop",
+    "run_in_virtual_time",
+]
 
 
 class SystemClock:
@@ -56,3 +78,241 @@ class FollowingClock(SteadyClock):
             return 0
         self._ahead += by
         return by
+
+
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
+
+
+class StuckError(RuntimeError):
+    """Every task waits for something, and nothing is due that could bring it about."""
+
+
+class VirtualClock:
+    """What time it is in a virtual world."""
+
+    __slots__ = ("_time",)
+
+    def __init__(self, time: VirtualTime) -> None:
+        self._time = time
+
+    def now(self) -> Moment:
+        """Nanoseconds since 1970."""
+        return self._time.now
+
+    def monotonic(self) -> int:
+        """The same: nobody sets this clock."""
+        return self._time.now
+
+
+class VirtualLoop(asyncio.AbstractEventLoop):
+    """``virtual``: the time and order of everything. ``seed``: callbacks that are due at one time run in an order drawn
+    from it; None: in the order in which they were asked for.
+
+    Only what needs no operating system is there; the rest of asyncio's loop raises NotImplementedError.
+    """
+
+    def __init__(self, virtual: VirtualTime, *, seed: int | None = None) -> None:
+        self.virtual = virtual
+        self._start = virtual.now
+        self._rng = None if seed is None else random.Random(seed)
+        self._timers: weakref.WeakKeyDictionary[asyncio.TimerHandle, Running] = weakref.WeakKeyDictionary()
+        self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
+        self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
+        self._running = self._stopping = self._closed = False
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def run_forever(self) -> None:
+        """Until :meth:`stop`. Raises :class:`StuckError` when nothing is left that could happen."""
+        self._check_open()
+        if self._running:
+            raise RuntimeError("this loop is running already")
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=self._generators.add, finalizer=self._finalize)
+        asyncio._set_running_loop(self)  # noqa: SLF001 - what asyncio has for writers of loops
+        self._running, self._stopping = True, False
+        try:
+            while not self._stopping:
+                if not self.virtual.step():
+                    raise StuckError("all tasks wait, and nothing is due")
+        finally:
+            self._running = self._stopping = False
+            asyncio._set_running_loop(None)  # noqa: SLF001 - the same
+            sys.set_asyncgen_hooks(*hooks)
+
+    def run_until_complete(self, future: Any) -> Any:
+        """What a coroutine or future gives."""
+        self._check_open()
+        task = asyncio.ensure_future(future, loop=self)
+        task.add_done_callback(self._stop_with)
+        try:
+            self.run_forever()
+        finally:
+            task.remove_done_callback(self._stop_with)
+        return task.result()
+
+    def _stop_with(self, _future: asyncio.Future[Any]) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends :meth:`run_forever` after what runs just now."""
+        self._stopping = True
+
+    def is_running(self) -> bool:
+        return self._running
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Nothing runs here any more."""
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this loop is closed")
+
+    async def shutdown_asyncgens(self) -> None:
+        for each in list(self._generators):
+            await each.aclose()
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """There is none."""
+
+    def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self._generators.discard(generator)
+        if not self._closed:
+            self.create_task(_closing(generator))
+
+    # -- time and order ----------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        """Seconds since this loop was made."""
+        return (self.virtual.now - self._start) / 1e9
+
+    def call_soon(
+        self, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        context = context if context is not None else contextvars.copy_context()
+        handle = asyncio.Handle(callback, args, self, context)
+        self._at(self.virtual.now, handle, callback, args, context)
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self, delay: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        context = context if context is not None else contextvars.copy_context()
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        moment = max(self._start + round(when * 1e9), self.virtual.now)
+        self._timers[handle] = self._at(moment, handle, callback, args, context)
+        return handle
+
+    def _at(
+        self,
+        moment: Moment,
+        handle: asyncio.Handle,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context,
+    ) -> Running:
+        self._check_open()
+
+        def call() -> None:
+            if handle.cancelled():
+                return
+            try:
+                context.run(callback, *args)
+            except Exception as error:  # noqa: BLE001 - a callback's fault goes to the handler, as in every loop
+                self.call_exception_handler({"message": f"{callback!r}", "exception": error, "handle": handle})
+
+        return self.virtual.at(moment, call, rank=0 if self._rng is None else self._rng.randrange(1 << 30))
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Called by a timer that is cancelled: nothing is due for it any more."""
+        due = self._timers.pop(handle, None)
+        if due is not None:
+            due.cancel()
+
+    # -- futures, tasks and threads ----------------------------------------------------------------------------------
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Any,
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[Any]:
+        self._check_open()
+        return asyncio.Task(coro, loop=self, name=name, context=context)
+
+    def run_in_executor(
+        self,
+        executor: Executor | None,  # noqa: ARG002 - there are no threads here
+        func: Callable[[*_Ts], _T],
+        *args: *_Ts,
+    ) -> asyncio.Future[_T]:
+        """At once, here."""
+        future: asyncio.Future[_T] = asyncio.Future(loop=self)
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to who waits for it
+            future.set_exception(error)
+        return future
+
+    # -- faults ------------------------------------------------------------------------------------------------------
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        """Has no effect."""
+
+    def get_exception_handler(self) -> Any:
+        return self._handler
+
+    def set_exception_handler(self, handler: Any) -> None:
+        self._handler = handler
+
+    def default_exception_handler(self, context: dict[str, Any]) -> NoReturn:
+        """Nothing goes unseen: raises what was raised."""
+        raise context.get("exception") or RuntimeError(context.get("message"))
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self._handler is None:
+            self.default_exception_handler(context)
+        self._handler(self, context)
+
+
+async def _closing(generator: AsyncGenerator[Any, Any]) -> None:
+    await generator.aclose()
+
+
+def run_in_virtual_time(
+    main: Callable[[VirtualClock], Coroutine[Any, Any, _T]], *, now: Moment, seed: int | None = None
+) -> _T:
+    """What ``main(clock)`` gives, in a world of its own that begins at ``now``."""
+
+    def nobody(action: Action, at: Moment) -> Outcome:
+        raise AssertionError(f"no step machine runs here: {type(action).__name__} at {at}")
+
+    virtual = VirtualTime(nobody, now=now)
+
+    def loop() -> VirtualLoop:
+        return VirtualLoop(virtual, seed=seed)  # type: ignore[abstract]  # what is not here raises NotImplementedError
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(main(VirtualClock(virtual)))

@@ -1,4 +1,4 @@
-"""What a driver may ask of a world, whichever it is: live or simulated.
+"""Protocols between drivers and a world, live or simulated, and the actions that every cloud performs.
 
 A driver never sees more than this. It *observes* :class:`Stores`, hands what it saw to a step machine, and whoever runs
 it carries the machine's actions out: a live world with ``await perform(action)``, a simulated one with
@@ -10,27 +10,36 @@ somewhere else than the API server, and because a Python program can be one.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from kscale.effects import (
     Action,
     ApiError,
+    CreatedGroups,
+    CreateGroup,
+    DecreaseTargetSize,
+    DeleteGroup,
+    DeleteNodes,
     GetMetric,
     GetPrices,
+    HasInstances,
+    IncreaseSize,
     Moment,
     Outcome,
     Prices,
     QueryPrometheus,
     Ranking,
     RankOptions,
+    Refresh,
 )
-from kscale.objects.core import Node, Pod
-from kscale.objects.meta import KubeObject
-from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
-from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.api.core import Node, NodeSpec, Pod
+from kscale.objects.api.meta import KubeObject, ObjectMeta
+from kscale.objects.api.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
+from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
 from kscale.objects.pod_metrics import PodUsage
 from kscale.snapshot.snapshot import Snapshot
@@ -50,6 +59,7 @@ __all__ = [
     "TellingStores",
     "Watch",
 ]
+
 
 PerformLive = Callable[[Action], Awaitable[Outcome]]
 """How a live world carries an action out. It never raises for a refusal: that is an :class:`Outcome` with an error."""
@@ -243,3 +253,48 @@ class Ranker(Protocol):
     """What answers :class:`~kscale.effects.RankOptions`. May block."""
 
     def __call__(self, question: RankOptions, /) -> Ranking | ApiError: ...
+
+
+def ask_cloud(groups: NodeGroups, action: Action, nodes: Sequence[Node] = ()) -> Any:
+    """The value of the action's outcome. ``nodes``: those that it names, where it names any (:func:`nodes_named`).
+
+    Raises :class:`~kscale.objects.nodegroup.ProviderError` for what the cloud refuses, and TypeError for an action that
+    asks nothing of a cloud.
+    """
+    match action:
+        case Refresh():
+            told = groups.refresh()
+            return told if isinstance(told, Groups) else list(told)
+        case HasInstances():
+            found = {}
+            for node in nodes:
+                with suppress(ProviderError):  # where the cloud fails to tell it says nothing
+                    found[node.name] = groups.has_instance(node)
+            return found
+        case GetPrices():
+            return groups.prices(action)
+        case IncreaseSize(group=group, delta=delta, atomic=atomic):
+            return groups.increase_size(group, delta, atomic=atomic)
+        case DecreaseTargetSize(group=group, delta=delta):
+            return groups.decrease_target_size(group, delta)
+        case DeleteNodes(group=group, force=force):
+            return groups.delete_nodes(group, nodes, force=force)
+        case CreateGroup(group=group, asynchronous=asynchronous):
+            main, *extra = groups.create_group(group, asynchronous=asynchronous)
+            return CreatedGroups(main=main, extra=tuple(extra))
+        case DeleteGroup(group=group):
+            return groups.delete_group(group)
+    raise TypeError(f"this world cannot carry out {type(action).__name__}")
+
+
+def nodes_named(action: HasInstances | DeleteNodes, known: Mapping[str, KubeObject]) -> list[Node]:
+    """The nodes that an action names: as it holds them, else as they are ``known`` now; of an instance that is none,
+    what is known: its id."""
+    held = {node.name: node for node in action.objects} if isinstance(action, DeleteNodes) else {}
+    found = []
+    for name in action.nodes:
+        node = held.get(name) or known.get(name)
+        if not isinstance(node, Node):
+            node = Node(metadata=ObjectMeta(name=name), spec=NodeSpec(provider_id=name))
+        found.append(node)
+    return found

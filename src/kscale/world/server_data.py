@@ -1,4 +1,4 @@
-"""The one decoder of what servers send: API servers, metrics APIs, Prometheus.
+"""The only decoder of what servers send: API servers, metrics APIs, Prometheus.
 
 Whatever the bytes are, reading them raises :class:`UnreadableError` and nothing else. Nothing else in ``kscale.world``
 and ``kscale.drivers`` decodes or converts what a server sent.
@@ -15,11 +15,9 @@ import msgspec
 
 from kscale._native import _projection
 from kscale.errors import InputError, Problem
-from kscale.objects.base import ApiStruct, Int64
-from kscale.objects.decode import decoder, from_dict, from_json
-from kscale.objects.meta import KubeObject
-from kscale.objects.object_head import ObjectHead, json_members, object_head
-from kscale.objects.time_fields import check_times
+from kscale.objects.api.meta import ApiStruct, Int64, KubeObject
+from kscale.objects.decode import ObjectHead, decoder, from_dict, from_json, json_members, object_head
+from kscale.objects.validation import check_times
 
 __all__ = [
     "ServerEvent",

@@ -12,9 +12,8 @@ import msgspec
 
 from e2e.control_plane import ControlPlane
 from e2e.duel.case import Meddling
-from kscale.world.serve.app import Server
+from kscale.world.serve.app import ANY_PATH, Server, admission_webhook
 from kscale.world.serve.tls import ReloadingContext
-from kscale.world.serve.webhook import ANY_PATH, admission_webhook
 
 __all__ = ["Meddler"]
 

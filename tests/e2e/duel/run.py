@@ -24,7 +24,7 @@ from e2e.kubelet import FakeKubelet
 from e2e.metrics_server import FakeMetrics
 from e2e.real_api import MERGE, SERVED, connected
 from e2e.widgets import DEFINITION, WIDGETS
-from kscale.drivers.vpa_definitions import vpa_definitions
+from kscale.drivers.manifests.autoscalers import vpa_definitions
 from kscale.objects.quantity import Quantity
 from kscale.world.nodegroups.external_server import ExternalServer
 

@@ -32,8 +32,8 @@ def _similar(given: dict[str, Any]) -> dict[str, Any]:
     assert one is not None
     assert other is not None
     comparator = comparator_of(given)
-    verdict = ca.similar(one, other, comparator)
-    assert ca.similar(other, one, comparator) == verdict
+    verdict = ca.compare_templates(one, other, comparator)
+    assert ca.compare_templates(other, one, comparator) == verdict
     return {"similar": verdict.similar, "reasons": verdict.reasons}
 
 
@@ -41,7 +41,7 @@ def _find_similar(given: dict[str, Any]) -> dict[str, Any]:
     templates = {group["id"]: golden_ca.template(group.get("template")) for group in given["groups"]}
     known = {name: template for name, template in templates.items() if template is not None}
     try:
-        found = ca.find_similar(given["group"], list(templates), known, comparator_of(given))
+        found = ca.find_similar_node_groups(given["group"], list(templates), known, comparator_of(given))
     except ca.AutoscalerError as error:
         return {"similar_groups": [], "error": golden_ca.error_of(error)}
     assert ca.SimilarGroups(list(templates), known, comparator_of(given)).of(given["group"]) == found
@@ -54,7 +54,7 @@ def _balance(given: dict[str, Any]) -> dict[str, Any]:
         for g in given["groups"]
     ]
     try:
-        plan = ca.balance(groups, given["new_nodes"])
+        plan = ca.balance_scale_up_between_groups(groups, given["new_nodes"])
     except ca.AutoscalerError as error:
         return {"scale_ups": [], "error": golden_ca.error_of(error)}
     scale_ups = [

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, HistogramOptions
+from kscale.vpa.model.histogram import CPU_HISTOGRAM_OPTIONS, MEMORY_HISTOGRAM_OPTIONS, HistogramOptions
 
 
 def check(case: dict[str, Any]) -> None:
     given, want = case["input"], case["want"]
     match given["options"]:
         case {"type": "cpu"}:
-            options = CPU_OPTIONS
+            options = CPU_HISTOGRAM_OPTIONS
         case {"type": "memory"}:
-            options = MEMORY_OPTIONS
+            options = MEMORY_HISTOGRAM_OPTIONS
         case {"type": "linear", "max_value": maximum, "bucket_size": size, "epsilon": epsilon}:
             options = HistogramOptions.linear(maximum, size, epsilon)
         case {"type": "exponential", "max_value": maximum, "first_bucket_size": size, "ratio": r, "epsilon": epsilon}:

@@ -8,9 +8,9 @@ from typing import Any
 import golden_ca
 from kscale import ca
 from kscale.effects import moment
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
+from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.decode import from_dict
-from kscale.objects.policy import PodDisruptionBudget
 from kscale.objects.selectors import SelectorError
 from kscale.objects.times import to_datetime
 
@@ -29,11 +29,11 @@ def check(case: dict[str, Any]) -> None:
     except SelectorError as error:
         assert {"pdb_error": str(error)} == want
         return
-    found = ca.drainability(pods, now=now, options=options, listers=listers, pdbs=pdbs)
+    found = ca.check_drainability(pods, now=now, options=options, listers=listers, pdbs=pdbs)
     context = ca.DrainContext(moment(now), options, listers, pdbs)
-    rules = ca.default_rules(options)
-    statuses = [(pod, ca.drain_status(pod, context, rules)) for pod in pods]
-    judge = ca.DrainJudge(context)
+    rules = ca.get_default_rules(options)
+    statuses = [(pod, ca.get_drain_status(pod, context, rules)) for pod in pods]
+    judge = ca.DrainabilityChecker(context)
     assert [judge.status(pod) for _ in range(2) for pod in pods] == [status for _, status in statuses] * 2
     got = {
         "pods": [pod.key for pod in found.pods],

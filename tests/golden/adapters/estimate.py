@@ -7,9 +7,9 @@ from typing import Any
 import kscale
 from golden_support import decoded, profile_of, world
 from kscale.ca.estimator import NodeGroupSize
+from kscale.objects.api.storage import CSINode
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.storage import CSINode
 
 
 def expanded(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 import golden_ca
 from kscale import ca
 from kscale.effects import Moment
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
 
 _FREE_TAILS = ("Can't parse YAML with priorities in the configmap: ", "error parsing regexp: ")

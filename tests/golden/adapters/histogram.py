@@ -9,15 +9,15 @@ import pytest
 from kscale.effects import ZERO_TIME
 from kscale.objects.decode import to_dict
 from kscale.objects.times import nanoseconds
-from kscale.vpa.checkpoint import saved_histogram
-from kscale.vpa.histogram import (
-    CPU_OPTIONS,
-    MEMORY_OPTIONS,
+from kscale.vpa.model.histogram import (
+    CPU_HISTOGRAM_OPTIONS,
+    MEMORY_HISTOGRAM_OPTIONS,
     Histogram,
     HistogramError,
     HistogramOptions,
     SavedHistogram,
 )
+from kscale.vpa.recommender.checkpoints import encode_histogram
 
 _YEAR_ONE = "0001-01-01T00:00:00Z"
 
@@ -25,9 +25,9 @@ _YEAR_ONE = "0001-01-01T00:00:00Z"
 def options_of(given: dict[str, Any]) -> HistogramOptions:
     match given:
         case {"type": "cpu"}:
-            return CPU_OPTIONS
+            return CPU_HISTOGRAM_OPTIONS
         case {"type": "memory"}:
-            return MEMORY_OPTIONS
+            return MEMORY_HISTOGRAM_OPTIONS
         case {"type": "linear", "max_value": maximum, "bucket_size": size, "epsilon": epsilon}:
             return HistogramOptions.linear(maximum, size, epsilon)
         case {"type": "exponential", "max_value": maximum, "first_bucket_size": size, "ratio": r, "epsilon": epsilon}:
@@ -55,7 +55,7 @@ def check_saved(saved: SavedHistogram, want: dict[str, Any]) -> None:
     assert {str(b): w for b, w in saved.bucket_weights.items()} == want["bucket_weights"]
     assert same_number(saved.total_weight, want, "total_weight_hex")
     assert saved.reference_time == time_of(want["reference_time"])
-    assert to_dict(saved_histogram(saved)) == want["json"]
+    assert to_dict(encode_histogram(saved)) == want["json"]
 
 
 def check_state(h: Histogram, want: dict[str, Any]) -> None:

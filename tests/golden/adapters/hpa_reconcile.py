@@ -21,15 +21,14 @@ from kscale.effects import (
     from_text,
     to_text,
 )
-from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.metrics import DESIRED_REPLICAS, METRIC_COMPUTATIONS
+from kscale.hpa.api.v1_conversion import from_v1
+from kscale.hpa.api.validation import apply_defaults
+from kscale.hpa.controller.monitor import DESIRED_REPLICAS, METRIC_COMPUTATIONS
+from kscale.hpa.controller.reconcile import ReconcileResult, reconcile
+from kscale.hpa.controller.scale_target import SelectorStore
+from kscale.hpa.controller.state import ControllerState, HPAState, Recommendation, ScaleEvent
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import reconcile
-from kscale.hpa.records import Reconciliation
-from kscale.hpa.selector_store import SelectorStore
-from kscale.hpa.state import ControllerState, HPAState, Recommendation, ScaleEvent
-from kscale.hpa.v1_conversion import from_v1
-from kscale.objects.autoscaling import (
+from kscale.objects.api.autoscaling import (
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerSpec,
     HorizontalPodAutoscalerStatus,
@@ -38,11 +37,11 @@ from kscale.objects.autoscaling import (
     ScaleSpec,
     ScaleStatus,
 )
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
+from kscale.objects.api.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.rest_mapping import RESTMapper, ServedResource
-from kscale.objects.selector_text import parse_selector
+from kscale.objects.selectors import parse_selector
 from performing import performed
 
 SERVED = (
@@ -244,7 +243,7 @@ def _deleted(hpa: HorizontalPodAutoscaler, state: HPAState, options: HPAOptions,
     return msgspec.structs.replace(controller.state(key), registered=True)  # it will be made again
 
 
-def _found(run: DryRun[Reconciliation], status: HorizontalPodAutoscalerStatus, world: World) -> dict[str, Any]:
+def _found(run: DryRun[ReconcileResult], status: HorizontalPodAutoscalerStatus, world: World) -> dict[str, Any]:
     out = run.value
     gauges = [each.value for each in run.observations if each.name == DESIRED_REPLICAS]
     return {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscale.hpa.admission import admit
+from kscale.hpa.api.admission import admit
+from kscale.hpa.api.v1_conversion import to_v1
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.v1_conversion import to_v1
 from kscale.objects.decode import to_dict
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kscale.objects.api.meta import LabelSelector
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import LabelSelector
 from kscale.objects.selectors import Selector, SelectorError, compile_selector
 
 

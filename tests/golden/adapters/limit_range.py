@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscale.objects.core import LimitRange, LimitRangeItem, Pod
+from kscale.objects.api.core import LimitRange, LimitRangeItem, Pod
+from kscale.objects.api.vpa import PodResourcePolicy, RecommendedPodResources, VerticalPodAutoscaler
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity
-from kscale.objects.vpa import PodResourcePolicy, RecommendedPodResources, VerticalPodAutoscaler
-from kscale.vpa.capping import CappingError, cap
-from kscale.vpa.container_resources import ContainerResources, ProviderError, containers_resources, resources_of
-from kscale.vpa.limit_range import CONTAINER, POD, LimitRanges
-from kscale.vpa.postprocess import apply_policy
-from kscale.vpa.proportional import boundary_request, proportional_limits, scale
+from kscale.vpa.capping import (
+    CONTAINER_LIMIT,
+    POD_LIMIT,
+    CappingError,
+    LimitRanges,
+    cap_recommendation,
+    get_boundary_request,
+    get_proportional_limits,
+    scale_quantity,
+)
+from kscale.vpa.container_resources import (
+    ContainerResources,
+    ProviderError,
+    build_container_resources,
+    recommend_container_resources,
+)
+from kscale.vpa.recommender.update_vpas import apply_vpa_policy
 
 BOUNDS = ("lower_bound", "target", "uncapped_target", "upper_bound")
 
@@ -60,7 +72,7 @@ def same_containers(ours: list[ContainerResources], theirs: list[dict[str, Any]]
 
 def check_scale(given: dict[str, Any], want: dict[str, Any]) -> None:
     numbers = (Quantity(given[name]) for name in ("quantity", "base", "result"))
-    assert scale(given["resource"], *numbers, given["mode"]) == (Quantity(want["value"]), want["type"])
+    assert scale_quantity(given["resource"], *numbers, given["mode"]) == (Quantity(want["value"]), want["type"])
 
 
 def check_containers(given: dict[str, Any], want: dict[str, Any]) -> None:
@@ -69,11 +81,13 @@ def check_containers(given: dict[str, Any], want: dict[str, Any]) -> None:
         policy = from_dict(given["resource_policy"], PodResourcePolicy) if given.get("resource_policy") else None
         recommendation = from_dict(given.get("recommendation") or {}, RecommendedPodResources)
         notes: dict[str, list[str]] = {}
-        item = lookup.effective(pod.namespace, CONTAINER)
-        containers = resources_of(pod, policy, recommendation, item, notes, add_all=True)
+        item = lookup.effective(pod.namespace, CONTAINER_LIMIT)
+        containers = build_container_resources(pod, policy, recommendation, item, notes, add_all=True)
     else:
         try:
-            containers, notes, _ = containers_resources(pod, from_dict(given["vpa"], VerticalPodAutoscaler), lookup)
+            containers, notes, _ = recommend_container_resources(
+                pod, from_dict(given["vpa"], VerticalPodAutoscaler), lookup
+            )
         except (CappingError, ProviderError) as error:
             containers, notes = [], {"error": [str(error)]}
     assert notes.pop("error", [None]) == [want.get("error")]
@@ -86,23 +100,23 @@ def check(case: dict[str, Any]) -> None:
     match given["function"]:
         case "effective":
             lookup = limit_ranges_of(given)
-            same_item(lookup.effective(given["namespace"], CONTAINER), want["container"])
-            same_item(lookup.effective(given["namespace"], POD), want["pod"])
+            same_item(lookup.effective(given["namespace"], CONTAINER_LIMIT), want["container"])
+            same_item(lookup.effective(given["namespace"], POD_LIMIT), want["pod"])
         case "scale":
             check_scale(given, want)
         case "proportional_limits":
             names = ("limits", "requests", "recommended", "default_limits")
-            limits, notes = proportional_limits(*(quantities(given.get(name)) for name in names))
+            limits, notes = get_proportional_limits(*(quantities(given.get(name)) for name in names))
             assert limits == quantities(want["limits"])
             assert notes == (want["notes"] or [])
         case "boundary_request":
             names = ("original_request", "original_limit", "boundary", "default_limit")
             numbers = (Quantity(given[name]) if given.get(name) else Quantity.zero() for name in names)
-            assert boundary_request(given["resource"], *numbers) == Quantity(want["value"])
+            assert get_boundary_request(given["resource"], *numbers) == Quantity(want["value"])
         case "apply_policy":
             policy = from_dict(given["resource_policy"], PodResourcePolicy) if given.get("resource_policy") else None
             recommendation = given.get("recommendation")
-            ours = apply_policy(
+            ours = apply_vpa_policy(
                 from_dict(recommendation, RecommendedPodResources) if recommendation is not None else None,
                 policy,
                 quantities(given.get("global_max_allowed")),
@@ -113,7 +127,7 @@ def check(case: dict[str, Any]) -> None:
             pod = from_dict(given["pod"], Pod) if given.get("pod") else None
             vpa = from_dict(given["vpa"], VerticalPodAutoscaler) if given.get("vpa") else None
             try:
-                ours, notes, _ = cap(vpa, pod, limit_ranges_of(given))
+                ours, notes, _ = cap_recommendation(vpa, pod, limit_ranges_of(given))
             except CappingError as error:
                 ours, notes = None, {"error": [str(error)]}
             assert notes.pop("error", [None]) == [want["error"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscale.objects.core import NodeSelector
+from kscale.objects.api.core import NodeSelector
 from kscale.objects.decode import from_dict
 from kscale.objects.node_selectors import compile_node_selector
 

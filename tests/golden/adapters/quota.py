@@ -7,11 +7,11 @@ from typing import Any
 import golden_ca
 from kscale import ca
 from kscale.ca import quota
-from kscale.objects.core import Node
+from kscale.objects.api.cluster_autoscaler import CapacityQuota
+from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
-from kscale.objects.quota import CapacityQuota
 
 
 def check(case: dict[str, Any]) -> None:
@@ -54,12 +54,12 @@ def _tracker(given: dict[str, Any], groups: Groups) -> quota.QuotaTracker:
     limiter = ca.ResourceLimiter(min=given.get("min_limits") or {}, max=given.get("limits") or {})
     if given.get("tracker") == "min":
         return quota.QuotaTracker.minimum(
-            [quota.cluster_minimum(limiter)], nodes, groups, gpu_label=golden_ca.GPU_LABEL
+            [quota.build_cluster_minimum_quota(limiter)], nodes, groups, gpu_label=golden_ca.GPU_LABEL
         )
     objects = [from_dict(item, CapacityQuota) for item in given.get("capacity_quotas") or []]
-    quotas, _ = quota.capacity_quota_limits(objects)
+    quotas, _ = quota.read_capacity_quotas(objects)
     return quota.QuotaTracker.maximum(
-        [quota.cluster_maximum(limiter), *quotas], nodes, groups, gpu_label=golden_ca.GPU_LABEL
+        [quota.build_cluster_maximum_quota(limiter), *quotas], nodes, groups, gpu_label=golden_ca.GPU_LABEL
     )
 
 

@@ -12,16 +12,12 @@ import msgspec
 
 from kscale.effects import Action, ApiError, Create, List, Moment, Outcome, Patch, VirtualTime, to_text
 from kscale.effects.outcomes import NOT_FOUND
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
+from kscale.objects.api.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint, VerticalPodAutoscalerStatus
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import find_kind
 from kscale.objects.quantity import Quantity
 from kscale.objects.times import nanoseconds
-from kscale.objects.vpa import (
-    VerticalPodAutoscaler,
-    VerticalPodAutoscalerCheckpoint,
-    VerticalPodAutoscalerStatus,
-)
 from kscale.vpa import (
     CPU_SAMPLE,
     MEMORY_SAMPLE,
@@ -32,12 +28,12 @@ from kscale.vpa import (
     RecommenderRound,
     RecommenderState,
     Usage,
+    diff_pods,
     init_from_checkpoints,
-    pod_changes,
     recommender_steps,
 )
-from kscale.vpa.recommender.update_vpas import same_status
-from kscale.vpa.resources import cpu_from_cores
+from kscale.vpa.recommender.update_vpas import is_equal_status
+from kscale.vpa.resources import cores_to_millicores
 
 LISTS = ("target", "lowerBound", "upperBound", "uncappedTarget")
 Event = tuple[tuple[str, str, str], int, int, int]
@@ -62,7 +58,7 @@ def controllers_of(objects: list[dict[str, Any]]) -> Controllers:
 def values_of(sample: dict[str, Any]) -> list[tuple[int, int]]:
     values = []
     if sample.get("cpu_cores") is not None:
-        values.append((cpu_from_cores(sample["cpu_cores"]), CPU_SAMPLE))
+        values.append((cores_to_millicores(sample["cpu_cores"]), CPU_SAMPLE))
     if sample.get("memory_bytes") is not None:
         values.append((sample["memory_bytes"], MEMORY_SAMPLE))
     return values
@@ -81,7 +77,7 @@ def events_of(given: dict[str, Any]) -> list[Event]:
         cpu, memory = series.get("cpu_cores") or [], series.get("memory_bytes") or []
         for k in range(max(len(cpu), len(memory))):
             if k < len(cpu):
-                events.append((name(series), start + k * step, cpu_from_cores(cpu[k]), CPU_SAMPLE))
+                events.append((name(series), start + k * step, cores_to_millicores(cpu[k]), CPU_SAMPLE))
             if k < len(memory):
                 events.append((name(series), start + k * step, memory[k], MEMORY_SAMPLE))
     for oom in given.get("ooms") or ():
@@ -140,7 +136,7 @@ def check_round(
         assert (ours.pod_count, ours.selector) == (theirs["pod_count"], theirs["selector"])
         key = ours.namespace, ours.name
         assert ours.status_written == (key in world.statuses) == theirs["status_written"]
-        assert not ours.status_written or same_status(world.statuses[key], ours.status)
+        assert not ours.status_written or is_equal_status(world.statuses[key], ours.status)
         assert world.checkpoints.get(key, []) == (theirs["checkpoints"] or [])
     errors = [
         {k: v for k, v in {**e._asdict(), "time": to_text(e.time)}.items() if v or k != "resource"}
@@ -188,7 +184,7 @@ def check(case: dict[str, Any]) -> None:
             saved = [from_dict(item, VerticalPodAutoscalerCheckpoint) for item in given["checkpoints"]]
             init_from_checkpoints(state, vpas, saved, controllers=controllers, now=now)
         usage = [Usage.from_events(events)]
-        this_round = RecommenderRound(vpas=vpas, pods=pod_changes(state, pods), controllers=controllers, usage=usage)
+        this_round = RecommenderRound(vpas=vpas, pods=diff_pods(state, pods), controllers=controllers, usage=usage)
         result = world.run(state, this_round, now)
         check_round(result, state, world, want, number == len(rounds) - 1)
         statuses.update(world.statuses)

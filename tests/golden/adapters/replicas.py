@@ -7,15 +7,20 @@ from datetime import timedelta
 from typing import Any
 
 from kscale.effects import SECOND, ApiError, List, Progress, as_if_done, from_text, to_text
-from kscale.hpa.calculation import Calculation, MetricsError, PodValues, Tolerances
+from kscale.hpa.controller.replica_calculator import (
+    CalculationSteps,
+    MetricsError,
+    PodSamples,
+    ReplicaCalculator,
+    Sample,
+    Tolerances,
+)
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.pod_groups import Sample
-from kscale.hpa.replica_calculator import ReplicaCalculator
-from kscale.objects.autoscaling import CrossVersionObjectReference
-from kscale.objects.core import Pod
+from kscale.objects.api.autoscaling import CrossVersionObjectReference
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import LabelSelector
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import LabelSelector
-from kscale.objects.selector_text import parse_selector
+from kscale.objects.selectors import parse_selector
 
 VALUES = {"GetResourceReplicas", "GetRawResourceReplicas", "GetMetricReplicas"}
 
@@ -37,7 +42,7 @@ class Recorded:
             item["pod"]: Sample(item["value_milli"], from_text(item["timestamp"]), item["window_s"] * SECOND)
             for item in self.case.get("metrics", [])
         }
-        return self._answer(PodValues(samples, from_text(self.case.get("metrics_timestamp"))))
+        return self._answer(PodSamples(samples, from_text(self.case.get("metrics_timestamp"))))
 
     get_raw_metric = get_resource_metric
 
@@ -86,7 +91,7 @@ def check(case: dict[str, Any]) -> None:
     assert found == wanted, f"{found} is not {wanted}"
 
 
-def _calculation(machine: ReplicaCalculator, given: dict[str, Any]) -> Calculation:
+def _calculation(machine: ReplicaCalculator, given: dict[str, Any]) -> CalculationSteps:
     function = given["function"]
     tolerances = Tolerances(given["tolerance_down"], given["tolerance_up"])
     namespace, selector = given["namespace"], given["pod_selector"]

@@ -10,7 +10,7 @@ import kscale
 from golden_support import world
 from kscale import ca
 from kscale.effects import SECOND, Moment, to_text
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.objects.nodegroups import Groups
@@ -36,7 +36,7 @@ def check(case: dict[str, Any]) -> None:
         upcoming = loop.get("upcoming_nodes") or []
         late = [item for item in objects if item["kind"] == "Node" and item["metadata"]["name"] in upcoming]
         if loop.get("clean_up_unneeded"):
-            state = ca.cleared(state)
+            state = ca.clear_unneeded_nodes(state)
         for event in loop.get("events") or []:
             state = ca.register_group_change(state, event["type"], event["group"], to_datetime(event["time"]))
         deletions = loop.get("deletions_in_progress") or {}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from kscale import ca
-from kscale.objects.core import Node, NodeSpec
-from kscale.objects.meta import ObjectMeta
+from kscale.objects.api.core import Node, NodeSpec
+from kscale.objects.api.meta import ObjectMeta
 
 
 def check(case: dict[str, Any]) -> None:
     given, want = case["input"], case["want"]
-    cropped = ca.crop(
+    cropped = ca.crop_nodes(
         [ca.NodeInGroup(**item) for item in given["empty"]],
         [ca.NodeInGroup(**item) for item in given["drain"]],
         [_group(group, given) for group in given["groups"]],
@@ -39,7 +39,7 @@ def _group(group: dict[str, Any], given: dict[str, Any]) -> ca.BudgetGroup:
         target=group.get("target") or 0,
         target_error=group.get("target_error"),
         options_error=group.get("options_error"),
-        registered=len(ca.registered_nodes(nodes, instances)),
+        registered=len(ca.filter_registered_nodes(nodes, instances)),
     )
 
 

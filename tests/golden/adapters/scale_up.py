@@ -13,19 +13,19 @@ from kscale.ca import quota
 from kscale.ca.backoff import ScaleUpError
 from kscale.ca.cluster_state import (
     ClusterStateRegistry,
-    backoff_status,
+    get_backoff_status,
+    get_upcoming_nodes,
     is_group_healthy,
     is_safe_to_scale_up,
     register_failed_scale_up,
     register_scale_up,
-    upcoming_nodes,
     update_nodes_steps,
 )
 from kscale.ca.errors import ErrorRecord
-from kscale.ca.expander.types import Filtered
-from kscale.ca.node_infos import mixed_templates
-from kscale.ca.scale_up.salvo import Salvo, SalvoRound, salvo_steps
-from kscale.ca.scale_up.status import ConsideredGroup, RemainingPod, not_triggered_parts
+from kscale.ca.expander.types import FilterResult
+from kscale.ca.node_infos import build_node_templates
+from kscale.ca.scale_up.loop import SalvoResult, SalvoRound, scale_up_salvo_steps
+from kscale.ca.scale_up_status import ConsideredGroup, NoScaleUpInfo, format_not_triggered_reasons
 from kscale.effects import (
     Action,
     ApiError,
@@ -39,13 +39,13 @@ from kscale.effects import (
     Steps,
     moment,
 )
-from kscale.objects.apps import DaemonSet
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.apps import DaemonSet
+from kscale.objects.api.cluster_autoscaler import CapacityQuota
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.objects.nodegroups import Groups
-from kscale.objects.quota import CapacityQuota
 from kscale.objects.times import to_datetime
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
@@ -115,7 +115,7 @@ def _scale_up(
 ) -> dict[str, Any]:
     config = given.get("priority_config_map")
     salvo = given["op"] == "salvo"
-    ground = ca.ScaleUpGround(
+    ground = ca.ScaleUpContext(
         groups=provider.groups,
         nodes=nodes,
         templates=templates,
@@ -123,7 +123,7 @@ def _scale_up(
         options=options,
         inputs=ca.OrchestratorInputs(
             expanders=given.get("expanders") or [],
-            filters={"none": lambda options, given: Filtered(survivors=[])},
+            filters={"none": lambda options, given: FilterResult(survivors=[])},
             expander_input=ca.ExpanderInput(
                 priorities=None if config is None else config.get("data") or {},
                 prices=adapter("expander").Prices(given.get("prices") or {}),
@@ -139,18 +139,18 @@ def _scale_up(
         ),
     )
     pending = [from_dict(item, Pod) if salvo else item for item in given.get("pending") or []]
-    start = salvo_steps if salvo else ca.orchestrate_steps
+    start = scale_up_salvo_steps if salvo else ca.orchestrate_steps
     snapshot = Cluster(given.get("objects") or [], finished=True).snapshot()
     steps = start(snapshot, pending, ground, now=now)
     rounds: list[SalvoRound] = []
     ran = provider.run(steps, now)
     done, events = ran.value, list(ran.events)
-    if isinstance(done, Salvo):
+    if isinstance(done, SalvoResult):
         rounds = done.rounds
         after = done.snapshot_after
         done = rounds[-1].done
     else:
-        events += ca.status_events(done.status)
+        events += ca.build_scale_up_events(done.status)
     expansion = done.expansion
     provider.groups = Groups([*provider.groups, *provider.made], provider.groups.node_errors)
     got = status_of(done.status) | {
@@ -172,7 +172,7 @@ def _scale_up(
     return got
 
 
-def _options_of(done: ca.Orchestration) -> list[dict[str, Any]]:
+def _options_of(done: ca.OrchestratorResult) -> list[dict[str, Any]]:
     return [{"group": o.group, "node_count": o.node_count, "pods": o.pods, "similar": o.similar} for o in done.options]
 
 
@@ -213,7 +213,7 @@ def _min_size(
     ran = provider.run(steps, now)
     done = ran.value
     return status_of(done.status) | {
-        "events": golden_ca.sorted_events([*ran.events, *ca.status_events(done.status)]),
+        "events": golden_ca.sorted_events([*ran.events, *ca.build_scale_up_events(done.status)]),
         "cluster_state_after": cluster_state(done.state, provider.groups, now, options),
         "options": [],
     }
@@ -247,7 +247,7 @@ def templates_of(
     pods: dict[str, list[Pod]] = {}
     for pod in golden_ca.of_type(objects, Pod):
         pods.setdefault(pod.spec.node_name, []).append(pod)
-    return mixed_templates(
+    return build_node_templates(
         golden_ca.of_type(objects, Node),
         lambda nodes: [NodeTemplate(node=node, pods=pods.get(node.metadata.name, [])) for node in nodes],
         [from_dict(item, DaemonSet) for item in given.get("daemonsets") or []],
@@ -392,7 +392,7 @@ def quotas_of(given: dict[str, Any]) -> list[quota.Quota] | ca.AutoscalerError:
         return ca.AutoscalerError("", given["quota_provider_error"])
     objects = [from_dict(item, CapacityQuota) for item in given.get("capacity_quotas") or []]
     limiter = ca.ResourceLimiter(min=given.get("min_limits") or {}, max=given.get("limits") or {})
-    return [quota.cluster_maximum(limiter), *quota.capacity_quota_limits(objects)[0]]
+    return [quota.build_cluster_maximum_quota(limiter), *quota.read_capacity_quotas(objects)[0]]
 
 
 def history(
@@ -421,11 +421,11 @@ def cluster_state(
     state: ClusterStateRegistry, groups: Groups, now: Moment, options: ca.AutoscalingOptions
 ) -> dict[str, Any]:
     return {
-        "upcoming": {name: item.count for name, item in upcoming_nodes(state, groups, now).items()},
+        "upcoming": {name: item.count for name, item in get_upcoming_nodes(state, groups, now).items()},
         "groups": {
             group.id: {
                 "healthy": is_group_healthy(state, group.id, options),
-                "backed_off": backoff_status(state, group.id, now) is not None,
+                "backed_off": get_backoff_status(state, group.id, now) is not None,
                 "safe": is_safe_to_scale_up(state, group.id, now, options),
             }
             for group in groups
@@ -461,7 +461,7 @@ def _status_events(given: dict[str, Any]) -> list[dict[str, Any]]:
         scale_ups=[ca.ScaleUpInfo(**info) for info in given.get("scale_ups") or []],
         pods_triggered=given.get("pods_triggered") or [],
         pods_remain_unschedulable=[
-            RemainingPod(
+            NoScaleUpInfo(
                 pod=item["pod"],
                 rejected_groups=item.get("rejected_groups") or {},
                 skipped_groups=item.get("skipped_groups") or {},
@@ -470,7 +470,7 @@ def _status_events(given: dict[str, Any]) -> list[dict[str, Any]]:
         ],
         considered_groups=[ConsideredGroup(**group) for group in given.get("considered_groups") or []],
     )
-    return [with_parts(event, status) for event in golden_ca.sorted_events(ca.status_events(status))]
+    return [with_parts(event, status) for event in golden_ca.sorted_events(ca.build_scale_up_events(status))]
 
 
 def with_parts(event: dict[str, str], status: ca.ScaleUpStatus) -> dict[str, Any]:
@@ -479,6 +479,6 @@ def with_parts(event: dict[str, str], status: ca.ScaleUpStatus) -> dict[str, Any
         return event
     existing = {group.id for group in status.considered_groups if group.exists}
     pod = next(p for p in status.pods_remain_unschedulable if f"Pod/{p.pod}" == event["object"])
-    parts = not_triggered_parts(pod, existing)
+    parts = format_not_triggered_reasons(pod, existing)
     message = event["message"].removeprefix("pod didn't trigger scale-up: ")
     return {**event, "message_parts": parts if message == ", ".join(parts) else [message]}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscale.objects.selector_text import parse_selector
-from kscale.objects.selectors import SelectorError
+from kscale.objects.selectors import SelectorError, parse_selector
 
 
 def check(case: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Kind ``vpa-eviction``: everything is compared but texts of refusals that are our own words, not the API's.
 
-``disruptable`` of groups and ``resize_status`` of pods are compared where they were recorded.
+``disruptable`` of groups and ``get_resize_status`` of pods are compared where they were recorded.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from kscale.effects import (
     run_virtually,
     to_text,
 )
-from kscale.objects.core import LimitRange, Pod
+from kscale.objects.api.core import LimitRange, Pod
+from kscale.objects.api.vpa import RecommendedPodResources, VerticalPodAutoscaler
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import find_kind
 from kscale.objects.times import nanoseconds
-from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler
 from kscale.vpa import Controllers, UpdaterOptions
-from kscale.vpa.limit_range import LimitRanges
+from kscale.vpa.capping import LimitRanges
 from kscale.vpa.options import BEFORE_1_8_1
 from kscale.vpa.updater import (
-    Restriction,
+    PodsRestriction,
     UpdaterResult,
     UpdaterRound,
     UpdaterState,
-    controlled_pods_steps,
-    live_pods,
-    select_steps,
+    filter_live_pods,
+    find_controlled_pods_steps,
+    resolve_vpa_selectors_steps,
     updater_steps,
 )
-from kscale.vpa.updater.inplace import resize_status
+from kscale.vpa.updater.inplace import get_resize_status
 
 NAMES: dict[type, str] = {Evict: "evict", Resize: "resize", Patch: "annotate"}
 BOUNDS = ("lower_bound", "target", "uncapped_target", "upper_bound")
@@ -121,15 +121,15 @@ def _recorded(ours: Any, theirs: Any) -> Any:
 def check_before(given: UpdaterRound, state: UpdaterState, now: int, options: UpdaterOptions, want: Any) -> None:
     """What is answered when nothing has happened yet."""
     seen = [vpa for vpa in given.vpas if not options.ignores(vpa.namespace)]
-    vpas = as_if_done(select_steps(seen, given.controllers, Progress(now)), now=now).value
-    pods = live_pods(given.pods)
-    controlled = as_if_done(controlled_pods_steps(pods, vpas, given.controllers, Progress(now)), now=now).value
+    vpas = as_if_done(resolve_vpa_selectors_steps(seen, given.controllers, Progress(now)), now=now).value
+    pods = filter_live_pods(given.pods)
+    controlled = as_if_done(find_controlled_pods_steps(pods, vpas, given.controllers, Progress(now)), now=now).value
     owner = {pod.key: vpa.name for vpa, pods in controlled for pod in pods}
     names = {key: value for key, value in want["controlling_vpa"].items() if value is not None}
     assert owner == names
     groups, answers = [], {}
     for vpa, pods in controlled:
-        restriction = Restriction(vpa, pods, given.controllers, options, dict(state.last_in_place_attempts))
+        restriction = PodsRestriction(vpa, pods, given.controllers, options, dict(state.last_in_place_attempts))
         groups.append((vpa.namespace, vpa.name, [
             {
                 "kind": key.kind, "name": key.name, "namespace": key.namespace,
@@ -144,7 +144,7 @@ def check_before(given: UpdaterRound, state: UpdaterState, now: int, options: Up
                 "can_evict": restriction.can_evict(pod, now),
                 "in_place_decision": restriction.can_update_in_place(pod, now, state.infeasible_attempts),
                 "can_unboost": restriction.can_unboost(pod, now),
-                "resize_status": resize_status(pod),
+                "resize_status": get_resize_status(pod),
             }
     theirs = sorted(((g["namespace"], g["vpa"], g["groups"] or []) for g in want["groups"] or ()), key=lambda g: g[:2])
     groups.sort(key=lambda g: g[:2])

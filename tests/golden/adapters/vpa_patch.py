@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscale.objects.core import LimitRange
+from kscale.objects.api.core import LimitRange
+from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import find_kind
-from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa import AdmissionOptions, Controllers, admit_pod
-from kscale.vpa.limit_range import LimitRanges
+from kscale.vpa.capping import LimitRanges
 
 NOT_OURS = ("json: cannot unmarshal", "quantities must match")
 

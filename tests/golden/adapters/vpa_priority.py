@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from kscale.objects.core import LimitRange, Pod
+from kscale.objects.api.core import LimitRange, Pod
+from kscale.objects.api.vpa import RecommendedPodResources, VerticalPodAutoscaler
 from kscale.objects.decode import from_dict
 from kscale.objects.times import nanoseconds
-from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler
-from kscale.vpa.limit_range import LimitRanges
+from kscale.vpa.capping import LimitRanges
 from kscale.vpa.options import BEFORE_1_8_1, UpdaterOptions
-from kscale.vpa.updater import PodPriority, ScalingDirection, assess, update_order
+from kscale.vpa.updater import PodPriority, ScalingDirectionAdmission, assess_pod, order_updates
 
 BOUNDS = ("lower_bound", "target", "uncapped_target", "upper_bound")
 
@@ -50,7 +50,7 @@ def check(case: dict[str, Any]) -> None:
     pods = [from_dict(item, Pod) for item in given["pods"]]
     attempts = given.get("infeasible_attempts") or {}
     assessed = [
-        assess(
+        assess_pod(
             pod,
             vpa,
             now=nanoseconds(given["now"]),
@@ -70,10 +70,10 @@ def check(case: dict[str, Any]) -> None:
         processed = theirs["processed_recommendation"]
         expected = None if processed is None else from_dict(processed, RecommendedPodResources)
         assert by_value(ours.recommendation) == by_value(expected)
-    assert names_of(update_order(assessed)) == (want["priority_order"] or [])
-    admission = ScalingDirection()
+    assert names_of(order_updates(assessed)) == (want["priority_order"] or [])
+    admission = ScalingDirectionAdmission()
     admission.loop_init(pods, [(vpa, pods)])
-    updated = update_order(assessed, admission)
+    updated = order_updates(assessed, admission)
     assert names_of(updated) == (want["update_order"] or [])
     chosen = {item.pod.name for item in updated}
     decisions = {

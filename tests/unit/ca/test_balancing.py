@@ -40,30 +40,30 @@ def _groups(sizes: dict[str, tuple[int, int]]) -> list[ca.GroupSize]:
     ],
 )
 def test_upstream_table(sizes: dict[str, tuple[int, int]], new_nodes: int, expected: dict[str, int]) -> None:
-    plan = ca.balance(_groups(sizes), new_nodes)
+    plan = ca.balance_scale_up_between_groups(_groups(sizes), new_nodes)
     assert [(info.group, info.new) for info in plan] == list(expected.items())
 
 
 def test_more_groups_than_small_numbers() -> None:
     groups = [ca.GroupSize(id=str(number), max=2) for number in range(300)]
-    plan = ca.balance(groups, 450)
+    plan = ca.balance_scale_up_between_groups(groups, 450)
     assert [info.new for info in plan] == [2] * 150 + [1] * 150
     assert {info.current for info in plan} == {0}  # who tells no size has none
 
 
 def test_errors() -> None:
     with pytest.raises(ca.AutoscalerError, match="Can't balance scale up between 0 groups") as none:
-        ca.balance([], 1)
+        ca.balance_scale_up_between_groups([], 1)
     assert none.value.type == "internalError"
     with pytest.raises(ca.AutoscalerError, match="failed to get node group size: down") as failed:
-        ca.balance([ca.GroupSize(id="a", target_error="down")], 1)
+        ca.balance_scale_up_between_groups([ca.GroupSize(id="a", target_error="down")], 1)
     assert failed.value.type == "cloudProviderError"
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=20), st.integers(0, 60))
 def test_no_group_overtakes_another_that_has_room(sizes: list[tuple[int, int]], new_nodes: int) -> None:
     groups = [ca.GroupSize(id=str(i), target=size, max=limit) for i, (size, limit) in enumerate(sizes)]
-    plan = {info.group: info for info in ca.balance(groups, new_nodes)}
+    plan = {info.group: info for info in ca.balance_scale_up_between_groups(groups, new_nodes)}
     room = sum(max(0, limit - size) for size, limit in sizes)
     assert sum(info.new - info.current for info in plan.values()) == min(new_nodes, room)
     final = {group.id: plan[group.id].new if group.id in plan else group.target for group in groups}

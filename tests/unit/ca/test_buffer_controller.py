@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from builders import N0, at
-from kscale.ca.capacity_buffers import reconcile_steps
-from kscale.ca.capacity_buffers.fake_pods import defaulted_pod
+from kscale.ca.capacity_buffers import reconcile_buffers_steps
+from kscale.ca.capacity_buffers.pod_templates import default_pod_requests
 from kscale.effects import (
     Action,
     ApiError,
@@ -21,11 +21,11 @@ from kscale.effects import (
     Preview,
     WriteStatus,
 )
-from kscale.objects.autoscaling import Scale
-from kscale.objects.capacity_buffers import CapacityBuffer
-from kscale.objects.core import Pod
+from kscale.objects.api.autoscaling import Scale
+from kscale.objects.api.cluster_autoscaler import CapacityBuffer
+from kscale.objects.api.core import Pod
+from kscale.objects.api.policy import ResourceQuota
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.resource_quotas import ResourceQuota
 from kscale.objects.rest_mapping import RESTMapper
 from performing import performed
 
@@ -87,7 +87,7 @@ class Server:
         return None
 
     def reconcile(self, *buffers: CapacityBuffer, quotas: Any = (), **options: Any) -> list[str]:
-        steps = reconcile_steps(buffers, quotas, now=N0, **options)
+        steps = reconcile_buffers_steps(buffers, quotas, now=N0, **options)
         self.reconciled, errors = performed(steps, self, now=N0).value
         assert isinstance(errors, list)
         return errors
@@ -314,7 +314,7 @@ def test_requests_without_the_api_server() -> None:
 def test_requests_of_a_pod_as_a_whole() -> None:
     huge = {"name": "c", "resources": {"requests": {"hugepages-2Mi": "4Mi", "cpu": "1"}}}
     own = {"limits": {"cpu": "3", "memory": "1Gi", "example.com/x": "1"}, "requests": {"memory": "512Mi"}}
-    found = defaulted_pod({"metadata": {}, "spec": {"containers": [huge], "resources": own}})
+    found = default_pod_requests({"metadata": {}, "spec": {"containers": [huge], "resources": own}})
     assert found["spec"]["resources"]["requests"] == {"cpu": "3", "memory": "512Mi", "hugepages-2Mi": "4Mi"}
     plain = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
-    assert defaulted_pod(plain) == plain
+    assert default_pod_requests(plain) == plain

@@ -8,8 +8,8 @@ import pytest
 
 from builders import N0, at, container
 from kscale.ca.capacity_buffers import AllocatedQuotas, allocate_quotas
-from kscale.objects.capacity_buffers import CapacityBuffer, CapacityBufferStatus, LocalObjectRef
-from kscale.objects.core import (
+from kscale.objects.api.cluster_autoscaler import CapacityBuffer, CapacityBufferStatus, LocalObjectRef
+from kscale.objects.api.core import (
     Affinity,
     PodAffinity,
     PodAffinityTerm,
@@ -18,15 +18,15 @@ from kscale.objects.core import (
     PodTemplateSpec,
     WeightedPodAffinityTerm,
 )
-from kscale.objects.meta import Condition, ObjectMeta
-from kscale.objects.quantity import Quantity
-from kscale.objects.resource_quotas import (
+from kscale.objects.api.meta import Condition, ObjectMeta
+from kscale.objects.api.policy import (
     ResourceQuota,
     ResourceQuotaSpec,
     ResourceQuotaStatus,
     ScopeSelector,
     ScopeSelectorRequirement,
 )
+from kscale.objects.quantity import Quantity
 
 MIB = 1 << 20
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kscale
-from kscale.ca.by_identity import ByIdentity, kept_with
+from kscale.ca.identity_cache import IdentityCache, cached_by_identity
 
 
 class Thing:
@@ -21,7 +21,7 @@ POOL = [Thing() for _ in range(12)]
 
 @given(st.lists(st.lists(st.sampled_from(POOL), unique=True), min_size=1, max_size=6))
 def test_each_object_of_the_last_question_is_known(questions: list[list[Thing]]) -> None:
-    values: ByIdentity[Thing, tuple[Thing, int]] = ByIdentity()
+    values: IdentityCache[Thing, tuple[Thing, int]] = IdentityCache()
     before: dict[Thing, tuple[Thing, int]] = {}
     for number, objects in enumerate(questions):
         found = values.of(objects, lambda each, number=number: (each, number))  # type: ignore[misc]  # bound here
@@ -30,7 +30,7 @@ def test_each_object_of_the_last_question_is_known(questions: list[list[Thing]])
 
 
 def test_the_same_objects_have_the_very_same_list() -> None:
-    values: ByIdentity[Thing, int] = ByIdentity()
+    values: IdentityCache[Thing, int] = IdentityCache()
     found = values.of(POOL, id)
     assert values.of([*POOL], id) is found
 
@@ -48,5 +48,5 @@ def test_purposes_share_how_sequences_match_and_nothing_else(size: int) -> None:
                 made.append((purpose, each))
                 return purpose, each
 
-            assert kept_with(snapshot, (purpose,), objects, make) == [(purpose, each) for each in objects]
+            assert cached_by_identity(snapshot, (purpose,), objects, make) == [(purpose, each) for each in objects]
     assert made[2 * size :] == [("one", later[0]), ("two", later[0])]

@@ -7,21 +7,26 @@ from typing import Any
 import pytest
 
 from builders import N0, Ran, at, container, run_steps
-from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.capacity_buffers import (
     CapacityBufferError,
-    buffer_events,
-    buffer_pods_steps,
-    buffer_replicas,
-    translate,
+    build_buffer_events,
+    compute_buffer_replicas,
+    inject_buffer_pods_steps,
+    translate_buffer,
 )
+from kscale.ca.capacity_buffers.injection import InjectedFakePods
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
-from kscale.ca.pod_lists.made_up import MadeUpPods
-from kscale.ca.scale_up.status import ConsideredGroup, RemainingPod, ScaleUpStatus
+from kscale.ca.node_group_set import ScaleUpInfo
+from kscale.ca.scale_up_status import ConsideredGroup, NoScaleUpInfo, ScaleUpStatus
 from kscale.effects import SECOND, WriteStatus
-from kscale.objects.capacity_buffers import CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus, LocalObjectRef
-from kscale.objects.core import PodSpec, PodTemplate, PodTemplateSpec
-from kscale.objects.meta import Condition, ObjectMeta
+from kscale.objects.api.cluster_autoscaler import (
+    CapacityBuffer,
+    CapacityBufferSpec,
+    CapacityBufferStatus,
+    LocalObjectRef,
+)
+from kscale.objects.api.core import PodSpec, PodTemplate, PodTemplateSpec
+from kscale.objects.api.meta import Condition, ObjectMeta
 from kscale.objects.quantity import Quantity
 
 GIB = 1 << 30
@@ -60,7 +65,7 @@ def limits(**amounts: str) -> dict[str, Quantity]:
     ],
 )
 def test_replicas(spec: dict[str, Any], scale: int | None, want: int) -> None:
-    assert buffer_replicas(CapacityBufferSpec(**spec), template().template, scale) == want
+    assert compute_buffer_replicas(CapacityBufferSpec(**spec), template().template, scale) == want
 
 
 @pytest.mark.parametrize(
@@ -74,7 +79,7 @@ def test_replicas(spec: dict[str, Any], scale: int | None, want: int) -> None:
 )
 def test_nothing_says_how_many(spec: dict[str, Any], want: str) -> None:
     with pytest.raises(CapacityBufferError, match=want):
-        buffer_replicas(CapacityBufferSpec(**spec), template().template, None)
+        compute_buffer_replicas(CapacityBufferSpec(**spec), template().template, None)
 
 
 def buffer(name: str = "spare", *conditions: tuple[str, bool], **status: Any) -> CapacityBuffer:
@@ -98,7 +103,7 @@ def buffer(name: str = "spare", *conditions: tuple[str, bool], **status: Any) ->
 def test_translation() -> None:
     spec = CapacityBufferSpec(replicas=4, pod_template_ref=LocalObjectRef(name="web"), provisioning_strategy="")
     wanted = CapacityBuffer(metadata=ObjectMeta(name="spare", namespace="shop"), spec=spec)
-    done = translate(wanted, template(), now=N0)
+    done = translate_buffer(wanted, template(), now=N0)
     assert done.status == CapacityBufferStatus(
         pod_template_ref=LocalObjectRef(name="web"),
         replicas=4,
@@ -115,8 +120,8 @@ def test_translation() -> None:
         ],
     )
     assert wanted.status == CapacityBufferStatus(), "the given object does not change"
-    assert translate(done, template(), now=N0 + 60 * SECOND) is done, "nothing new, nothing to write"
-    gone = translate(done, None, now=N0 + 60 * SECOND)
+    assert translate_buffer(done, template(), now=N0 + 60 * SECOND) is done, "nothing new, nothing to write"
+    gone = translate_buffer(done, None, now=N0 + 60 * SECOND)
     (condition,) = gone.status.conditions
     assert (condition.status, condition.reason, condition.last_transition_time) == ("False", "error", at(minutes=1))
     assert condition.message == (
@@ -127,7 +132,7 @@ def test_translation() -> None:
 
 
 def inject(*buffers: CapacityBuffer, answers: Any = (), **options: Any) -> Ran:
-    return run_steps(buffer_pods_steps(buffers, {"shop/web": template()}, now=N0, **options), *answers)
+    return run_steps(inject_buffer_pods_steps(buffers, {"shop/web": template()}, now=N0, **options), *answers)
 
 
 READY = ("ReadyForProvisioning", True)
@@ -202,14 +207,14 @@ def test_events() -> None:
         result="ScaleUpNoOptionsAvailable",
         pods_await_evaluation=["shop/s-9", "shop/o-1"],
         pods_remain_unschedulable=[
-            RemainingPod(pod=name, rejected_groups=rejected) for name in ("shop/s-1", "shop/real", "shop/s-2")
+            NoScaleUpInfo(pod=name, rejected_groups=rejected) for name in ("shop/s-1", "shop/real", "shop/s-2")
         ],
         considered_groups=[ConsideredGroup(id="g"), ConsideredGroup(id="made", exists=False)],
     )
-    told = MadeUpPods(buffers=buffers).without(status)
+    told = InjectedFakePods(buffers=buffers).without(status)
     assert [pod.pod for pod in told.pods_remain_unschedulable] == ["shop/real"]
     assert told.pods_await_evaluation == ["shop/s-9"]
-    (event,) = buffer_events(status, buffers)
+    (event,) = build_buffer_events(status, buffers)
     assert (event.regarding.kind, event.regarding.name, event.reason) == (
         "CapacityBuffer",
         "spare",
@@ -227,9 +232,9 @@ def test_events_of_success() -> None:
         result="ScaleUpSuccessful",
         scale_ups=[ScaleUpInfo(group="g", current=1, new=3, max=9)],
         pods_triggered=["shop/s-1", "shop/real", "shop/o-1", "shop/s-2"],
-        pods_remain_unschedulable=[RemainingPod(pod="shop/s-3")],
+        pods_remain_unschedulable=[NoScaleUpInfo(pod="shop/s-3")],
     )
-    made_up = MadeUpPods(buffers={**buffers, "shop/s-3": spare})
+    made_up = InjectedFakePods(buffers={**buffers, "shop/s-3": spare})
     assert made_up.without(status).pods_triggered == ["shop/real"]
     events = made_up.events(status, lambda key: f"uid of {key}")
     assert {event.regarding.uid for event in events if event.regarding.kind == "Pod"} == {"uid of shop/real"}

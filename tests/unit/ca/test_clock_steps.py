@@ -7,7 +7,6 @@ from typing import Any
 
 from kscale import ca
 from kscale.ca.backoff import Backoff, ScaleUpError
-from kscale.ca.clock_steps import moved
 from kscale.ca.cluster_state.state import (
     ClusterStateRegistry,
     IncorrectSize,
@@ -16,7 +15,7 @@ from kscale.ca.cluster_state.state import (
     UnregisteredNode,
 )
 from kscale.ca.scale_down.candidates import GroupChanges
-from kscale.ca.state import LoopState, RememberedTemplate, ScaleDownState
+from kscale.ca.state import LoopState, RememberedTemplate, ScaleDownState, shift_moments
 from kscale.effects import ZERO_TIME
 
 NOW = 1_795_387_796 * 10**9
@@ -61,14 +60,14 @@ def numbers(data: Any, path: str = "") -> dict[str, Any]:
 
 
 def test_every_moment_moves_and_nothing_else_does() -> None:
-    before, after = (numbers(json.loads(state.to_json())) for state in (STATE, moved(STATE, HOUR)))
+    before, after = (numbers(json.loads(state.to_json())) for state in (STATE, shift_moments(STATE, HOUR)))
     assert before.keys() == after.keys()
     found = {path: after[path] - value for path, value in before.items() if after[path] != value}
     assert found == {path: HOUR for path, value in before.items() if isinstance(value, int) and value >= NOW - 10**9}
     assert len(found) == 15
-    assert moved(moved(STATE, HOUR), -HOUR) == STATE
+    assert shift_moments(shift_moments(STATE, HOUR), -HOUR) == STATE
 
 
 def test_what_has_no_moments_is_the_same_object() -> None:
     state = ca.LoopState(cursor=7)
-    assert moved(state, HOUR) is state
+    assert shift_moments(state, HOUR) is state

@@ -10,7 +10,7 @@ import pytest
 
 from builders import N0, at, group_options, node, span
 from kscale import ca
-from kscale.ca.backoff import Backoff, ScaleUpError, backed_off, drop_stale, record_failure
+from kscale.ca.backoff import Backoff, ScaleUpError, get_active_backoff, record_failure, remove_stale_backoffs
 from kscale.ca.cluster_state import (
     AcceptableRange,
     ClusterStateRegistry,
@@ -18,23 +18,23 @@ from kscale.ca.cluster_state import (
     IncorrectSize,
     ScaleDownRequest,
     ScaleUpRequest,
-    autoscaled_nodes_count,
-    backoff_status,
+    get_autoscaled_nodes_count,
+    get_backoff_status,
+    get_upcoming_nodes,
     is_cluster_healthy,
     is_group_healthy,
     is_safe_to_scale_up,
     is_scaling_up,
-    recalculate,
+    recalculate_ranges,
     register_failed_scale_up,
     register_scale_down,
     register_scale_up,
-    upcoming_nodes,
     update_nodes,
     update_nodes_steps,
 )
 from kscale.effects import SECOND, ApiError, DecreaseTargetSize, as_if_done
-from kscale.objects.core import Node, Taint
-from kscale.objects.meta import Condition
+from kscale.objects.api.core import Node, Taint
+from kscale.objects.api.meta import Condition
 from kscale.objects.nodegroup import InstanceError, InstanceStatus, NodeGroup
 from kscale.objects.nodegroups import Groups
 from performing import performed
@@ -106,7 +106,7 @@ def test_empty_group_that_grows_and_is_taken_back() -> None:
     state = update_nodes(state, [], grown, now=N, options=options).state
     assert is_group_healthy(state, "g1", options)
     assert is_scaling_up(state, "g1")
-    state = recalculate(state, empty)
+    state = recalculate_ranges(state, empty)
     assert not is_scaling_up(state, "g1")
     assert "g1" in state.scale_up_requests
 
@@ -136,7 +136,7 @@ def test_start_up_time(startup: int, unready: int, starting: int) -> None:
     nodes = [_node("a"), _node("b", ready=False, created=-30)]
     state = update_nodes(ClusterStateRegistry(), nodes, groups, now=N, options=_options()).state
     assert (len(state.total.unready), len(state.total.not_started)) == (unready, starting)
-    assert upcoming_nodes(state, groups, N) == {}
+    assert get_upcoming_nodes(state, groups, N) == {}
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,9 @@ def test_nodes_without_machine() -> None:
 def test_size_of_the_cluster() -> None:
     groups = Groups([_group("g1", 5, "a"), _group("g2", 1, "b")])
     state = update_nodes(ClusterStateRegistry(), [_node("a"), _node("b"), _node("loose")], groups, now=N).state
-    assert autoscaled_nodes_count(state) == (2, 6)
+    assert get_autoscaled_nodes_count(state) == (2, 6)
     state = update_nodes(state, [_node("a"), _node("a"), _node("b")], groups, now=N).state
-    assert autoscaled_nodes_count(state) == (3, 6)
+    assert get_autoscaled_nodes_count(state) == (3, 6)
 
 
 # -- requests --------------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_instances_that_could_not_be_made() -> None:
     ]
     assert update.state.scale_up_requests == {}
     assert update.state.failures["g1"][0].delta == 2
-    assert backoff_status(update.state, "g1", N) is not None
+    assert get_backoff_status(update.state, "g1", N) is not None
     again = register_scale_up(update.state, group, 2, N, options)
     assert update_nodes(again, [], groups, now=N, options=options).events == []
 
@@ -284,14 +284,14 @@ def test_back_off_through_timeouts() -> None:
     state = update_nodes(state, nodes, groups, now=now, options=options).state
     assert is_group_healthy(state, "g1", options)
     assert not is_safe_to_scale_up(state, "g1", now, options)
-    held = backoff_status(state, "g1", now)
+    held = get_backoff_status(state, "g1", now)
     assert held is not None
     assert held.error == _timeout("Scale-up timed out for node group g1 after 3m0s")
     now += span(minutes=5, seconds=1)
     assert is_safe_to_scale_up(state, "g1", now, options)
     state = register_scale_up(state, groups["g1"], 1, now - span(seconds=121), options)
     state = update_nodes(state, nodes, groups, now=now, options=options).state
-    held = backoff_status(state, "g1", now)
+    held = get_backoff_status(state, "g1", now)
     assert held is not None
     assert held.error.message == "Scale-up timed out for node group g1 after 2m1s"
     now += span(minutes=5, seconds=1)
@@ -312,10 +312,10 @@ def test_of_a_group_without_template_back_off_is_not_known() -> None:
     state = register_scale_up(ClusterStateRegistry(), groups["g1"], 1, N - span(seconds=180), options)
     state = update_nodes(state, nodes, groups, now=N, options=options).state
     state = register_scale_up(state, groups["g1"], 1, N, options)
-    assert backoff_status(state, "g1", N) is not None
-    assert upcoming_nodes(state, groups, N) == {}
-    assert upcoming_nodes(state, groups, N, templates={"g1"}) == {}
-    assert [item.count for item in upcoming_nodes(state, groups, N, templates=set()).values()] == [1]
+    assert get_backoff_status(state, "g1", N) is not None
+    assert get_upcoming_nodes(state, groups, N) == {}
+    assert get_upcoming_nodes(state, groups, N, templates={"g1"}) == {}
+    assert [item.count for item in get_upcoming_nodes(state, groups, N, templates=set()).values()] == [1]
 
 
 _ERROR = ScaleUpError(class_="Other", code="x", message="m")
@@ -327,26 +327,26 @@ def _fail(backoffs: dict[str, Backoff], when: datetime, initial: float, maximum:
 
 def test_back_off_alone() -> None:
     once = _fail({}, N + MINUTE, 10)
-    assert backed_off(once, "g", N + 2 * MINUTE)
-    assert not backed_off(once, "g", N + 11 * MINUTE + span(milliseconds=1))
-    assert not backed_off(once, "other", N + 2 * MINUTE)
+    assert get_active_backoff(once, "g", N + 2 * MINUTE)
+    assert not get_active_backoff(once, "g", N + 11 * MINUTE + span(milliseconds=1))
+    assert not get_active_backoff(once, "other", N + 2 * MINUTE)
     held = _fail({}, N, 1, 3)
-    assert backed_off(held, "g", N)
-    assert not backed_off(held, "g", N + MINUTE + span(milliseconds=1))
+    assert get_active_backoff(held, "g", N)
+    assert not get_active_backoff(held, "g", N + MINUTE + span(milliseconds=1))
     held = _fail(held, N + MINUTE, 1, 3)
-    assert backed_off(held, "g", N + MINUTE)
-    assert not backed_off(held, "g", N + 3 * MINUTE)
+    assert get_active_backoff(held, "g", N + MINUTE)
+    assert not get_active_backoff(held, "g", N + 3 * MINUTE)
     held = _fail(held, N + 3 * MINUTE, 1, 3)
-    assert backed_off(held, "g", N + 3 * MINUTE)
-    assert backed_off(held, "g", N + 5 * MINUTE)
-    assert not backed_off(held, "g", N + 6 * MINUTE)
+    assert get_active_backoff(held, "g", N + 3 * MINUTE)
+    assert get_active_backoff(held, "g", N + 5 * MINUTE)
+    assert not get_active_backoff(held, "g", N + 6 * MINUTE)
     assert _fail(held, N + 20 * MINUTE, 1, 3)["g"].duration == 3 * MINUTE
 
 
 def test_stale_back_offs() -> None:
     hour = 60 * MINUTE
     both = {**_fail({}, N, 1), "late": _fail({}, N + hour, 1)["g"]}
-    sizes = [len(drop_stale(both, N + hours * hour, 3 * hour)) for hours in (1, 4, 5)]
+    sizes = [len(remove_stale_backoffs(both, N + hours * hour, 3 * hour)) for hours in (1, 4, 5)]
     assert sizes == [2, 1, 0]
 
 
@@ -375,7 +375,7 @@ def test_upcoming_nodes() -> None:
     for name, delta in (("g1", 6), ("g2", 1), ("g3", 2)):
         state = register_scale_up(state, groups[name], delta, N, options)
     state = update_nodes(state, nodes, groups, now=N, options=options, has_instance={"e2": True}).state
-    found = upcoming_nodes(state, groups, N)
+    found = get_upcoming_nodes(state, groups, N)
     assert {name: item.count for name, item in found.items()} == {"g1": 6, "g2": 1, "g3": 2}
     assert {name: item.registered for name, item in found.items()} == {"g1": [], "g2": [], "g3": ["c"]}
 
@@ -383,11 +383,11 @@ def test_upcoming_nodes() -> None:
 def test_no_request_no_upcoming_nodes() -> None:
     groups = Groups([_group("g1", 3, "a")])
     state = update_nodes(ClusterStateRegistry(), [_node("a")], groups, now=N).state
-    assert upcoming_nodes(state, groups, N) == {}
+    assert get_upcoming_nodes(state, groups, N) == {}
     state = register_scale_up(state, groups["g1"], 2, N, _options())
-    assert upcoming_nodes(state, groups, N)["g1"].count == 2
+    assert get_upcoming_nodes(state, groups, N)["g1"].count == 2
     failed = register_failed_scale_up(state, "g1", _ERROR, 2, N, _options())
-    assert upcoming_nodes(failed, groups, N) == {}
+    assert get_upcoming_nodes(failed, groups, N) == {}
 
 
 def test_instances_without_node() -> None:
@@ -396,11 +396,11 @@ def test_instances_without_node() -> None:
     state = register_scale_up(ClusterStateRegistry(), groups["g1"], 1, N - MINUTE, options)
     state = update_nodes(state, [_node("a")], groups, now=N - MINUTE, options=options).state
     assert list(state.unregistered) == ["b"]
-    assert upcoming_nodes(state, groups, N - MINUTE)["g1"].count == 1
+    assert get_upcoming_nodes(state, groups, N - MINUTE)["g1"].count == 1
     state = update_nodes(state, [_node("a")], groups, now=N + MINUTE, options=options).state
     assert state.unregistered["b"].since == N - MINUTE
     assert state.readiness["g1"].long_unregistered == ["b"]
-    assert upcoming_nodes(state, groups, N + MINUTE) == {}
+    assert get_upcoming_nodes(state, groups, N + MINUTE) == {}
     untold = Groups(groups, {"b": "it is late"})  # the cloud fails to tell its group
     state = update_nodes(state, [_node("a")], untold, now=N + MINUTE, options=options).state
     assert state.unregistered["b"].since == N - MINUTE
@@ -412,9 +412,9 @@ def test_instances_without_node() -> None:
 def test_groups_that_are_being_created() -> None:
     groups = Groups([_group("ng", 2, upcoming=True), _group("ng2", 1)])
     state = register_scale_up(ClusterStateRegistry(), groups["ng2"], 1, N, _options())
-    assert {k: v.count for k, v in upcoming_nodes(state, groups, N).items()} == {"ng": 2}
+    assert {k: v.count for k, v in get_upcoming_nodes(state, groups, N).items()} == {"ng": 2}
     state = update_nodes(state, [], groups, now=N).state
-    assert {k: v.count for k, v in upcoming_nodes(state, groups, N).items()} == {"ng": 2, "ng2": 1}
+    assert {k: v.count for k, v in get_upcoming_nodes(state, groups, N).items()} == {"ng": 2, "ng2": 1}
 
 
 @pytest.mark.parametrize(
@@ -430,15 +430,15 @@ def test_recalculate(target: int, ready: int, request_size: int, expected: Accep
     group = _group("g", target)
     state = ClusterStateRegistry(readiness={"g": GroupReadiness(ready=[str(i) for i in range(ready)])})
     state = register_scale_up(state, group, request_size, N, _options())
-    state = recalculate(state, Groups([group]))
+    state = recalculate_ranges(state, Groups([group]))
     assert state.ranges["g"] == expected
-    found = upcoming_nodes(state, Groups([group]), N)
+    found = get_upcoming_nodes(state, Groups([group]), N)
     assert (found["g"].count if found else 0) == upcoming
 
 
 def test_recalculate_without_answer_expects_nothing() -> None:
     group = _group("g", 4, target_size_error="down")
-    assert recalculate(ClusterStateRegistry(), Groups([group])).ranges["g"] == AcceptableRange()
+    assert recalculate_ranges(ClusterStateRegistry(), Groups([group])).ranges["g"] == AcceptableRange()
     with pytest.raises(ca.AutoscalerError, match="down"):
         update_nodes(ClusterStateRegistry(), [], Groups([group]), now=N)
 
@@ -473,7 +473,7 @@ def test_ranges(
                 ScaleDownRequest(group=name, node=str(number), time=N, expected_delete_time=N)
             )
         state.readiness[name] = GroupReadiness(unregistered=["u"] * unregistered[i], long_unregistered=["l"] * long[i])
-    ranges = recalculate(state, groups).ranges
+    ranges = recalculate_ranges(state, groups).ranges
     assert tuple((ranges[name].min_nodes, ranges[name].max_nodes) for name in ("g1", "g2")) == expected
 
 

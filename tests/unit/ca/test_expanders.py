@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 import kscale
 from builders import node, pod
 from kscale import ca
-from kscale.ca.expander.grpc import NO_CLIENT
-from kscale.ca.expander.price import PreferredNode, node_unfitness, preferred_node
+from kscale.ca.expander.chain import NO_GRPC_CLIENT
+from kscale.ca.expander.price import PreferredNode, compute_node_unfitness, get_preferred_node
 from kscale.ca.go_math import tanh
 from kscale.effects import SECOND, ApiError, GetPrices, Prices, Ranking, RankOptions
 from kscale.errors import InputError
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
 from performing import performed
@@ -103,7 +103,7 @@ def test_chain_stops_at_one_survivor() -> None:
 )
 def test_chains_that_cannot_be_built(names: list[str], message: str) -> None:
     with pytest.raises(ca.AutoscalerError) as refused:
-        ca.build_chain(names)
+        ca.build_expander_chain(names)
     assert refused.value == ca.AutoscalerError("internalError", message)
 
 
@@ -221,7 +221,7 @@ def test_price(
     if third is not None:
         prices.nodes["n3"] = float(third)
         options.append(_option("ng3", 1, *pods, exists=False))
-    count = next(c for c in (1, 3, 9) if preferred_node(c).milli_cpu == preferred)
+    count = next(c for c in (1, 3, 9) if get_preferred_node(c).milli_cpu == preferred)
     found = ca.expand(options, "price", ca.ExpanderInput(nodes=nodes, prices=prices, cluster_node_count=count))
     assert list(found.steps[0].filtered.scores.values()) == pytest.approx(scores, abs=1e-5)
     assert found.best is not None
@@ -295,7 +295,7 @@ _EMPTY = kscale.Cluster([])
         lambda: ca.orchestrate(
             _EMPTY.snapshot(),
             [],
-            ca.ScaleUpGround(
+            ca.ScaleUpContext(
                 groups=Groups(), nodes=[], templates={}, state=ca.LoopState().cluster, options=_BY_PRICE,
                 inputs=ca.OrchestratorInputs(expander_input=_ASKING),
             ),
@@ -312,12 +312,12 @@ def test_doors_with_nobody_to_ask_refuse_to_ask_for_prices(door: Callable[[], ob
 
 @pytest.mark.parametrize(("nodes", "cores"), [(1, 1), (3, 2), (9, 4), (27, 8), (81, 16), (243, 32), (500, 32)])
 def test_preferred_node(nodes: int, cores: int) -> None:
-    assert preferred_node(nodes) == PreferredNode(cores * 1000, cores * 3750 * MI)
+    assert get_preferred_node(nodes) == PreferredNode(cores * 1000, cores * 3750 * MI)
 
 
 def test_unfitness() -> None:
     sizes: list[Node] = [node("a", 1000, 1), node("b", 2000, 1), node("c", 4000, 1)]
-    assert [node_unfitness(preferred_node(3), size) for size in sizes] == [2.0, 1.0, 2.0]
+    assert [compute_node_unfitness(get_preferred_node(3), size) for size in sizes] == [2.0, 1.0, 2.0]
 
 
 # -- priority --------------------------------------------------------------------------------------------------
@@ -401,7 +401,7 @@ def _ranked(*groups: str | None, warnings: tuple[str, ...] = ()) -> Ranking:
 )
 def test_grpc(answer: _Answer, left: list[str]) -> None:
     options = [_option("a", 3, pod("p"), debug="d"), _option("b"), _option("c")]
-    ran = performed(ca.expand_steps(options, ["grpc"], now=0), lambda action: answer or NO_CLIENT, now=0)
+    ran = performed(ca.expand_steps(options, ["grpc"], now=0), lambda action: answer or NO_GRPC_CLIENT, now=0)
     (question,) = ran.actions
     assert isinstance(question, RankOptions)
     assert next((o.group, o.node_count, o.debug) for o in question.options) == ("a", 3, "d")

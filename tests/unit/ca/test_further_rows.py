@@ -8,32 +8,30 @@ import pytest
 
 from builders import N0, at, node, owner, pod, span
 from kscale import ca
-from kscale.ca.backoff import ScaleUpError, backed_off, record_failure
+from kscale.ca.backoff import ScaleUpError, get_active_backoff, record_failure
 from kscale.ca.cluster_state import (
     ClusterStateRegistry,
-    autoscaled_nodes_count,
-    cluster_status,
-    forget_failures,
+    build_cluster_status,
+    clear_scale_up_failures,
+    get_autoscaled_nodes_count,
+    get_scale_up_time,
+    get_upcoming_nodes,
     is_safe_to_scale_up,
-    recalculate,
-    register_candidates,
+    recalculate_ranges,
     register_failed_scale_up,
     register_scale_up,
-    scale_up_time,
-    upcoming_nodes,
     update_nodes,
+    update_scale_down_candidates,
 )
 from kscale.ca.nodes import is_suspended
-from kscale.ca.pod_lists.proactive import missing_pods
-from kscale.ca.pod_lists.young import without_young
+from kscale.ca.pod_lists.processors import build_missing_pods, filter_out_young_pods
 from kscale.effects import SECOND
-from kscale.objects.apps import ReplicaSet, ReplicaSetSpec, StatefulSet, StatefulSetSpec
-from kscale.objects.batch import Job, JobSpec
-from kscale.objects.core import Node, Pod, PodStatus
-from kscale.objects.meta import Condition, ObjectMeta
+from kscale.objects.api.apps import Job, JobSpec, ReplicaSet, ReplicaSetSpec, StatefulSet, StatefulSetSpec
+from kscale.objects.api.core import Node, Pod, PodStatus
+from kscale.objects.api.meta import Condition, ObjectMeta
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
-from kscale.objects.pod_annotations import SCALE_UP_DELAY
+from kscale.objects.pod_owners import SCALE_UP_DELAY
 
 MINUTE = 60 * SECOND
 LOST = ScaleUpError(class_="Other", code="timeout", message="late")
@@ -56,16 +54,16 @@ def test_a_node_of_no_group_and_sizes_of_groups_that_come() -> None:
     groups = Groups([group("g1", 5, "a"), group("g2", 1, "b")])
     nodes = [machine("a"), machine("b"), machine("loose")]
     state = update_nodes(ClusterStateRegistry(), nodes, groups, now=N0, options=OPTIONS).state
-    assert autoscaled_nodes_count(state) == (2, 6)
+    assert get_autoscaled_nodes_count(state) == (2, 6)
     state = update_nodes(state, [machine("a"), machine("a"), machine("b")], groups, now=N0, options=OPTIONS).state
-    state = recalculate(state, Groups([*groups, group("g3", 1)]))
-    assert autoscaled_nodes_count(state) == (3, 7)
-    state = recalculate(state, Groups([group(name, 10) for name in ("g1", "g2", "g3")]))
-    assert autoscaled_nodes_count(state) == (3, 30)
+    state = recalculate_ranges(state, Groups([*groups, group("g3", 1)]))
+    assert get_autoscaled_nodes_count(state) == (3, 7)
+    state = recalculate_ranges(state, Groups([group(name, 10) for name in ("g1", "g2", "g3")]))
+    assert get_autoscaled_nodes_count(state) == (3, 30)
 
 
 def test_which_groups_are_known() -> None:
-    state = recalculate(ClusterStateRegistry(), Groups([group("known", 1)]))
+    state = recalculate_ranges(ClusterStateRegistry(), Groups([group("known", 1)]))
     assert ["known" in state.ranges, "unknown" in state.ranges] == [True, False]
 
 
@@ -73,8 +71,8 @@ def test_a_candidate_shows_in_its_group_and_the_cluster() -> None:
     groups = Groups([group("g1", 1, "a"), group("g2", 1, "b")])
     nodes = [machine("a"), machine("b", ready=False)]
     state = update_nodes(ClusterStateRegistry(), nodes, groups, now=N0, options=OPTIONS).state
-    state = register_candidates(state, ["a"], groups, N0)
-    shown = cluster_status(state, groups, now=N0, options=OPTIONS)
+    state = update_scale_down_candidates(state, ["a"], groups, N0)
+    shown = build_cluster_status(state, groups, now=N0, options=OPTIONS)
     assert (shown.cluster_wide.health.status, shown.cluster_wide.scale_down.status) == ("Healthy", "CandidatesPresent")
     first, second = shown.node_groups
     assert (first.scale_down.status, second.scale_down.status) == ("CandidatesPresent", "NoCandidates")
@@ -96,8 +94,8 @@ def test_suspended_nodes_are_neither_coming_nor_missing() -> None:
     asleep.status.conditions = [Condition(type="Suspended", status="True")]
     groups = Groups([group("g1", 2, "a b")])
     state = update_nodes(ClusterStateRegistry(), [machine("a"), asleep], groups, now=N0, options=OPTIONS).state
-    assert upcoming_nodes(state, groups, N0) == {}
-    shown = cluster_status(state, groups, now=N0, options=OPTIONS)
+    assert get_upcoming_nodes(state, groups, N0) == {}
+    shown = build_cluster_status(state, groups, now=N0, options=OPTIONS)
     assert shown.cluster_wide.health.node_counts.registered.suspended == 1
 
 
@@ -121,12 +119,12 @@ def test_nodes_that_the_cloud_has_deleted_stay_so_until_their_object_goes() -> N
 def test_when_a_scale_up_was_asked_for() -> None:
     asked = group("g1", 5)
     state = register_scale_up(ClusterStateRegistry(), asked, 4, N0, OPTIONS)
-    assert scale_up_time(state, asked) == N0
+    assert get_scale_up_time(state, asked) == N0
     said = "failed to find scaleUpRequest for node group"
     with pytest.raises(ca.AutoscalerError, match=f"{said}: unexpected node group passed"):
-        scale_up_time(state, None)
+        get_scale_up_time(state, None)
     with pytest.raises(ca.AutoscalerError, match=said):
-        scale_up_time(state, group("g2", 1))
+        get_scale_up_time(state, group("g2", 1))
 
 
 def test_failures_are_kept_by_group_until_the_next_loop() -> None:
@@ -138,21 +136,21 @@ def test_failures_are_kept_by_group_until_the_next_loop() -> None:
         for name, found in state.failures.items()
     }
     assert told == {"g1": [("timeout", 3, 0), ("apiCallError", 1, MINUTE)], "g2": [("timeout", 2, 0)]}
-    assert forget_failures(state).failures == {}
+    assert clear_scale_up_failures(state).failures == {}
 
 
 def test_a_failure_during_back_off_changes_what_and_when_but_not_how_long() -> None:
     first = record_failure({}, "g", LOST, N0, initial=5 * MINUTE, maximum=30 * MINUTE)
     again = record_failure(first, "g", REFUSED, N0 + 2 * MINUTE, initial=5 * MINUTE, maximum=30 * MINUTE)
     assert (again["g"].error, again["g"].duration) == (REFUSED, 5 * MINUTE)
-    assert [bool(backed_off(again, "g", N0 + minutes * MINUTE)) for minutes in (6, 8)] == [True, False]
+    assert [bool(get_active_backoff(again, "g", N0 + minutes * MINUTE)) for minutes in (6, 8)] == [True, False]
 
 
 # -- upcoming nodes ----------------------------------------------------------------------------------------------------
 
 
 def counts(state: ClusterStateRegistry, groups: Groups) -> dict[str, int]:
-    return {name: item.count for name, item in upcoming_nodes(state, groups, N0).items()}
+    return {name: item.count for name, item in get_upcoming_nodes(state, groups, N0).items()}
 
 
 @pytest.mark.parametrize(
@@ -246,7 +244,7 @@ def test_young_pods(delay: int, later: int, given: str, kept: str, said: str) ->
         pod(name, creation_timestamp=at(minutes=-1), annotations={SCALE_UP_DELAY: own[name]} if name in own else None)
         for name in given.split()
     ]
-    found = without_young(pods, N0 + later * MINUTE, span(minutes=delay))
+    found = filter_out_young_pods(pods, N0 + later * MINUTE, span(minutes=delay))
     assert [each.name for each in found.pods] == kept.split()
     assert all(said in warning for warning in found.warnings)
     assert bool(found.warnings) is bool(said)
@@ -282,7 +280,7 @@ def test_pods_that_controllers_are_to_make(
         held.status = PodStatus(conditions=[Condition(type="PodScheduled", status="False", reason="SchedulingGated")])
         pods.append(held)
     strangers = [pod("other", owner_references=owner("ReplicaSet", "unknown")), pod("bare")]
-    found = missing_pods([controller], [*pods, *strangers])
+    found = build_missing_pods([controller], [*pods, *strangers])
     assert [each.name for each in found] == [f"wait-1-copy-{i}" for i in range(1, want + 1)]
     assert [each.metadata.uid for each in found] == [f"s-{i}" for i in range(1, want + 1)]
     assert all(each.spec.node_name == "" for each in found)

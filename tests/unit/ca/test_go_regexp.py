@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kscale import ca
-from kscale.ca.expander.go_regexp import Pattern, PatternError
+from kscale.ca.expander.priority import GoPattern, GoPatternError
 from kscale.errors import MissingExtraError
 
 RECORDED = [
@@ -64,7 +64,7 @@ RECORDED = [
     ],
 )
 def test_accepted(pattern: str, text: str, matches: bool) -> None:
-    assert Pattern(pattern).search(text) is matches
+    assert GoPattern(pattern).search(text) is matches
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_accepted(pattern: str, text: str, matches: bool) -> None:
     ],
 )
 def test_refused_in_the_words_of_go(pattern: str, message: str) -> None:
-    with pytest.raises(PatternError) as refused:
-        Pattern(pattern)
+    with pytest.raises(GoPatternError) as refused:
+        GoPattern(pattern)
     assert str(refused.value) == f"error parsing regexp: {message}"
 
 
@@ -106,7 +106,7 @@ LACKING = {
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, id=str(i), marks=[pytest.mark.xfail(reason=LACKING[case["pattern"]], raises=PatternError)])
+        pytest.param(case, id=str(i), marks=[pytest.mark.xfail(reason=LACKING[case["pattern"]], raises=GoPatternError)])
         if case["pattern"] in LACKING
         else pytest.param(case, id=str(i))
         for i, case in enumerate(RECORDED)
@@ -114,11 +114,11 @@ LACKING = {
 )
 def test_says_what_go_says(case: dict[str, Any]) -> None:
     if "error" in case:
-        with pytest.raises(PatternError) as refused:
-            Pattern(case["pattern"])
+        with pytest.raises(GoPatternError) as refused:
+            GoPattern(case["pattern"])
         assert str(refused.value) == case["error"]
     else:
-        pattern = Pattern(case["pattern"])
+        pattern = GoPattern(case["pattern"])
         assert {text: pattern.search(text) for text in case["texts"]} == case["texts"]
 
 
@@ -134,7 +134,7 @@ def test_says_what_go_says(case: dict[str, Any]) -> None:
     ],
 )
 def test_scripts(pattern: str, text: str, matches: bool) -> None:
-    assert Pattern(pattern).search(text) is matches
+    assert GoPattern(pattern).search(text) is matches
 
 
 LARGE = "|".join([r"(\pL{1000}){1}"] * 50)
@@ -154,14 +154,14 @@ LARGE = "|".join([r"(\pL{1000}){1}"] * 50)
     ],
 )
 def test_what_re2_takes_and_go_does_not(pattern: str, message: str) -> None:
-    with pytest.raises(PatternError) as refused:
-        Pattern(pattern)
+    with pytest.raises(GoPatternError) as refused:
+        GoPattern(pattern)
     assert str(refused.value) == f"error parsing regexp: {message}"
 
 
 @pytest.mark.parametrize("pattern", [r"\QC\C\E", r"\\C", "[(?P<é>]", r"\Q(?P<é>", "(a)" * 2000, "(" * 999 + ")" * 999])
 def test_what_only_looks_like_it(pattern: str) -> None:
-    Pattern(pattern)
+    GoPattern(pattern)
 
 
 def test_without_the_library_the_expander_refuses_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

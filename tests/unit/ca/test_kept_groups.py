@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 import kscale
 from builders import node
-from kscale.ca.kept_groups import settled_groups
-from kscale.objects.core import Node
+from kscale.ca.group_inputs import resolve_groups
+from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
@@ -53,10 +53,10 @@ def _told(groups: Groups) -> list[Any]:
 def test_only_what_groups_read_of_nodes_settles_them_anew(name: str, change: Any, same: bool) -> None:
     nodes = [node(f"n{i}", 1000, 1, labels={"pool": "b"}) for i in range(4)]
     made = kscale.Cluster(nodes)
-    before = settled_groups(made.snapshot(), _described())
-    assert settled_groups(made.snapshot(), _described()) is before
+    before = resolve_groups(made.snapshot(), _described())
+    assert resolve_groups(made.snapshot(), _described()) is before
     made.apply(change(next(each for each in nodes if each.metadata.name == name)))
-    found = settled_groups(made.snapshot(), _described())
+    found = resolve_groups(made.snapshot(), _described())
     assert (found is before) is same
     assert _told(found) == _told(Groups.of(_described(), [*made.nodes()]))
 
@@ -64,9 +64,9 @@ def test_only_what_groups_read_of_nodes_settles_them_anew(name: str, change: Any
 def test_nodes_that_come_and_go_settle_groups_anew() -> None:
     made = kscale.Cluster([node(f"n{i}", 1000, 1) for i in range(4)])
     described = [NodeGroup(id="a", max_size=9, node_selector={"pool": "a"})]
-    before = settled_groups(made.snapshot(), described)
+    before = resolve_groups(made.snapshot(), described)
     made.apply(node("n4", 1000, 1, labels={"pool": "a"}))
-    found = settled_groups(made.snapshot(), described)
+    found = resolve_groups(made.snapshot(), described)
     assert (before["a"].nodes, found["a"].nodes) == ([], ["n4"])
     made.remove("Node", "n4")
-    assert settled_groups(made.snapshot(), described)["a"].nodes == []
+    assert resolve_groups(made.snapshot(), described)["a"].nodes == []

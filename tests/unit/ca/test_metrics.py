@@ -5,19 +5,18 @@ from __future__ import annotations
 import pytest
 
 from builders import node
-from kscale.ca import device_labels
-from kscale.ca.device_labels import dra_drivers_label, gpu_labels
-from kscale.ca.gpu import GpuConfig
-from kscale.ca.metrics import METRICS, observation
+from kscale.ca import gpu
+from kscale.ca.gpu import GpuConfig, get_dra_drivers_label, get_gpu_metric_labels
+from kscale.ca.metrics import METRICS, build_observation
+from kscale.objects.api.resource import ResourceSlice, ResourceSliceSpec
 from kscale.objects.quantity import Quantity
-from kscale.objects.resource import ResourceSlice, ResourceSliceSpec
 
 
 def test_an_observation_has_the_labels_of_its_metric() -> None:
-    made = observation("evicted_pods_total", eviction_result="failed")
+    made = build_observation("evicted_pods_total", eviction_result="failed")
     assert (made.name, made.labels) == ("cluster_autoscaler_evicted_pods_total", {"eviction_result": "failed"})
     with pytest.raises(ValueError, match="has the labels eviction_result, not result"):
-        observation("evicted_pods_total", result="failed")
+        build_observation("evicted_pods_total", result="failed")
     assert all(name == metric.name for name, metric in METRICS.items())
 
 
@@ -44,17 +43,17 @@ def test_gpu_labels(labels: dict[str, str], gpus: int, want: tuple[str, str]) ->
         for amounts in (machine.status.capacity, machine.status.allocatable):
             assert amounts is not None
             amounts["nvidia.com/gpu"] = Quantity(str(gpus))
-    assert tuple(gpu_labels("gpu", machine, {"a100"}).values()) == want
+    assert tuple(get_gpu_metric_labels("gpu", machine, {"a100"}).values()) == want
 
 
 def test_a_gpu_that_is_a_device_of_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     config = GpuConfig(label="gpu", type="a100", resource_name="", dra_driver="gpu.nvidia.com")
-    monkeypatch.setattr(device_labels, "gpu_config", lambda *_: config)
-    found = gpu_labels("gpu", node("n", 1000, 1000), {"a100"})
+    monkeypatch.setattr(gpu, "get_gpu_config", lambda *_: config)
+    found = get_gpu_metric_labels("gpu", node("n", 1000, 1000), {"a100"})
     assert found == {"gpu_resource_name": "dra_gpu.nvidia.com", "gpu_name": "a100"}
 
 
 def test_drivers() -> None:
     slices = [ResourceSlice(spec=ResourceSliceSpec(driver=name)) for name in ("driver2", "dra.net", "driver3")]
-    assert dra_drivers_label(slices) == "custom.driver,dra.net"
-    assert dra_drivers_label([]) == ""
+    assert get_dra_drivers_label(slices) == "custom.driver,dra.net"
+    assert get_dra_drivers_label([]) == ""

@@ -9,19 +9,18 @@ import pytest
 
 from builders import N0, at, node, span
 from kscale import ca
-from kscale.ca.kept_templates import CachedTemplate
-from kscale.ca.node_infos import mixed_templates, provided_template
+from kscale.ca.node_infos import CachedTemplate, build_node_templates, build_provider_template
 from kscale.ca.templates import TaintConfig
 from kscale.errors import InputError
-from kscale.objects.core import Node, Taint
-from kscale.objects.meta import Condition
+from kscale.objects.api.core import Node, Taint
+from kscale.objects.api.meta import Condition
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.objects.nodegroups import Groups
 
 
 def test_provider_without_template() -> None:
     with pytest.raises(ca.AutoscalerError) as failed:
-        provided_template(NodeGroup(id="ng", template_error="down"), [], suffix="7", taints=TaintConfig())
+        build_provider_template(NodeGroup(id="ng", template_error="down"), [], suffix="7", taints=TaintConfig())
     text = 'failed to obtain template NodeInfo from node group "ng": down'
     assert failed.value == ca.AutoscalerError("cloudProviderError", text)
 
@@ -68,7 +67,7 @@ def test_mixed_provider(
     if cached_s is not None:
         cached = NodeTemplate(node=node("cached", 3000, 1))
         cache["ng"] = CachedTemplate(template=cached, added=N0 - span(seconds=cached_s))
-    found = mixed_templates(
+    found = build_node_templates(
         nodes,
         lambda found: [NodeTemplate(node=n) for n in found],
         [],
@@ -86,18 +85,18 @@ def test_mixed_provider(
 
 def test_mixed_provider_errors() -> None:
     groups = Groups([NodeGroup(id="ng", nodes=["n"])], {"n": "down"})
-    found = mixed_templates([_state("n")], lambda found: [NodeTemplate(node=n) for n in found], [], groups, now=N0)
+    found = build_node_templates([_state("n")], lambda found: [NodeTemplate(node=n) for n in found], [], groups, now=N0)
     assert found.templates == {}
     assert found.warnings == ["Failed to get node group for node n: down"] * 1
     with pytest.raises(ca.AutoscalerError, match="error while retrieving node n from cluster snapshot"):
-        mixed_templates(
+        build_node_templates(
             [_state("n")], lambda found: [None] * len(found), [], Groups([NodeGroup(id="ng", nodes=["n"])]), now=N0
         )
 
 
 def test_cache_forgets_groups_that_are_gone() -> None:
     cache = {"old": CachedTemplate(template=_OFFERED, added=N0)}
-    assert mixed_templates([], lambda found: [None] * len(found), [], Groups(), now=N0, cache=cache).cache == {}
+    assert build_node_templates([], lambda found: [None] * len(found), [], Groups(), now=N0, cache=cache).cache == {}
 
 
 # -- groups as the user describes them -------------------------------------------------------------------------

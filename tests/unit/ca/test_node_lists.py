@@ -7,11 +7,11 @@ import pytest
 from builders import GPU, GPU_LABEL, T0, at, node
 from kscale.ca.cluster_state import ClusterStateRegistry, update_nodes
 from kscale.ca.gpu import GpuConfig
-from kscale.ca.node_lists import RESOURCE_NOT_READY, STARTUP_TAINT, node_lists
-from kscale.ca.nodes import readiness
+from kscale.ca.node_lists import RESOURCE_NOT_READY_REASON, STARTUP_TAINT_REASON, build_node_lists
+from kscale.ca.nodes import get_readiness
 from kscale.ca.templates import TaintConfig
-from kscale.objects.core import Node, Taint
-from kscale.objects.meta import Condition
+from kscale.objects.api.core import Node, Taint
+from kscale.objects.api.meta import Condition
 from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
 
@@ -45,25 +45,25 @@ def test_nodes_that_are_ready_in_name_only() -> None:
         cordoned,
     ]
     taints = TaintConfig(startup_taints=frozenset(("mine",)))
-    found = node_lists(nodes, gpu_label=GPU_LABEL, taints=taints)
+    found = build_node_lists(nodes, gpu_label=GPU_LABEL, taints=taints)
     assert [n.metadata.name for n in found.all] == [n.metadata.name for n in nodes]
     assert [n.metadata.name for n in found.ready] == ["plain", "shown", "status"]
     assert found.unready == {
-        "none": RESOURCE_NOT_READY,
-        "zero": RESOURCE_NOT_READY,
-        "starting": STARTUP_TAINT,
-        "mine": STARTUP_TAINT,
+        "none": RESOURCE_NOT_READY_REASON,
+        "zero": RESOURCE_NOT_READY_REASON,
+        "starting": STARTUP_TAINT_REASON,
+        "mine": STARTUP_TAINT_REASON,
     }
-    copies = {n.metadata.name: readiness(n) for n in found.all}
-    assert [copies["none"].ready, copies["none"].reason] == [False, RESOURCE_NOT_READY]
-    assert readiness(nodes[2]).ready
+    copies = {n.metadata.name: get_readiness(n) for n in found.all}
+    assert [copies["none"].ready, copies["none"].reason] == [False, RESOURCE_NOT_READY_REASON]
+    assert get_readiness(nodes[2]).ready
     state = update_nodes(ClusterStateRegistry(), found.all, Groups(), now=T0).state
     assert state.total.resource_unready == ["none", "zero"]
 
 
 def test_gpus_exposed_through_dra_are_not_waited_for() -> None:
     config = GpuConfig(label=GPU_LABEL, type="k80", resource_name="", dra_driver="gpu.example.com")
-    assert node_lists([_gpu("n", None)], gpu_label=GPU_LABEL, gpu_of=lambda n: config).unready == {}
+    assert build_node_lists([_gpu("n", None)], gpu_label=GPU_LABEL, gpu_of=lambda n: config).unready == {}
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,6 @@ def test_readiness(conditions: dict[str, str], taint: str | None, ready: bool, k
     made.status.conditions = [Condition(type=kind, status=status) for kind, status in conditions.items()]
     if taint is not None:
         made.spec.taints = [Taint(key=taint, effect="NoSchedule")]
-    found = readiness(made)
+    found = get_readiness(made)
     assert (found.ready, found.known) == (ready, known)
-    assert bool(node_lists([made]).ready) is ready
+    assert bool(build_node_lists([made]).ready) is ready

@@ -132,9 +132,9 @@ def test_problems(options: ca.AutoscalingOptions, text: str) -> None:
 
 def test_combined_errors() -> None:
     one, two, three = (ca.AutoscalerError("t", text) for text in ("m1", "m2", 'm"3'))
-    assert ca.combine([]) is None
-    assert ca.combine([one]) == one
-    assert ca.combine([two, two]) == two
-    assert ca.combine([three, two, one]) == ca.AutoscalerError("t", r'm"3 ...and other errors: ["m1", "m2"]')
+    assert ca.combine_errors([]) is None
+    assert ca.combine_errors([one]) == one
+    assert ca.combine_errors([two, two]) == two
+    assert ca.combine_errors([three, two, one]) == ca.AutoscalerError("t", r'm"3 ...and other errors: ["m1", "m2"]')
     other = ca.AutoscalerError("a", "z")
-    assert ca.combine([one, other]) == ca.AutoscalerError("a", 'z ...and other errors: ["[t] m1"]')
+    assert ca.combine_errors([one, other]) == ca.AutoscalerError("a", 'z ...and other errors: ["[t] m1"]')

@@ -10,17 +10,18 @@ from msgspec.structs import replace
 from builders import GPU, N0, at, container, node, owner, pod, span
 from kscale import ca
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.daemonsets import without_daemonset_pods
-from kscale.ca.pod_lists.degradation import count_degradation
-from kscale.ca.pod_lists.drained import with_drained_pods
-from kscale.ca.pod_lists.expendable import expendable_placed, snapshot_without_expendable, without_expendable
-from kscale.ca.pod_lists.gate import should_scale_up
-from kscale.ca.pod_lists.split import split
-from kscale.ca.pod_lists.tpu import clear_tpu_requests
-from kscale.ca.pod_lists.young import without_young
-from kscale.objects.core import Pod, PodStatus
-from kscale.objects.meta import Condition
-from kscale.objects.pod_annotations import SCALE_UP_DELAY
+from kscale.ca.pod_lists.lists import (
+    clear_tpu_requests,
+    drop_expendable_pods,
+    filter_out_expendable_pods,
+    find_expendable_placed_pods,
+    split_pods,
+)
+from kscale.ca.pod_lists.processors import add_drained_pods, filter_out_daemon_set_pods, filter_out_young_pods
+from kscale.ca.pod_lists.should_scale_up import should_scale_up, update_degradation_counter
+from kscale.objects.api.core import Pod, PodStatus
+from kscale.objects.api.meta import Condition
+from kscale.objects.pod_owners import SCALE_UP_DELAY
 from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
 
@@ -48,14 +49,14 @@ def test_split() -> None:
         with_status("silent-bypassed", spec={"scheduler_name": "own"}),
         with_status("gated-bypassed", spec={"scheduler_name": "own"}, reason="SchedulingGated"),
     ]
-    found = split(pods, bypassed=["own"])
+    found = split_pods(pods, bypassed=["own"])
     assert names(found.scheduled) == ["running"]
     assert names(found.nominated) == ["nominated"]
     assert names(found.unschedulable) == ["waiting"]
     assert names(found.unprocessed) == ["silent-bypassed"]
     assert names(found.ignored) == ["leaving", "silent", "gated", "gated-bypassed"]
-    assert names(split(pods, bypassed=["default-scheduler"]).unprocessed) == ["silent"]
-    allowed = split(pods, allowed=["own"])
+    assert names(split_pods(pods, bypassed=["default-scheduler"]).unprocessed) == ["silent"]
+    allowed = split_pods(pods, allowed=["own"])
     assert (allowed.scheduled, names(allowed.ignored)) == ([], ["silent-bypassed", "gated-bypassed"])
     assert len(allowed.excluded) == 6
 
@@ -92,13 +93,13 @@ def test_filter_out_schedulable(existing: list[int], pending: list[tuple[int, in
     ],
 )
 def test_graceful_degradation(counter: int, unprocessed: int, after: int, reasons: list[str]) -> None:
-    got, events = count_degradation(counter, unprocessed, AutoscalingOptions())
+    got, events = update_degradation_counter(counter, unprocessed, AutoscalingOptions())
     assert (got, [event.reason for event in events]) == (after, reasons)
 
 
 @pytest.mark.parametrize(("priority", "cutoff", "kept"), [(2, 2, 1), (3, 2, 1), (2, 3, 0), (None, 3, 1)])
 def test_expendable(priority: int | None, cutoff: int, kept: int) -> None:
-    assert len(without_expendable([pod("p", spec={"priority": priority})], cutoff)) == kept
+    assert len(filter_out_expendable_pods([pod("p", spec={"priority": priority})], cutoff)) == kept
 
 
 def test_daemonset_pods() -> None:
@@ -106,7 +107,7 @@ def test_daemonset_pods() -> None:
         pod(name, owner_references=owner("DaemonSet") if name.startswith("ds") else [])
         for name in ("p1", "ds2", "ds3", "p4", "p5", "ds6")
     ]
-    assert names(without_daemonset_pods(pods)) == ["p1", "p4", "p5"]
+    assert names(filter_out_daemon_set_pods(pods)) == ["p1", "p4", "p5"]
 
 
 def test_drained_nodes() -> None:
@@ -123,7 +124,7 @@ def test_drained_nodes() -> None:
     given = kinds("given")
     leaving = pod("leaving", spec={"node_name": "draining"}, deletion_timestamp=at())
     on_nodes = {"draining": [*kinds("p"), leaving]}
-    found = with_drained_pods(given, ["draining", "gone"], on_nodes.get)
+    found = add_drained_pods(given, ["draining", "gone"], on_nodes.get)
     assert names(found.pods) == [*names(given), "p1", "p2"]
     assert [item.spec.node_name for item in found.pods[-2:]] == ["", ""]
     assert on_nodes["draining"][0].spec.node_name == "draining"
@@ -171,14 +172,14 @@ def test_tpu_requests() -> None:
 def test_young(age: int, delay: int, own: str | None, kept: bool, warned: bool) -> None:
     annotations = None if own is None else {SCALE_UP_DELAY: own}
     one = pod("p", creation_timestamp=at(seconds=-age), annotations=annotations)
-    found = without_young([one], N0, span(seconds=delay))
+    found = filter_out_young_pods([one], N0, span(seconds=delay))
     assert (bool(found.pods), bool(found.young), bool(found.warnings)) == (kept, not kept, warned)
 
 
 def test_without_a_delay_a_moment_is_enough() -> None:
     one = pod("p", creation_timestamp=at())
-    assert without_young([one], N0).young == [one]
-    assert without_young([one], N0 + 1).pods == [one]
+    assert filter_out_young_pods([one], N0).young == [one]
+    assert filter_out_young_pods([one], N0 + 1).pods == [one]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +191,7 @@ def test_without_a_delay_a_moment_is_enough() -> None:
 )
 def test_warnings_about_delays_name_the_pod(own: str, warning: str) -> None:
     one = pod("p", creation_timestamp=at(), annotations={SCALE_UP_DELAY: own})
-    assert without_young([one], N0, span(seconds=10)).warnings == [warning.format(SCALE_UP_DELAY)]
+    assert filter_out_young_pods([one], N0, span(seconds=10)).warnings == [warning.format(SCALE_UP_DELAY)]
 
 
 def gpu_pod(age: int) -> Pod:
@@ -237,7 +238,9 @@ def test_expendable_pods_of_a_snapshot(cutoff: int, gone: set[str]) -> None:
     ranks = {"low": -11, "minus": -10, "zero": 0, "none": None, "high": 5}
     placed = [pod(name, 1, 1, spec={"node_name": "n", "priority": rank}) for name, rank in ranks.items()]
     snapshot = Cluster([node("n", 1000, 100, ready=True), *placed]).snapshot()
-    assert {snapshot.placed.key(at) for at in expendable_placed(snapshot, cutoff)} == {f"default/{n}" for n in gone}
-    left = snapshot_without_expendable(snapshot, cutoff)
+    assert {snapshot.placed.key(at) for at in find_expendable_placed_pods(snapshot, cutoff)} == {
+        f"default/{n}" for n in gone
+    }
+    left = drop_expendable_pods(snapshot, cutoff)
     assert set(left.pods) == {f"default/{name}" for name in ranks} - {f"default/{name}" for name in gone}
-    assert snapshot_without_expendable(left, cutoff) is left
+    assert drop_expendable_pods(left, cutoff) is left

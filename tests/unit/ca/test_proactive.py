@@ -9,11 +9,15 @@ import pytest
 import kscale
 from builders import N0, at, node, owner, pod
 from kscale import ca
-from kscale.ca.pod_lists.proactive import desired_pods, is_gated, missing_pods, within_limit
-from kscale.objects.apps import ReplicaSet, ReplicaSetSpec, StatefulSet, StatefulSetSpec
-from kscale.objects.batch import Job, JobSpec, JobStatus
-from kscale.objects.core import Pod, PodStatus
-from kscale.objects.meta import Condition, ObjectMeta
+from kscale.ca.pod_lists.processors import (
+    build_missing_pods,
+    enforce_injection_limit,
+    get_desired_pod_count,
+    is_scheduling_gated,
+)
+from kscale.objects.api.apps import Job, JobSpec, JobStatus, ReplicaSet, ReplicaSetSpec, StatefulSet, StatefulSetSpec
+from kscale.objects.api.core import Pod, PodStatus
+from kscale.objects.api.meta import Condition, ObjectMeta
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.snapshot.cluster import Cluster
 
@@ -55,7 +59,7 @@ def job(parallelism: int | None, completions: int | None, succeeded: int = 0) ->
     ],
 )
 def test_desired(controller: Any, want: int | None) -> None:
-    assert desired_pods(controller) == want
+    assert get_desired_pod_count(controller) == want
 
 
 def test_missing() -> None:
@@ -66,11 +70,11 @@ def test_missing() -> None:
         pod("a-2", **of_a, creation_timestamp=at(minutes=-9)),
     ]
     others = [pod("b-0", owner_references=owner("ReplicaSet", "b")), pod("naked")]
-    found = missing_pods([replica_set("none", 4), replica_set("b", 1), replica_set("a", 5)], [*a, *others])
+    found = build_missing_pods([replica_set("none", 4), replica_set("b", 1), replica_set("a", 5)], [*a, *others])
     assert [(each.name, each.metadata.uid) for each in found] == [("a-1-copy-1", "a-1"), ("a-1-copy-2", "a-2")]
     assert found[0].metadata.annotations == {"x": "y", "podtype": "fakepod"}
     assert a[1].metadata.annotations == {"x": "y"}
-    (running,) = missing_pods([replica_set("a", 2)], a[:1])
+    (running,) = build_missing_pods([replica_set("a", 2)], a[:1])
     assert running.spec.node_name == ""
 
 
@@ -80,16 +84,18 @@ def test_gated() -> None:
         found.status = PodStatus(conditions=[Condition(type="PodScheduled", status=status, reason=reason)])
         return found
 
-    assert is_gated(conditioned("False", "SchedulingGated"))
-    assert not is_gated(conditioned("False", "Unschedulable"))
-    assert not is_gated(conditioned("True", "SchedulingGated"))
-    assert not is_gated(pod("p"))
+    assert is_scheduling_gated(conditioned("False", "SchedulingGated"))
+    assert not is_scheduling_gated(conditioned("False", "Unschedulable"))
+    assert not is_scheduling_gated(conditioned("True", "SchedulingGated"))
+    assert not is_scheduling_gated(pod("p"))
 
 
 def test_the_limit_takes_the_first_made_up_pods_and_no_others() -> None:
     pods = ["m0", "r0", "m1", "r1", "m2"]
     made_up = {"m0", "m1", "m2"}
-    kept = {limit: [pods[at] for at in within_limit(pods, made_up, limit).tolist()] for limit in (5, 4, 2, 0)}
+    kept = {
+        limit: [pods[at] for at in enforce_injection_limit(pods, made_up, limit).tolist()] for limit in (5, 4, 2, 0)
+    }
     assert kept == {5: pods, 4: pods[1:], 2: ["r0", "r1"], 0: ["r0", "r1"]}
 
 

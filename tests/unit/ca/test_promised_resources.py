@@ -10,15 +10,15 @@ from msgspec.structs import replace
 import kscale
 from builders import N0, node
 from kscale.ca import AutoscalingOptions, LoopState
-from kscale.ca.node_lists import RESOURCE_NOT_READY, node_lists
-from kscale.ca.promised_resources import complete_pools, lacks_promised
+from kscale.ca.node_lists import RESOURCE_NOT_READY_REASON, build_node_lists
 from kscale.ca.state import RememberedTemplate
-from kscale.objects.core import Node
+from kscale.ca.template_devices import build_missing_devices_check, count_complete_pools
+from kscale.objects.api.core import Node
+from kscale.objects.api.resource import ResourceSlice
+from kscale.objects.api.storage import CSINode
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
-from kscale.objects.resource import ResourceSlice
-from kscale.objects.storage import CSINode
 from kscale.snapshot.cluster import Cluster
 
 
@@ -63,7 +63,7 @@ def _group(**template: Any) -> NodeGroup:
     ],
 )
 def test_pools_that_are_complete(slices: list[ResourceSlice], pools: dict[str, int]) -> None:
-    assert complete_pools(slices) == pools
+    assert count_complete_pools(slices) == pools
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_a_node_waits_for_its_drivers(csi_node: CSINode, enabled: bool, lacks: b
     options = AutoscalingOptions(enable_csi_node_aware_scheduling=enabled)
     snapshot = cluster.snapshot(csi=True)
     group = _group(csi_node=_drivers("template", "disk", "files"))
-    found = lacks_promised(_groups(group, snapshot.columns.objects), snapshot.informers, options)
+    found = build_missing_devices_check(_groups(group, snapshot.columns.objects), snapshot.informers, options)
     assert (found is not None) is enabled
-    lists = node_lists(snapshot.columns.objects, lacks=found)
-    assert lists.unready == ({"n": RESOURCE_NOT_READY} if lacks else {})
+    lists = build_node_lists(snapshot.columns.objects, lacks=found)
+    assert lists.unready == ({"n": RESOURCE_NOT_READY_REASON} if lacks else {})
 
 
 def _groups(group: NodeGroup, nodes: list[Node]) -> Groups:
@@ -130,12 +130,12 @@ def test_what_is_not_known_is_not_waited_for() -> None:
     cluster = Cluster(nodes).snapshot()
     whole = _groups(_group(resource_slices=[_slice("p")]), nodes)
     options = AutoscalingOptions()
-    lacks = lacks_promised(whole, cluster.informers, options)
+    lacks = build_missing_devices_check(whole, cluster.informers, options)
     assert lacks is not None
     assert [lacks(nodes[0]), lacks(_machine("stranger"))] == [True, False]
     failing = Groups(whole, {"n": "no answer"})
-    lacks = lacks_promised(failing, cluster.informers, options)
+    lacks = build_missing_devices_check(failing, cluster.informers, options)
     assert lacks is not None
     assert not lacks(nodes[0])
     without = _groups(replace(_group(), template=None), nodes)
-    assert lacks_promised(without, cluster.informers, options) is None
+    assert build_missing_devices_check(without, cluster.informers, options) is None

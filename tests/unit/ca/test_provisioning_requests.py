@@ -10,31 +10,31 @@ from builders import N0, Ran, at, container, node, pod, run_steps
 from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError, ErrorRecord
 from kscale.ca.provisioning_requests import (
-    BEST_EFFORT_ATOMIC,
-    CHECK_CAPACITY,
+    BEST_EFFORT_ATOMIC_CLASS,
+    CHECK_CAPACITY_CLASS,
     HintingSimulator,
     LoopRequests,
     MissingTemplatesError,
     RetryTimes,
-    best_effort_atomic_steps,
-    booking_steps,
-    check_capacity_batch_steps,
+    book_capacity_steps,
+    build_request_pods,
     check_capacity_steps,
-    is_supported,
-    marked,
-    next_request_steps,
-    pods_of_request,
-    upkeep_steps,
-    without_consumers,
+    filter_out_consumers,
+    get_check_capacity_batch_steps,
+    inject_next_request_steps,
+    is_supported_request,
+    provision_best_effort_atomic_steps,
+    refresh_requests_steps,
+    set_request_condition,
 )
-from kscale.ca.scale_up.orchestration import Orchestration
-from kscale.ca.scale_up.status import ScaleUpStatus
+from kscale.ca.scale_up.orchestrator import OrchestratorResult
+from kscale.ca.scale_up_status import ScaleUpStatus
 from kscale.effects import SECOND, Delete, WriteStatus
-from kscale.objects.core import PodSpec, PodTemplate, PodTemplateSpec
-from kscale.objects.meta import Condition, ObjectMeta
+from kscale.objects.api.cluster_autoscaler import PodSet, PodTemplateRef, ProvisioningRequest, ProvisioningRequestSpec
+from kscale.objects.api.cluster_autoscaler import ProvisioningRequestStatus as Status
+from kscale.objects.api.core import PodSpec, PodTemplate, PodTemplateSpec
+from kscale.objects.api.meta import Condition, ObjectMeta
 from kscale.objects.nodegroups import Groups
-from kscale.objects.provisioning_requests import PodSet, PodTemplateRef, ProvisioningRequest, ProvisioningRequestSpec
-from kscale.objects.provisioning_requests import ProvisioningRequestStatus as Status
 from kscale.snapshot.cluster import Cluster
 
 MINUTE = 60 * SECOND
@@ -63,7 +63,7 @@ def request(
     name: str = "r",
     *conditions: tuple[str, str, str],
     count: int = 2,
-    of: str = CHECK_CAPACITY,
+    of: str = CHECK_CAPACITY_CLASS,
     made: str | None = None,
     templates: tuple[str, ...] = ("web",),
     **parameters: str,
@@ -97,27 +97,27 @@ def written(ran: Ran) -> list[tuple[str, str, str, str]]:
 @pytest.mark.parametrize(
     ("instance", "name", "parameter", "want"),
     [
-        ("", CHECK_CAPACITY, None, True),
-        ("", BEST_EFFORT_ATOMIC, None, True),
+        ("", CHECK_CAPACITY_CLASS, None, True),
+        ("", BEST_EFFORT_ATOMIC_CLASS, None, True),
         ("", "other", None, False),
-        ("", CHECK_CAPACITY, "a", False),
-        ("a", CHECK_CAPACITY, "a", True),
-        ("a", CHECK_CAPACITY, "b", False),
-        ("a", CHECK_CAPACITY, None, False),
-        ("a", "a" + CHECK_CAPACITY, None, True),
-        ("a", "b" + CHECK_CAPACITY, None, False),
-        ("a", "a" + CHECK_CAPACITY, "a", False),
-        ("a", BEST_EFFORT_ATOMIC, None, False),
+        ("", CHECK_CAPACITY_CLASS, "a", False),
+        ("a", CHECK_CAPACITY_CLASS, "a", True),
+        ("a", CHECK_CAPACITY_CLASS, "b", False),
+        ("a", CHECK_CAPACITY_CLASS, None, False),
+        ("a", "a" + CHECK_CAPACITY_CLASS, None, True),
+        ("a", "b" + CHECK_CAPACITY_CLASS, None, False),
+        ("a", "a" + CHECK_CAPACITY_CLASS, "a", False),
+        ("a", BEST_EFFORT_ATOMIC_CLASS, None, False),
     ],
 )
 def test_supported(instance: str, name: str, parameter: str | None, want: bool) -> None:
     given = request(of=name, **({} if parameter is None else {"processorInstance": parameter}))
-    assert is_supported(given, instance) is want
+    assert is_supported_request(given, instance) is want
 
 
 def test_a_condition_always_has_a_time_of_its_own() -> None:
     given = request("r", ("Provisioned", "False", at(minutes=-9)), ("Accepted", "True", at(minutes=-9)))
-    found = marked(given, "Provisioned", "CapacityIsNotFound", "later", N0, holds=False)
+    found = set_request_condition(given, "Provisioned", "CapacityIsNotFound", "later", N0, holds=False)
     assert [(each.type, each.last_transition_time) for each in found.status.conditions] == [
         ("Provisioned", at()),
         ("Accepted", at(minutes=-9)),
@@ -127,12 +127,15 @@ def test_a_condition_always_has_a_time_of_its_own() -> None:
 
 
 def test_pods() -> None:
-    pods = pods_of_request(request(count=2, templates=("web", "web")), TEMPLATES)
+    pods = build_request_pods(request(count=2, templates=("web", "web")), TEMPLATES)
     assert [(each.key, each.metadata.uid) for each in pods] == [
         (f"shop/r-{i}-{j}", f"shop/r-{i}-{j}") for i in (0, 1) for j in (0, 1)
     ]
     first = pods[0]
-    assert first.metadata.annotations == {CONSUME: "r", "autoscaling.x-k8s.io/provisioning-class-name": CHECK_CAPACITY}
+    assert first.metadata.annotations == {
+        CONSUME: "r",
+        "autoscaling.x-k8s.io/provisioning-class-name": CHECK_CAPACITY_CLASS,
+    }
     assert (first.metadata.labels, first.metadata.creation_timestamp) == ({"app": "web"}, at(minutes=-1))
     assert [(each.kind, each.uid, each.controller) for each in first.metadata.owner_references] == [
         ("ProvisioningRequest", "uid-r", True)
@@ -143,7 +146,7 @@ def test_pods() -> None:
 def test_missing_templates() -> None:
     text = "missing pod templates, 3 pod templates were referenced, 2 templates were missing: a,b"
     with pytest.raises(MissingTemplatesError, match=text):
-        pods_of_request(request(templates=("a", "web", "b")), TEMPLATES)
+        build_request_pods(request(templates=("a", "web", "b")), TEMPLATES)
 
 
 WEEK = 7 * 24 * 60
@@ -169,19 +172,19 @@ WEEK = 7 * 24 * 60
     ],
 )
 def test_upkeep(given: ProvisioningRequest, want: list[Any]) -> None:
-    assert written(run_steps(upkeep_steps(held(given), now=N0))) == want
+    assert written(run_steps(refresh_requests_steps(held(given), now=N0))) == want
 
 
 def test_upkeep_writes_twenty_conditions_at_most() -> None:
     booked = [request(f"b{i}", ("Provisioned", "True", at(hours=-1))) for i in range(15)]
     old = [request(f"o{i}", made=at(minutes=-2 * WEEK)) for i in range(15)]
-    assert len(written(run_steps(upkeep_steps(held(*booked, *old), now=N0)))) == 20
-    ran = run_steps(upkeep_steps(held(*old, *booked), now=N0))
+    assert len(written(run_steps(refresh_requests_steps(held(*booked, *old), now=N0)))) == 20
+    ran = run_steps(refresh_requests_steps(held(*old, *booked), now=N0))
     assert len(ran.value.expired) == 15, "those whose booking is over are looked at although others were before"
     assert len(ran.value.failed) == 15
 
 
-@pytest.mark.parametrize("of", [CHECK_CAPACITY, "other"])
+@pytest.mark.parametrize("of", [CHECK_CAPACITY_CLASS, "other"])
 @pytest.mark.parametrize("type_", ["Provisioned", "Failed"])
 @pytest.mark.parametrize("status", ["True", "False"])
 def test_old_requests_are_deleted_whatever_their_condition_says(of: str, type_: str, status: str) -> None:
@@ -191,7 +194,7 @@ def test_old_requests_are_deleted_whatever_their_condition_says(of: str, type_: 
         request("new", (type_, status, at(minutes=-WEEK)), *ended, of=of),
     ]
     requests = held(*given)
-    ran = run_steps(upkeep_steps(requests, now=N0))
+    ran = run_steps(refresh_requests_steps(requests, now=N0))
     assert ran.asked == [
         Delete(
             kind="ProvisioningRequest",
@@ -208,7 +211,7 @@ def test_old_requests_are_deleted_whatever_their_condition_says(of: str, type_: 
 def test_upkeep_goes_on_after_a_refusal() -> None:
     given = [request(name, ("Provisioned", "True", at(hours=-1))) for name in ("a", "b")]
     requests = held(*given)
-    ran = run_steps(upkeep_steps(requests, now=N0), REFUSED)
+    ran = run_steps(refresh_requests_steps(requests, now=N0), REFUSED)
     assert ran.value.expired == ["shop/b"]
     assert all(each.status.conditions[-1].type == "BookingExpired" for each in requests), "what upstream holds changes"
     assert ran.value.warnings == ["failed to add BookingExpired condition to ProvReq shop/a, err: conflict"]
@@ -216,7 +219,7 @@ def test_upkeep_goes_on_after_a_refusal() -> None:
 
 def test_consumers() -> None:
     plain, new, old = pod("p"), pod("n", annotations={CONSUME: "r"}), pod("o", annotations={OLD_CONSUME: "q"})
-    found = without_consumers([plain, new, old])
+    found = filter_out_consumers([plain, new, old])
     assert found.pods == [plain]
     assert [(event.type, event.reason, event.message) for event in found.events] == [
         (
@@ -226,11 +229,11 @@ def test_consumers() -> None:
         )
         for name in ("r", "q")
     ]
-    assert len(without_consumers([new] * 60).events) == 50
+    assert len(filter_out_consumers([new] * 60).events) == 50
 
 
 def inject(*requests: ProvisioningRequest, retries: RetryTimes | None = None, answers: Any = (), **more: Any) -> Ran:
-    return run_steps(next_request_steps(held(*requests), retries or {}, now=N0, **more), *answers)
+    return run_steps(inject_next_request_steps(held(*requests), retries or {}, now=N0, **more), *answers)
 
 
 def test_the_next_request() -> None:
@@ -278,22 +281,24 @@ def test_retries_wait_longer_each_time() -> None:
 def test_a_batch_is_accepted_later() -> None:
     assert inject(request("r"), batch=True).asked == []
     assert inject(request("r"), batch=True).value.processed == N0
-    assert written(inject(request("r", of=BEST_EFFORT_ATOMIC), batch=True)) == [("r", "Accepted", "True", "Accepted")]
+    assert written(inject(request("r", of=BEST_EFFORT_ATOMIC_CLASS), batch=True)) == [
+        ("r", "Accepted", "True", "Accepted")
+    ]
 
 
 def test_a_batch() -> None:
     """A request that was injected a moment ago waits for longer, and is not in the batch."""
     requests = held(
         request("again", ("Provisioned", "False", at(seconds=-61))),
-        request("atomic", of=BEST_EFFORT_ATOMIC),
+        request("atomic", of=BEST_EFFORT_ATOMIC_CLASS),
         request("bad", templates=("x",)),
         request("a"),
         request("b"),
         request("c"),
     )
-    injected = run_steps(next_request_steps(requests, {}, now=N0, batch=True)).value
+    injected = run_steps(inject_next_request_steps(requests, {}, now=N0, batch=True)).value
     assert [found.name for found, _ in injected.requests] == ["again"]
-    ran = run_steps(check_capacity_batch_steps(requests, injected.retries, most=2, now=N0))
+    ran = run_steps(get_check_capacity_batch_steps(requests, injected.retries, most=2, now=N0))
     assert [found.name for found, _ in ran.value.requests] == ["a", "b"]
     assert written(ran) == [("bad", "Failed", "True", "FailedToCreatePods")]
 
@@ -318,7 +323,7 @@ PROVIDED = ("Provisioned", "True", at())
 def test_booking(given: ProvisioningRequest, placed: int, pods: int, want: list[Any]) -> None:
     there = [pod(f"p{i}", namespace="shop", annotations={CONSUME: "r"}) for i in range(placed)]
     elsewhere = [pod(f"q{i}", namespace="other", annotations={CONSUME: "r"}) for i in range(5)]
-    ran = run_steps(booking_steps(held(given), [*there, *elsewhere], now=N0))
+    ran = run_steps(book_capacity_steps(held(given), [*there, *elsewhere], now=N0))
     assert len(ran.value.pods) == pods
     assert written(ran) == want
 
@@ -329,7 +334,7 @@ def snapshot() -> Any:
 
 
 def check(*requests: ProvisioningRequest, answers: Any = ()) -> Ran:
-    asked = [(each, pods_of_request(each, TEMPLATES)) for each in requests]
+    asked = [(each, build_request_pods(each, TEMPLATES)) for each in requests]
     steps = check_capacity_steps(snapshot(), asked, held(*requests), HintingSimulator(), now=N0)
     return run_steps(steps, *answers)
 
@@ -375,18 +380,18 @@ def test_the_best_result_of_a_batch() -> None:
 @pytest.mark.parametrize(("seconds", "want"), [(1, ["a", "b"]), (2, ["a"])])
 def test_a_batch_has_a_time_of_its_own(seconds: int, want: list[str]) -> None:
     requests = [request(name, count=1) for name in ("a", "b")]
-    asked = [(each, pods_of_request(each, TEMPLATES)) for each in requests]
+    asked = [(each, build_request_pods(each, TEMPLATES)) for each in requests]
     steps = check_capacity_steps(
         snapshot(), asked, held(*requests), HintingSimulator(), now=N0 - seconds * SECOND, timebox=SECOND
     )
     assert [name for name, *_ in written(run_steps(steps))] == want
 
 
-def done(result: str) -> Orchestration:
+def done(result: str) -> OrchestratorResult:
     """What the orchestrator gives, as far as anybody looks."""
     error = ErrorRecord(type="cloudProviderError", message="no") if result == "ScaleUpError" else None
     status = ScaleUpStatus(result=result, error=error)
-    return Orchestration.without_options(status, ClusterStateRegistry(), Groups([]), {}, {})
+    return OrchestratorResult.without_options(status, ClusterStateRegistry(), Groups([]), {}, {})
 
 
 @pytest.mark.parametrize(
@@ -400,7 +405,7 @@ def done(result: str) -> Orchestration:
 )
 @pytest.mark.parametrize("refused", [False, True])
 def test_best_effort_atomic(count: int, result: str | None, want: tuple[str, ...], refused: bool) -> None:
-    given = request("r", count=count, of=BEST_EFFORT_ATOMIC)
+    given = request("r", count=count, of=BEST_EFFORT_ATOMIC_CLASS)
     asked = []
 
     def scale_up(placed: Any, left: Any) -> Any:
@@ -409,8 +414,8 @@ def test_best_effort_atomic(count: int, result: str | None, want: tuple[str, ...
         assert result is not None
         return done(result)
 
-    steps = best_effort_atomic_steps(
-        snapshot(), given, pods_of_request(given, TEMPLATES), held(given), HintingSimulator(), scale_up, now=N0
+    steps = provision_best_effort_atomic_steps(
+        snapshot(), given, build_request_pods(given, TEMPLATES), held(given), HintingSimulator(), scale_up, now=N0
     )
     ran = run_steps(steps, *([REFUSED] if refused else []))
     assert written(ran) == [want]

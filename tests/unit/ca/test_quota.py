@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 from builders import node, template
 from kscale import ca
 from kscale.ca.quota import (
-    VALID,
+    VALID_CONDITION,
     CountedNodes,
     ExceededQuota,
     NodeResources,
     Quota,
     QuotaTracker,
-    capacity_quota_limits,
-    cluster_maximum,
-    cluster_minimum,
+    build_cluster_maximum_quota,
+    build_cluster_minimum_quota,
+    read_capacity_quotas,
 )
-from kscale.objects.core import Node
-from kscale.objects.meta import Condition, ObjectMeta
+from kscale.objects.api.cluster_autoscaler import CapacityQuota, CapacityQuotaStatus
+from kscale.objects.api.core import Node
+from kscale.objects.api.meta import Condition, ObjectMeta
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
-from kscale.objects.quota import CapacityQuota, CapacityQuotaStatus
 from kscale.objects.selectors import from_label_map
 from kscale.snapshot.cluster import Cluster
 
@@ -110,7 +110,7 @@ def test_consume(limits: dict[str, int], cores: int, delta: int, allowed: int, l
 )
 def test_usage_of_the_cluster(limits: dict[str, int], allowed: int, exceeded: list[list[str]]) -> None:
     nodes = [node("n1", 1000, 2), node("n2", 2000, 4), node("n3", 3000, 8)]
-    quota = cluster_maximum(ca.ResourceLimiter(max=limits))
+    quota = build_cluster_maximum_quota(ca.ResourceLimiter(max=limits))
     result = QuotaTracker.maximum([quota], nodes, Groups()).check(None, _cores(2, 4), 2)
     assert result.allowed == allowed
     assert [item.resources for item in result.exceeded] == exceeded
@@ -118,7 +118,7 @@ def test_usage_of_the_cluster(limits: dict[str, int], allowed: int, exceeded: li
 
 def test_virtual_kubelets_do_not_count() -> None:
     nodes = [node("n1", 1000, 2), node("n2", 2000, 4), node("vk", 3000, 8, labels={"type": "virtual-kubelet"})]
-    quota = cluster_maximum(ca.ResourceLimiter(max={"cpu": 4, "memory": 8}))
+    quota = build_cluster_maximum_quota(ca.ResourceLimiter(max={"cpu": 4, "memory": 8}))
     tracker = QuotaTracker.maximum([quota], nodes, Groups())
     assert tracker.check(None, _cores(1, 2), 1).allowed == 1
     assert tracker.check(None, _cores(2, 4), 1).allowed == 0
@@ -145,13 +145,13 @@ def test_a_node_that_shows_no_device_counts_for_none() -> None:
 @pytest.mark.parametrize(
     ("conditions", "counts"),
     [
-        ([(VALID, "True")], True),
-        ([("a", "True"), ("z", "False"), (VALID, "True")], True),
+        ([(VALID_CONDITION, "True")], True),
+        ([("a", "True"), ("z", "False"), (VALID_CONDITION, "True")], True),
         ([], False),
-        ([(VALID, "False")], False),
-        ([(VALID, "Unknown")], False),
-        ([("a", "True"), (VALID, "False")], False),
-        ([("z", "True"), (VALID, "False")], False),
+        ([(VALID_CONDITION, "False")], False),
+        ([(VALID_CONDITION, "Unknown")], False),
+        ([("a", "True"), (VALID_CONDITION, "False")], False),
+        ([("z", "True"), (VALID_CONDITION, "False")], False),
     ],
 )
 def test_a_quota_counts_by_its_own_condition(conditions: list[tuple[str, str]], counts: bool) -> None:
@@ -159,9 +159,9 @@ def test_a_quota_counts_by_its_own_condition(conditions: list[tuple[str, str]], 
         metadata=ObjectMeta(name="q"),
         status=CapacityQuotaStatus(conditions=[Condition(type=kind, status=status) for kind, status in conditions]),
     )
-    quotas, left_out = capacity_quota_limits([given_])
+    quotas, left_out = read_capacity_quotas([given_])
     assert [each.id for each in quotas] == (["CapacityQuota/q"] if counts else [])
-    assert left_out == ({} if counts else {"q": f"condition {VALID} is not True"})
+    assert left_out == ({} if counts else {"q": f"condition {VALID_CONDITION} is not True"})
 
 
 def test_cores_are_rounded_up_for_each_node() -> None:
@@ -180,7 +180,9 @@ def test_the_first_node_of_a_group_speaks_for_all() -> None:
 
 def test_minimum_side() -> None:
     limiter = ca.ResourceLimiter(min={"cpu": 2}, max={"cpu": 10, "memory": 99})
-    tracker = QuotaTracker.minimum([cluster_minimum(limiter)], [node("n1", 2000, 4), node("n2", 2000, 4)], Groups())
+    tracker = QuotaTracker.minimum(
+        [build_cluster_minimum_quota(limiter)], [node("n1", 2000, 4), node("n2", 2000, 4)], Groups()
+    )
     assert tracker.limits_left == {"cluster-wide": {"cpu": 2, "memory": 8}}
     assert tracker.consume(None, _cores(2, 4), 1).allowed == 1
     assert tracker.consume(None, _cores(2, 4), 1).exceeded[0].resources == ["cpu"]

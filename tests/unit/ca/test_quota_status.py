@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from builders import node
-from kscale.ca.quota import capacity_quota_limits
-from kscale.ca.quota_status import quota_status, status_patch
+from kscale.ca.quota import build_quota_status, build_quota_status_patch, read_capacity_quotas
+from kscale.objects.api.cluster_autoscaler import CapacityQuota
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.quota import CapacityQuota
 
 NOW = 1_800_000_000 * 10**9
 NODES = [
@@ -29,12 +28,12 @@ def quota(selector: Any = None, status: Any = None, **limits: str) -> CapacityQu
 
 
 def conditions(held: CapacityQuota) -> dict[str, tuple[str, str, str]]:
-    found = quota_status(held, NODES, NOW)
+    found = build_quota_status(held, NODES, NOW)
     return {each.type: (each.status, each.reason, each.message) for each in found.conditions}
 
 
 def used(held: CapacityQuota) -> dict[str, str]:
-    found = quota_status(held, NODES, NOW).used
+    found = build_quota_status(held, NODES, NOW).used
     assert found is not None
     return {name: str(amount) for name, amount in found.resources.items()}
 
@@ -61,17 +60,17 @@ def test_a_selector_that_cannot_be_read() -> None:
 
 def test_what_is_written_counts_and_is_not_written_again() -> None:
     held = quota(nodes="5")
-    assert capacity_quota_limits([held])[0] == []
-    status = quota_status(held, NODES, NOW)
+    assert read_capacity_quotas([held])[0] == []
+    status = build_quota_status(held, NODES, NOW)
     written = quota(None, to_dict(status), nodes="5")
-    assert [each.limits for each in capacity_quota_limits([written])[0]] == [{"nodes": 5}]
-    assert quota_status(written, NODES, NOW + 60 * 10**9) is written.status
-    assert quota_status(written, NODES[:1], NOW) is not written.status
+    assert [each.limits for each in read_capacity_quotas([written])[0]] == [{"nodes": 5}]
+    assert build_quota_status(written, NODES, NOW + 60 * 10**9) is written.status
+    assert build_quota_status(written, NODES[:1], NOW) is not written.status
 
 
 def test_the_patch() -> None:
     before = quota(None, {"used": {"resources": {"cpu": "3", "nodes": "1"}}}, nodes="5")
-    patch = status_patch(before, quota_status(before, NODES, NOW))
+    patch = build_quota_status_patch(before, build_quota_status(before, NODES, NOW))
     assert (patch.kind, patch.name, patch.subresource, patch.resource_version) == ("CapacityQuota", "q", "status", "7")
     assert isinstance(patch.patch, dict)
     assert patch.patch["status"]["used"] == {"resources": {"cpu": None, "nodes": "3"}}
@@ -82,6 +81,6 @@ def test_the_patch() -> None:
 def test_the_generation_that_was_looked_at(generation: int) -> None:
     held = quota(nodes="5")
     held.metadata.generation = generation
-    found = quota_status(held, NODES, NOW)
+    found = build_quota_status(held, NODES, NOW)
     assert found.observed_generation == generation
     assert {each.observed_generation for each in found.conditions} == {generation}

@@ -8,9 +8,9 @@ import pytest
 
 from builders import GPU, node, pod, template
 from kscale import ca
-from kscale.ca.similarity import differences
+from kscale.ca.node_group_set import find_differences
 from kscale.errors import InputError
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.quantity import Quantity
 
 
@@ -55,8 +55,8 @@ def _with_gpu() -> Node:
     ],
 )
 def test_generic(one: Any, other: Any, expected: bool) -> None:
-    assert ca.similar(one, other).similar is expected
-    assert ca.similar(other, one).similar is expected
+    assert ca.compare_templates(one, other).similar is expected
+    assert ca.compare_templates(other, one).similar is expected
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_ignored_labels(label: str) -> None:
     comparator = ca.Comparator(ignored_labels=("custom/extra",))
     other = template(node("b", 1000, 2000, labels={"x": "1", label: "two"}))
     for labels in ({"x": "1", label: "one"}, {"x": "1"}):
-        assert ca.similar(template(node("a", 1000, 2000, labels=labels)), other, comparator).similar
+        assert ca.compare_templates(template(node("a", 1000, 2000, labels=labels)), other, comparator).similar
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_ignored_labels(label: str) -> None:
 def test_label_comparator(one: dict[str, str], other: dict[str, str], expected: bool) -> None:
     comparator = ca.Comparator(kind="label", labels=("type", "arch"))
     small, large = template(node("a", 1, 1, labels=one)), template(node("b", 9999, 9, labels=other))
-    assert ca.similar(small, large, comparator).similar is expected
+    assert ca.compare_templates(small, large, comparator).similar is expected
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ def test_label_comparator(one: dict[str, str], other: dict[str, str], expected: 
 )
 def test_what_differs_is_named(one: Node, other: Node, kind: str, details: list[str]) -> None:
     comparator = ca.Comparator(kind=kind, labels=("a",) if kind == "label" else ())
-    assert differences(template(one), template(other), comparator) == details
+    assert find_differences(template(one), template(other), comparator) == details
 
 
 def test_over_committed_templates_are_not_even_like_themselves() -> None:
     crowded = template(_node(), pod("p", 2000))
-    assert ca.similar(crowded, crowded).reasons == ["free resources not within tolerance"]
+    assert ca.compare_templates(crowded, crowded).reasons == ["free resources not within tolerance"]
 
 
 def test_find_similar() -> None:
@@ -121,11 +121,11 @@ def test_find_similar() -> None:
         "ng3": template(node("n3", 2000, 2000)),
     }
     order = ["ng0", "ng1", "ng2", "ng3"]
-    assert ca.find_similar("ng1", order, templates) == ["ng2"]
-    assert ca.find_similar("ng2", order, templates) == ["ng1"]
-    assert ca.find_similar("ng3", order, templates) == []
+    assert ca.find_similar_node_groups("ng1", order, templates) == ["ng2"]
+    assert ca.find_similar_node_groups("ng2", order, templates) == ["ng1"]
+    assert ca.find_similar_node_groups("ng3", order, templates) == []
     with pytest.raises(ca.AutoscalerError, match="failed to find template node for node group ng0"):
-        ca.find_similar("ng0", order, templates)
+        ca.find_similar_node_groups("ng0", order, templates)
 
 
 def test_flags_reach_only_some_builds() -> None:

@@ -94,11 +94,11 @@ _DOORS: dict[str, Callable[[Any], Any]] = {
     "scale_up_steps": lambda now: next(ca.scale_up_steps(kscale.Cluster([]), [], now=now)),
     "scale_down": lambda now: kscale.scale_down(_EMPTY, [], now=now),
     "orchestrate": lambda now: ca.orchestrate(
-        _EMPTY, [], ca.ScaleUpGround(groups=Groups(), nodes=[], templates={}, state=ca.LoopState().cluster), now=now
+        _EMPTY, [], ca.ScaleUpContext(groups=Groups(), nodes=[], templates={}, state=ca.LoopState().cluster), now=now
     ),
     "repair_steps": lambda now: next(ca.repair_steps(ca.LoopState().cluster, Groups(), now=now)),
     "simulate_removals": lambda now: ca.simulate_removals(_EMPTY, [], now=now),
-    "drainability": lambda now: ca.drainability([], now=now),
+    "drainability": lambda now: ca.check_drainability([], now=now),
     "register_group_change": lambda now: ca.register_group_change(ca.LoopState(), "scale_up", "g", now),
 }
 

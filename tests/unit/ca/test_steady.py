@@ -27,12 +27,17 @@ from kscale.ca.cluster_state import (
     UnregisteredNode,
 )
 from kscale.ca.state import ScaleDownState
-from kscale.ca.static_autoscaler import steady
-from kscale.ca.static_autoscaler.steady import COMPARED, moments_of_nodes, next_difference, waiting_system_pods
+from kscale.ca.static_autoscaler import skip_unchanged
+from kscale.ca.static_autoscaler.skip_unchanged import (
+    COMPARED_CONSTANTS,
+    collect_node_moments,
+    find_next_difference,
+    get_young_system_pod_times,
+)
 from kscale.effects import SECOND, to_text
 from kscale.effects.moments import MOMENT_MARK
-from kscale.objects.core import Node, NodeSpec, Pod, Taint
-from kscale.objects.meta import ObjectMeta
+from kscale.objects.api.core import Node, NodeSpec, Pod, Taint
+from kscale.objects.api.meta import ObjectMeta
 from kscale.objects.nodegroup import DURATION_OPTIONS, NodeGroup, NodeGroupAutoscalingOptions, NodeGroupOptions
 from kscale.objects.nodegroups import Groups
 
@@ -64,22 +69,22 @@ _ERROR = ScaleUpError(class_="Other", code="x", message="y")
     ],
 )  # fmt: skip
 def test_every_moment_that_is_kept_makes_a_difference(state: LoopState) -> None:
-    found = next_difference(state, (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW)
+    found = find_next_difference(state, (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW)
     assert found == SOON
 
 
 def test_what_has_been_is_compared_with_durations() -> None:
     state = LoopState(scale_down=ScaleDownState(unneeded_since={"n": NOW - 590 * SECOND}))
-    found = next_difference(state, (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW)
+    found = find_next_difference(state, (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW)
     assert found == NOW + 10 * SECOND  # ten minutes unneeded
 
 
 @pytest.mark.parametrize("value", ["20261128120000", "9" * 60, "9223372036", "1790000300"])
 def test_numbers_of_taints_need_not_be_seconds(value: str) -> None:
     held = tainted("a", value)
-    moments = moments_of_nodes([held])
+    moments = collect_node_moments([held])
     assert moments == ({int(value) * SECOND} if len(value) == 10 else set())
-    found = next_difference(LoopState(), moments, Groups(), AutoscalingOptions(), begun=NOW, now=NOW)
+    found = find_next_difference(LoopState(), moments, Groups(), AutoscalingOptions(), begun=NOW, now=NOW)
     assert found == NOW + 2 * SECOND
 
 
@@ -114,12 +119,12 @@ def numbers_of(
 
 def test_every_constant_of_time_says_whether_ages_are_compared_with_it() -> None:
     """A duration in the code of a decision is a constant that is annotated as a ComparedDuration, which is in
-    ``COMPARED``, or as an OtherDuration. Loops of release 1.3 are never repeated."""
+    ``COMPARED_CONSTANTS``, or as an OtherDuration. Loops of release 1.3 are never repeated."""
     folder = Path(kscale.ca.__file__).parent
     compared, undeclared = {}, []
     for file in sorted(folder.rglob("*.py")):
         module = ".".join(("kscale", "ca", *file.relative_to(folder).with_suffix("").parts))
-        if "legacy" in module or module in ("kscale.ca.options", steady.__name__):
+        if "legacy" in module or module in ("kscale.ca.options", skip_unchanged.__name__):
             continue
         declared: set[ast.AST] = set()
         for each in ast.walk(tree := ast.parse(file.read_text(encoding="utf-8"))):
@@ -137,7 +142,7 @@ def test_every_constant_of_time_says_whether_ages_are_compared_with_it() -> None
         ]
     assert undeclared == []
     assert compared
-    assert sorted(compared.values()) == sorted(COMPARED), f"annotated as compared: {compared}"
+    assert sorted(compared.values()) == sorted(COMPARED_CONSTANTS), f"annotated as compared: {compared}"
 
 
 def is_time(node: ast.expr) -> bool:
@@ -167,19 +172,22 @@ def test_every_duration_of_the_options_counts() -> None:
 def test_the_durations_of_a_group_count(option: str) -> None:
     groups = Groups([NodeGroup(id="g", options=NodeGroupOptions(**{option: 1234.5}))])
     state = LoopState(scale_down=ScaleDownState(unneeded_since={"n": NOW - 1234 * SECOND}))
-    found = next_difference(state, (), groups, AutoscalingOptions(), begun=PAST, now=NOW)
+    found = find_next_difference(state, (), groups, AutoscalingOptions(), begun=PAST, now=NOW)
     assert found == NOW + SECOND // 2
 
 
 def test_a_young_pod_of_the_system_lets_its_node_go_when_it_is_old() -> None:
     made = NOW - 3000 * SECOND
     cluster = kscale.Cluster([node("n", 1000, 1000), *(placed(name, made) for name in ("young", "daemon"))])
-    system = waiting_system_pods(cluster.snapshot())
+    system = get_young_system_pod_times(cluster.snapshot())
     assert system.tolist() == [made]
-    found = next_difference(LoopState(), (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW, system_pods=system)
+    found = find_next_difference(
+        LoopState(), (), Groups(), AutoscalingOptions(), begun=PAST, now=NOW, system_pods=system
+    )
     assert found == made + 3600 * SECOND + 1
     assert (
-        waiting_system_pods(kscale.Cluster([node("n", 1000, 1000), placed("web", made, "shop")]).snapshot()).size == 0
+        get_young_system_pod_times(kscale.Cluster([node("n", 1000, 1000), placed("web", made, "shop")]).snapshot()).size
+        == 0
     )
 
 

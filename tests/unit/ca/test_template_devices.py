@@ -12,10 +12,10 @@ from kscale import ca
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.template_devices import compare_devices
 from kscale.effects import SECOND
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
+from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.resource import ResourceSlice
 from kscale.snapshot.cluster import Cluster
 
 

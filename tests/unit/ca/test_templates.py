@@ -8,16 +8,16 @@ import pytest
 
 from kscale.ca.templates import (
     TaintConfig,
-    daemonset_pod,
-    fresh_copy,
-    template_from_group,
-    template_from_node,
+    build_daemon_set_pod,
+    build_template_from_group,
+    build_template_from_node,
+    copy_template,
 )
-from kscale.objects.apps import DaemonSet
-from kscale.objects.core import Node, Pod
-from kscale.objects.daemon_sets import should_run
+from kscale.objects.api.apps import DaemonSet
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.workloads import should_run
 
 
 def node(*taints: str, labels: dict[str, str] | None = None, **spec: Any) -> Node:
@@ -45,7 +45,7 @@ def daemonset(name: str, **spec: Any) -> DaemonSet:
 
 
 def test_the_node_is_made_anonymous() -> None:
-    template = template_from_node(node(labels={"a": "b"}), [], [], "g", suffix="7")
+    template = build_template_from_node(node(labels={"a": "b"}), [], [], "g", suffix="7")
     assert template.node.name == "template-node-for-g-7"
     assert template.node.metadata.uid != "u1"
     assert template.node.spec.provider_id == "p"
@@ -74,15 +74,15 @@ def test_the_node_is_made_anonymous() -> None:
 )
 def test_taints_of_the_moment_are_left_out(key: str) -> None:
     config = TaintConfig(startup_taints=frozenset({"mine"}), startup_taint_prefixes=("prefix/",))
-    template = template_from_node(node(key, "dedicated"), [], [], "g", suffix="7", taints=config)
+    template = build_template_from_node(node(key, "dedicated"), [], [], "g", suffix="7", taints=config)
     assert [taint.key for taint in template.node.spec.taints] == ["dedicated"]
 
 
 def test_cordon_stays_unless_told_otherwise() -> None:
     cordoned = node(unschedulable=True)
-    assert template_from_node(cordoned, [], [], "g", suffix="7").node.spec.unschedulable
+    assert build_template_from_node(cordoned, [], [], "g", suffix="7").node.spec.unschedulable
     config = TaintConfig(scale_from_unschedulable=True)
-    assert not template_from_node(cordoned, [], [], "g", suffix="7", taints=config).node.spec.unschedulable
+    assert not build_template_from_node(cordoned, [], [], "g", suffix="7", taints=config).node.spec.unschedulable
 
 
 def test_mirror_and_daemonset_pods_stay_others_go() -> None:
@@ -93,7 +93,7 @@ def test_mirror_and_daemonset_pods_stay_others_go() -> None:
         pod("ds-dying", "DaemonSet", "y", deletionTimestamp="2026-01-01T00:00:00Z"),
         pod("annotated", annotations={"cluster-autoscaler.kubernetes.io/daemonset-pod": "true"}),
     ]
-    template = template_from_node(node(), pods, [], "g", suffix="7")
+    template = build_template_from_node(node(), pods, [], "g", suffix="7")
     assert [each.name for each in template.pods] == ["mirror-7", "ds-7", "annotated-7"]
     assert {each.spec.node_name for each in template.pods} == {"template-node-for-g-7"}
     assert not {each.metadata.uid for each in template.pods} & {each.metadata.uid for each in pods}
@@ -107,15 +107,15 @@ def test_missing_daemonset_pods_are_made_when_critical_or_forced() -> None:
         daemonset("never", priorityClassName="system-node-critical", preemptionPolicy="Never"),
     ]
     pods = [pod("there-1", "DaemonSet", "uid-there")]
-    made = template_from_node(node(), pods, sets, "g", suffix="7")
+    made = build_template_from_node(node(), pods, sets, "g", suffix="7")
     assert [each.name for each in made.pods] == ["there-1-7", "critical-pod-7"]
-    forced = template_from_node(node(), pods, sets, "g", suffix="7", force_daemonsets=True)
+    forced = build_template_from_node(node(), pods, sets, "g", suffix="7", force_daemonsets=True)
     assert [each.name for each in forced.pods] == ["there-1-7", "plain-pod-7", "critical-pod-7", "never-pod-7"]
 
 
 def test_a_dying_daemonset_pod_does_not_count_as_running() -> None:
     dying = pod("x", "DaemonSet", "uid-x", deletionTimestamp="2026-01-01T00:00:00Z")
-    made = template_from_node(node(), [dying], [daemonset("x")], "g", suffix="7", force_daemonsets=True)
+    made = build_template_from_node(node(), [dying], [daemonset("x")], "g", suffix="7", force_daemonsets=True)
     assert [each.name for each in made.pods] == ["x-pod-7"]
 
 
@@ -147,7 +147,7 @@ def test_where_a_daemonset_should_run(spec: dict[str, Any], taints: list[str], r
 
 
 def test_a_daemonset_pod_belongs_to_its_set() -> None:
-    made = daemonset_pod(daemonset("x"), "n9", "7")
+    made = build_daemon_set_pod(daemonset("x"), "n9", "7")
     assert (made.key, made.spec.node_name, made.metadata.labels) == ("d/x-pod-7", "n9", {"app": "x"})
     assert made.metadata.owner_references[0].kind == "DaemonSet"
     assert made.metadata.owner_references[0].controller
@@ -155,7 +155,7 @@ def test_a_daemonset_pod_belongs_to_its_set() -> None:
 
 def test_the_groups_own_template_forces_daemonsets_and_copies_labels() -> None:
     labels = {"node.kubernetes.io/instance-type": "m5", "topology.kubernetes.io/zone": "z"}
-    made = template_from_group(NodeTemplate(node=node(labels=labels)), [daemonset("x")], "g", suffix="7")
+    made = build_template_from_group(NodeTemplate(node=node(labels=labels)), [daemonset("x")], "g", suffix="7")
     found = made.node.metadata.labels or {}
     assert found["beta.kubernetes.io/instance-type"] == "m5"
     assert found["failure-domain.beta.kubernetes.io/zone"] == "z"
@@ -165,7 +165,7 @@ def test_the_groups_own_template_forces_daemonsets_and_copies_labels() -> None:
 
 def test_a_fresh_copy_keeps_the_taints() -> None:
     template = NodeTemplate(node=node("ToBeDeletedByClusterAutoscaler"), pods=[pod("a")])
-    copy = fresh_copy(template, "e-0")
+    copy = copy_template(template, "e-0")
     assert copy.node.name == "n1-e-0"
     assert (copy.node.metadata.labels or {})["kubernetes.io/hostname"] == "n1-e-0"
     assert len(copy.node.spec.taints) == 1
@@ -211,7 +211,7 @@ _DAEMONS = [
 )
 def test_upstreams_table_of_pods(pods: list[Pod], forced: bool, sets: bool, left: list[str]) -> None:
     found = [daemonset(name, **spec) for name, spec in _SETS.items()] if sets else []
-    made = template_from_node(node(), pods, found, "g", suffix="7", force_daemonsets=forced)
+    made = build_template_from_node(node(), pods, found, "g", suffix="7", force_daemonsets=forced)
     assert [each.name.split("-")[0] for each in made.pods] == left
 
 
@@ -221,7 +221,7 @@ def test_upstreams_table_of_pods(pods: list[Pod], forced: bool, sets: bool, left
 )
 def test_templates_of_a_group_get_every_daemonset(pods: list[Pod], left: list[str]) -> None:
     sets = [daemonset(name, **spec) for name, spec in _SETS.items()]
-    made = template_from_group(NodeTemplate(node=node(), pods=pods), sets, "g", suffix="7")
+    made = build_template_from_group(NodeTemplate(node=node(), pods=pods), sets, "g", suffix="7")
     assert [each.name.split("-")[0] for each in made.pods] == left
 
 
@@ -230,7 +230,7 @@ def test_a_daemonset_runs_whether_it_fits_or_not(cpu: str, selector: dict[str, s
     containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
     found = daemonset("ds", containers=containers, nodeSelector=selector)
     small = from_dict({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1"}}}, Node)
-    made = template_from_node(small, [], [found], "g", suffix="7", force_daemonsets=True)
+    made = build_template_from_node(small, [], [found], "g", suffix="7", force_daemonsets=True)
     assert len(made.pods) == count
 
 
@@ -247,5 +247,5 @@ def test_upstreams_row_of_taints() -> None:
         "node.kubernetes.io/memory-pressure",
         f"ignore-taint.{ours}/to-be-ignored",
     ]
-    made = template_from_node(node(*taints), [], [], "g", suffix="7", taints=config)
+    made = build_template_from_node(node(*taints), [], [], "g", suffix="7", taints=config)
     assert [taint.key for taint in made.node.spec.taints] == ["test-taint"]

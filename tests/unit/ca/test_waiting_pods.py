@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 
 import kscale
-from kscale.ca.pod_lists import waiting as waiting_pods
-from kscale.ca.pod_lists.daemonsets import without_daemonset_pods
-from kscale.ca.pod_lists.split import split
-from kscale.ca.pod_lists.waiting import WaitingPods
-from kscale.objects.core import Pod, PodSpec
-from kscale.objects.owners import is_daemonset_pod
-from kscale.objects.pod_annotations import SCALE_UP_DELAY
-from kscale.snapshot.queueing import QueueingNumbers
+from kscale.ca.pod_lists import lists as waiting_pods
+from kscale.ca.pod_lists.lists import PendingPodList, split_pods
+from kscale.ca.pod_lists.processors import filter_out_daemon_set_pods
+from kscale.objects.api.core import Pod, PodSpec
+from kscale.objects.pod_owners import SCALE_UP_DELAY, is_daemonset_pod
+from kscale.snapshot.classes.facets import QueueingNumbers
 
 
 def _pod(name: str, *, status: Any = None, spec: Any = None, **metadata: Any) -> dict[str, Any]:
@@ -63,13 +61,13 @@ PODS = [
 
 def _kinds(cluster: kscale.Cluster) -> list[frozenset[str]]:
     rows = cluster.snapshot().pending_records
-    waiting = WaitingPods.of(rows)
+    waiting = PendingPodList.of(rows)
     for record, kind in zip(rows, waiting.kind.tolist(), strict=True):
         example = waiting.examples[kind]
         assert is_daemonset_pod(record.pod) == is_daemonset_pod(example)
         ours, theirs = (
-            split([record.pod], bypassed=["default-scheduler"]),
-            split([example], bypassed=["default-scheduler"]),
+            split_pods([record.pod], bypassed=["default-scheduler"]),
+            split_pods([example], bypassed=["default-scheduler"]),
         )
         assert [len(ours.unschedulable), len(ours.unprocessed)] == [len(theirs.unschedulable), len(theirs.unprocessed)]
         assert record.pod.spec.priority == example.spec.priority
@@ -97,18 +95,18 @@ def test_text_and_structs_give_the_same_kinds() -> None:
 @pytest.mark.parametrize("records", [True, False])
 def test_rules_hold_for_every_pod_of_a_kind(records: bool) -> None:
     rows = kscale.Cluster(PODS).snapshot().pending_records
-    waiting = WaitingPods.of(list(rows) if records else rows)
-    kept = waiting.kept_by(without_daemonset_pods)
+    waiting = PendingPodList.of(list(rows) if records else rows)
+    kept = waiting.kept_by(filter_out_daemon_set_pods)
     assert [key for key in waiting.keys if key not in kept.keys] == ["shop/daemon", "shop/marked"]
     assert kept.take(np.array([1, 0])).keys == ["shop/same", "shop/plain"]
-    assert len(WaitingPods.of(rows[:0]).kept_by(without_daemonset_pods)) == 0
+    assert len(PendingPodList.of(rows[:0]).kept_by(filter_out_daemon_set_pods)) == 0
 
 
 def test_pods_that_come_later_are_of_kinds_of_their_own() -> None:
     cluster = kscale.Cluster(PODS)
-    before = WaitingPods.of(cluster.snapshot().pending_records)
+    before = PendingPodList.of(cluster.snapshot().pending_records)
     cluster.apply(_pod("later", spec={"schedulerName": "third"}))
-    after = WaitingPods.of(cluster.snapshot().pending_records)
+    after = PendingPodList.of(cluster.snapshot().pending_records)
     assert after.kind[:-1].tolist() == before.kind.tolist()
     assert after.examples[after.kind[-1]].spec.scheduler_name == "third"
 
@@ -119,28 +117,28 @@ def test_kinds_are_those_of_the_pods_that_wait_now() -> None:
     for version in "123":
         cluster.apply(_pod("same", resourceVersion=version))
         cluster.apply(_pod("slow", annotations={SCALE_UP_DELAY: "5m"}, resourceVersion=version))
-        waiting = WaitingPods.of(cluster.snapshot().pending_records)
+        waiting = PendingPodList.of(cluster.snapshot().pending_records)
         assert [pod.metadata.name for pod in waiting.examples] == ["same", "slow"]
     for arrival in range(10):
         for i in range(3):
             cluster.apply(_pod(f"{arrival}-{i}"))
-        waiting = WaitingPods.of(cluster.snapshot().pending_records)
+        waiting = PendingPodList.of(cluster.snapshot().pending_records)
         assert len(waiting.examples) == 2
     assert set(waiting.kind.tolist()) == {0, 1}
     cluster.remove(cluster.pod("shop/same"))
-    first, second = WaitingPods.of(cluster.snapshot().pending_records).examples
+    first, second = PendingPodList.of(cluster.snapshot().pending_records).examples
     assert (first.metadata.annotations, second.metadata.annotations) == ({SCALE_UP_DELAY: "5m"}, None)
 
 
 def test_kinds_that_no_pod_has_any_more_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_pods, "_FEW", 2)
+    monkeypatch.setattr(waiting_pods, "_MAX_UNUSED_KINDS", 2)
     cluster = kscale.Cluster([_pod("stays")])
     for i in range(20):
         cluster.apply(_pod("comes", spec={"schedulerName": f"s{i}"}))
-        waiting = WaitingPods.of(cluster.snapshot().pending_records)
+        waiting = PendingPodList.of(cluster.snapshot().pending_records)
         assert [pod.spec.scheduler_name for pod in waiting.examples] == ["", f"s{i}"]
         assert waiting.kind.tolist() == [0, 1]
-        assert len(cluster.snapshot().pending_records.table.memo.values(waiting_pods._KINDS)) <= 6
+        assert len(cluster.snapshot().pending_records.table.memo.values(waiting_pods._PENDING_POD_KINDS_KEY)) <= 6
 
 
 def test_pods_of_columns_wait_as_their_examples_do() -> None:
@@ -153,7 +151,7 @@ def test_pods_of_columns_wait_as_their_examples_do() -> None:
         pod_class=np.array([0, 1, 2, 1, 0]),
         pod_node=np.full(5, -1),
     )
-    waiting = WaitingPods.of(snapshot.pending_records)
+    waiting = PendingPodList.of(snapshot.pending_records)
     assert waiting.kind.tolist() == [0, 1, 2, 1, 0]
     assert [pod.spec.scheduler_name for pod in waiting.examples] == ["", "", "c"]
 

@@ -5,7 +5,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kscale.ca.yaml_text import yaml_scalar
+from kscale.ca.status_config_map import format_yaml_scalar
 
 AS_GO_WRITES: list[tuple[object, str]] = [
     ("Running", "Running"),
@@ -46,7 +46,7 @@ AS_GO_WRITES: list[tuple[object, str]] = [
 
 @pytest.mark.parametrize(("value", "text"), AS_GO_WRITES)
 def test_as_upstream_writes_them(value: str | int | None, text: str) -> None:
-    assert yaml_scalar(value, "  ") == text
+    assert format_yaml_scalar(value, "  ") == text
 
 
 @given(st.text(max_size=12) | st.text("0123456789-+.:_ eExob'\"#[]{}\nyn~", max_size=8))
@@ -56,7 +56,7 @@ def test_what_is_read_back_is_what_was_written(text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         return
-    written = f"key: {yaml_scalar(text)}\n"
+    written = f"key: {format_yaml_scalar(text)}\n"
     if "\x85" in text or "\u2028" in text or "\u2029" in text:
         return  # Go and PyYAML do not agree on what ends a line
     assert yaml.safe_load(written) == {"key": text}

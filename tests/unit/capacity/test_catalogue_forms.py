@@ -18,9 +18,9 @@ from kscale.capacity.catalogue import (
     read_catalogue,
     read_prices,
 )
-from kscale.capacity.catalogue.google_prices import shape_of
-from kscale.capacity.catalogue.overhead import allocatable
+from kscale.capacity.catalogue.formats import shape_of
 from kscale.capacity.catalogue.table import write_table
+from kscale.capacity.catalogue.types import allocatable
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "data"
 MIB = 2**20

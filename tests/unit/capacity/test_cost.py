@@ -11,8 +11,8 @@ import kscale
 from kscale import InputError
 from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.cost import cost, ideal_mix
+from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import groups_from
-from kscale.capacity.templates import with_templates
 
 GIB = 2**30
 

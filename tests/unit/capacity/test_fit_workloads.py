@@ -9,10 +9,10 @@ import pytest
 import kscale
 from kscale.capacity.fit import MOST_REPLICAS, fit_workloads
 from kscale.capacity.records import WorkloadFit
+from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import from_dict
 from kscale.objects.kinds import find_kind
-from kscale.objects.meta import KubeObject
-from kscale.objects.pod_defaults import PodClasses
+from kscale.objects.pod_admission import PodClasses
 
 
 def made(kind: str, name: str, api: str = "apps/v1", **fields: Any) -> KubeObject:
@@ -26,7 +26,7 @@ def node(name: str, cpu: str = "4", **labels: str) -> KubeObject:
     status = {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"}}
     return from_dict(
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status},
-        kscale.objects.core.Node,
+        kscale.objects.api.core.Node,
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kscale import InputError, Quantity
 from kscale.capacity.generate import generate
-from kscale.capacity.generate.rng import SplitMix64
+from kscale.capacity.generate.nodes import SplitMix64
 
 
 def written(cluster) -> bytes:

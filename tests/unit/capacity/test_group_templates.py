@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from kscale import InputError, Quantity
 from kscale.capacity.groups import group_template, groups_from, members_of
-from kscale.objects.apps import DaemonSet
-from kscale.objects.core import Node, Pod, Taint
+from kscale.objects.api.apps import DaemonSet
+from kscale.objects.api.core import Node, Pod, Taint
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups

@@ -9,7 +9,7 @@ import pytest
 from builders import node, owner, pod
 from kscale.capacity.headroom import headroom, more_of
 from kscale.capacity.losses import ZONE, Loss
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
 from kscale.snapshot.cluster import Cluster
 from unit.cli.support import kscale
 

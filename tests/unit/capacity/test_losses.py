@@ -10,14 +10,14 @@ import pytest
 from builders import node, owner, pod
 from kscale import InputError
 from kscale.capacity.generate import generate
+from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import groups_from
 from kscale.capacity.headroom import HeadroomReport, headroom, lost
 from kscale.capacity.losses import ZONE, Loss, Repair, losses, named_losses, pair_losses
-from kscale.capacity.templates import with_templates
 from kscale.cli.commands.headroom import headroom_view
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.reading import load
+from kscale.snapshot.load import load
 
 
 def worker(name: str, zone: str, cpu: int = 1000) -> Node:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kscale.capacity.groups import machine_groups
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.kinds import find_kind
 from unit.cli.support import kscale as run

@@ -14,14 +14,14 @@ from kscale.capacity.mix import SPOT, MixOptions, MixPlan, Offer, groups_entries
 from kscale.capacity.mix.check import Planned, Room, check
 from kscale.capacity.mix.instance import MONEY
 from kscale.capacity.mix.packing import Packed
-from kscale.capacity.mix.pruning import candidates
+from kscale.capacity.mix.solve import candidates
 from kscale.errors import BoundError
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.scheduling.bounds.kinds import BinKinds
-from kscale.scheduling.bounds.validity import checked_bound
-from kscale.scheduling.pods import pods_of
+from kscale.scheduling.bounds.effort import checked_bound
+from kscale.scheduling.bounds.instance import BinKinds
+from kscale.scheduling.coercion import pods_of
 
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
@@ -553,6 +553,6 @@ def test_a_bound_above_a_known_solution_is_an_error(monkeypatch: pytest.MonkeyPa
     assert checked_bound(0.1 + 0.2, 0.3, "x") == 0.1 + 0.2
     with pytest.raises(BoundError, match=r"x: the proven least of 3 is more than the 2 of .*a bug in kscale"):
         checked_bound(3, 2, "x")
-    monkeypatch.setattr("kscale.capacity.mix.reporting.MONEY", 1)
+    monkeypatch.setattr("kscale.capacity.mix.planning.MONEY", 1)
     with pytest.raises(BoundError, match="mix: the proven least"):
         mix(kscale.load(pods(8)), [SMALL, LARGE])

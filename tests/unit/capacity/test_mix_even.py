@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.capacity.mix.even import evenly
+from kscale.capacity.mix.heuristics import evenly
 from kscale.capacity.mix.packing import Packed
 from kscale.scheduling.bounds.effort import Effort
-from kscale.scheduling.bounds.fluid import Fluid
-from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
+from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds
+from kscale.scheduling.bounds.mixed_bins import Fluid
 
 pytest.importorskip("highspy", reason="the extra [solver] is not installed")
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kscale.capacity.ray_executor import RayExecutor
-from kscale.capacity.sweep import sweep
-from kscale.capacity.whatif.fleet import rows_of_base
-from kscale.capacity.whatif.varying import varied
+from kscale.capacity.sweep import RayExecutor, sweep
+from kscale.capacity.whatif.running import rows_of_base
+from kscale.capacity.whatif.scenarios import varied
 from unit.capacity.sweep_functions import added, dies, dies_once
 from unit.capacity.test_sweep import values
 from unit.capacity.test_whatif import base

@@ -10,7 +10,7 @@ import pytest
 
 from kscale.capacity.groups import recognise_groups
 from kscale.effects import SECOND
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "cluster.json.gz"

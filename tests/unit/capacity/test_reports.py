@@ -9,18 +9,17 @@ import pytest
 
 import kscale
 from kscale.ca import AutoscalingOptions
-from kscale.capacity.answers import find_pod
-from kscale.capacity.estimate import BOUND_EFFORT, estimate_groups
+from kscale.capacity.estimate import BOUND_EFFORT, estimate_groups, find_pod
 from kscale.capacity.explain import explain, nearest
 from kscale.capacity.fit import fit_workloads
+from kscale.capacity.group_templates import with_templates
 from kscale.capacity.records import NodeVerdict, PluginVerdict, Shortage
 from kscale.capacity.scale_down import report_scale_down
-from kscale.capacity.templates import with_templates
-from kscale.objects.apps import DaemonSet
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.apps import DaemonSet
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.scheduling.fit_error import fit_error
+from kscale.scheduling.status import fit_error
 
 
 def node(name: str, cpu: str = "4", *, ready: bool = True, taint: str = "", **labels: str) -> Node:

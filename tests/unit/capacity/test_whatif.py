@@ -21,20 +21,17 @@ from kscale import InputError
 from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.generate import generate
+from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import groups_from, recognise_groups
-from kscale.capacity.templates import with_templates
 from kscale.capacity.whatif import Base, ScenarioRow, parse_condition, read_scenarios, scenarios_from, whatif
-from kscale.capacity.whatif.edits import edited
-from kscale.capacity.whatif.grammar import Question, scenarios_schema_text
-from kscale.capacity.whatif.question_flags import READ
+from kscale.capacity.whatif.edits import World, edited
 from kscale.capacity.whatif.questions import Answers
-from kscale.capacity.whatif.varying import varied
-from kscale.capacity.whatif.world import World
+from kscale.capacity.whatif.scenarios import READ, Question, scenarios_schema_text, varied
 from kscale.cli.commands.whatif import whatif_view
 from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.owners import controller_of
+from kscale.objects.pod_owners import controller_of
 from kscale.simulation import Simulator
-from kscale.snapshot.collector import collector_paused
+from kscale.snapshot.caches import collector_paused
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 EXAMPLES = Path(__file__).parents[3] / "examples"

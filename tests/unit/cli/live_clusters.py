@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 import kscale as library
-from kscale.world.kubernetes.access import Access
 from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.kubeconfig import Access
 from kscale.world.kubernetes.transport import Answer, Call
 from kscale.world.protocols import Clock
 from unit.world.fake_api_server import FakeApiServer, status

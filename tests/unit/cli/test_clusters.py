@@ -14,7 +14,7 @@ import yaml
 
 import kscale as library
 from kscale.cli import output
-from kscale.cli.clusters import ClusterAnswers, of_all
+from kscale.cli.command import ClusterAnswers, of_all
 from kscale.cli.inputs import DUMP_COMMAND, DUMP_HELP
 from kscale.cli.output import View
 from kscale.cli.terminal import Terminal, progress

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from kscale.cli.kinds import kind_of
-from kscale.cli.terminal import Terminal
-from kscale.cli.words import object_name, on_nodes
+from kscale.cli.inputs import kind_of
+from kscale.cli.terminal import Terminal, object_name, on_nodes
 from unit.cli.support import kscale
 from unit.cli.test_answers import node, pod, write
 

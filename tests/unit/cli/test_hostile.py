@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from kscale.objects.base import shortened
-from kscale.snapshot import packing
+from kscale.objects.api.meta import shortened
+from kscale.snapshot.text import files
 from unit.cli.support import Run
 from unit.cli.support import kscale as run
 
@@ -206,7 +206,7 @@ def test_a_device_is_no_file() -> None:
 
 
 def test_what_unpacks_for_ever_is_no_dump(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_SUSPICIOUS", 1 << 20)
+    monkeypatch.setattr(files, "_SUSPICIOUS", 1 << 20)
     (folder / "zeros.json.gz").write_bytes(gzip.compress(bytes(32 << 20)))
     got = run("estimate", "-f", folder / "zeros.json.gz", "--node", "n")
     refused(got, "zeros.json.gz: damaged gzip data: it unpacks to more than 300 times its size")

@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kscale.hpa.dump_json import hpa_of_record
-from kscale.hpa.external_lists import split_scope
-from kscale.hpa.report import HPAReport
-from kscale.snapshot.sources import RawObject
+from kscale.hpa.dump.records import decode_hpa_record, split_scope
+from kscale.hpa.dump.report import HPAReport
+from kscale.snapshot.text.sources import RawObject
 from unit.cli.support import kscale
 
 DATA = Path(__file__).parents[1] / "hpa" / "data"
@@ -348,7 +347,7 @@ def test_only_a_v2_object_is_read_as_one() -> None:
     spec = {"maxReplicas": 10, "scaleTargetRef": {"kind": "Deployment", "name": "web"}}
     raw = msgspec.Raw(json.dumps({"metadata": {"name": "web"}, "spec": spec}).encode())
     records = [RawObject(f"autoscaling/{version}", "HorizontalPodAutoscaler", raw) for version in ("v1", "v2")]
-    assert [hpa_of_record(record) is not None for record in records] == [False, True]
+    assert [decode_hpa_record(record) is not None for record in records] == [False, True]
 
 
 @pytest.mark.parametrize(

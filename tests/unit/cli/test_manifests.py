@@ -17,18 +17,17 @@ import jsonschema
 import pytest
 import yaml
 
-from kscale.ca.capacity_buffers.scalable_objects import TEMPLATED
+from kscale.ca.capacity_buffers.pod_templates import TEMPLATE_API_VERSIONS
 from kscale.ca.metrics import METRICS
 from kscale.ca.options import AutoscalingOptions
-from kscale.drivers.autoscaler_manifests import autoscaler_roles
 from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
-from kscale.drivers.health import HealthCheck, HealthCheckOptions
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.drivers.leader_election import LEADER_METRICS
 from kscale.drivers.live import DRIVE_METRICS
-from kscale.drivers.manifests import cluster_autoscaler_manifests, cluster_autoscaler_roles
+from kscale.drivers.manifests.autoscalers import autoscaler_roles, vpa_definitions
+from kscale.drivers.manifests.cluster_autoscaler import cluster_autoscaler_manifests, cluster_autoscaler_roles
+from kscale.drivers.process import HealthCheck, HealthCheckOptions
 from kscale.drivers.vpa_admission import AdmissionController
-from kscale.drivers.vpa_definitions import vpa_definitions
 from kscale.drivers.vpa_recommender import VpaRecommender
 from kscale.drivers.vpa_updater import VpaUpdater
 from kscale.objects.rest_mapping import BUILT_IN
@@ -182,7 +181,7 @@ def test_rules_by_the_flags_however_they_are_written(values: Sequence[str], on: 
     flags = [f"--flag=--capacity-buffer-controller-enabled{value}" for value in values]
     rules = printed(*flags)["ClusterRole"]["rules"]
     assert ("create" in granted(rules, "", "podtemplates")) == on
-    for group, kind in TEMPLATED:
+    for group, kind in TEMPLATE_API_VERSIONS:
         if kind != "Job":  # it has no scale
             assert granted(rules, group.replace("core", ""), f"{kind.lower()}s/scale") == ({"get"} if on else set())
 

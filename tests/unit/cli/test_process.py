@@ -16,8 +16,7 @@ import typer
 from kscale.cli.command import callback
 from kscale.cli.failures import guarded
 from kscale.cli.go_flags import KLOG_IDLE, GoCommand, Idle, given_flags, read_int
-from kscale.cli.logs import set_up_logs
-from kscale.cli.process import FAILED, run_program
+from kscale.cli.process import FAILED, run_program, set_up_logs
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
 from kscale.cli.terminal import Terminal
 from kscale.drivers.live import LostLeadershipError

@@ -15,8 +15,8 @@ import click
 import typer
 
 from kscale.cli.app import app
-from kscale.drivers.autoscaler_manifests import autoscaler_roles
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS
+from kscale.drivers.manifests.autoscalers import autoscaler_roles
 from kscale.drivers.vpa_admission import ADMISSION_METRICS
 from kscale.drivers.vpa_recommender import RECOMMENDER_METRICS
 from kscale.drivers.vpa_updater import UPDATER_METRICS

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import pytest
 import yaml
 
-from kscale.drivers.reader_manifests import reader_rules
+from kscale.drivers.manifests.autoscalers import reader_rules
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.transport import Call
 from unit.cli.live_clusters import serve

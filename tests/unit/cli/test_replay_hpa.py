@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fake_prometheus import FakePrometheus
-from kscale.hpa.replay_report import ReplayReport
+from kscale.hpa.replay import ReplayReport
 from unit.cli.support import kscale
 
 HPA = """

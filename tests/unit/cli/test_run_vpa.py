@@ -20,7 +20,7 @@ from kscale.drivers.vpa_registration import RegistrationOptions
 from kscale.effects import QueryPrometheus
 from kscale.objects.quantity import Quantity
 from kscale.schemas import schema
-from kscale.series.prometheus_history import PrometheusHistory
+from kscale.series.prometheus import PrometheusHistory
 from kscale.vpa.advice.records import Effect
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
 from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
@@ -160,7 +160,7 @@ def test_what_a_strategy_refuses(argument: str, said: str) -> None:
 def test_a_strategy_of_ones_own_without_samples(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
-        "from kscale.vpa.strategies import Advised, Strategy\n"
+        "from kscale.vpa.strategies import StrategyAdvice, Strategy\n"
         "class Mine(Strategy):\n"
         "    needs_samples = False\n"
         "    def advise(self, usage): return Advised()\n"

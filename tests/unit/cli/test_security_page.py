@@ -13,7 +13,7 @@ import yaml
 from kscale.cli import registry
 from kscale.cli.app import command_of
 from kscale.cli.process_flags import go_duration
-from kscale.drivers import large_reviews
+from kscale.drivers import vpa_admission
 from kscale.files import MAX_FILE
 from kscale.world.kubernetes.transport import ServerLimits
 from kscale.world.rpc import MOST_BYTES
@@ -68,7 +68,7 @@ def test_limits_without_a_flag() -> None:
     assert amount(fixed["Files of settings, states and catalogues"]) == MAX_FILE
     text = next(what for what, flag, *_ in rows("Limits") if flag == "`--review-timeout`")
     assert text == "Time for a review above 64 KiB; eight of them may wait"
-    assert (large_reviews.LARGE, large_reviews._WAITING) == (64 << 10, 8)
+    assert (vpa_admission.LARGE, vpa_admission._WAITING) == (64 << 10, 8)
 
 
 def test_commands_have_the_defaults_of_the_table() -> None:

@@ -12,7 +12,7 @@ import trustme
 
 from builders import node, pod
 from kscale import ca
-from kscale.cli.commands.serve.expander import ranker
+from kscale.cli.commands.serve import ranker
 from kscale.drivers import GrpcExpander
 from kscale.effects import ApiError, Ranking, RankOption, RankOptions
 from kscale.errors import InputError

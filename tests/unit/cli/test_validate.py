@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kscale.cli.words import counted
+from kscale.cli.terminal import counted
 from unit.cli.support import kscale
 
 SECRET = "hunter2"

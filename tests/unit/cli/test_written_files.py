@@ -228,9 +228,9 @@ def test_every_function_that_writes_is_here(complete: Complete) -> None:
 
 OTHERS = Counter({
     ("kscale/files.py", "open"): 2, ("kscale/files.py", "replace"): 1,  # what is tested here
-    ("kscale/hpa/plot.py", "savefig"): 1,  # into a stream of kscale.files
+    ("kscale/hpa/replay.py", "savefig"): 1,  # into a stream of kscale.files
     ("kscale/cli/app.py", "open"): 1,  # the null device
-    ("kscale/world/certificates.py", "NamedTemporaryFile"): 1,  # without memfd_create
+    ("kscale/world/rpc.py", "NamedTemporaryFile"): 1,  # without memfd_create
     ("kscale/capacity/sweep.py", "mkstemp"): 1, ("kscale/capacity/sweep.py", "fdopen"): 1,  # shared memory
 })  # fmt: skip
 

@@ -22,7 +22,7 @@ __all__ = ["FULL", "Ended", "Fault", "run"]
 _PRELOADED = (
     "kscale.cli.app", "kscale.cli.output", "kscale.cli.inputs", "kscale.cli.commands.mix", "kscale.capacity.mix",
     "kscale.cli.commands.scale_up", "kscale.cli.commands.scale_down", "kscale.cli.commands.simulate",
-    "kscale.simulation", "kscale.cli.commands.manifests.printing", "kscale.cli.commands.recommend", "kscale.schemas",
+    "kscale.simulation", "kscale.cli.commands.manifests", "kscale.cli.commands.recommend", "kscale.schemas",
 )  # fmt: skip
 _context = get_context("forkserver")
 _context.set_forkserver_preload(list(_PRELOADED))

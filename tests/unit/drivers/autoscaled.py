@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 from kscale.ca.options import AutoscalingOptions
-from kscale.drivers.capacity_quotas import QuotaController
 from kscale.drivers.cluster_autoscaler import (
     AutoscalerProcess,
     ClusterAutoscaler,
@@ -17,20 +16,20 @@ from kscale.drivers.cluster_autoscaler import (
     reach_nodes,
     served_metrics,
 )
-from kscale.drivers.correlator import CLUSTER_AUTOSCALER
+from kscale.drivers.cluster_autoscaler_controllers import QuotaController
 from kscale.drivers.driver import Driver
-from kscale.drivers.health import HealthCheck, HealthCheckOptions
+from kscale.drivers.event_correlator import CLUSTER_AUTOSCALER
 from kscale.drivers.leader_election import LeaderElectionOptions
-from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
+from kscale.drivers.process import HealthCheck, HealthCheckOptions, ProcessOptions, Program, Surroundings, run_process
 from kscale.effects import GetPrices, Prices, to_text
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.nodegroups import Groups
 from kscale.objects.rest_mapping import ServedResource
 from kscale.world.nodegroups.provider import Provider
 from kscale.world.protocols import Clock
-from kscale.world.serve.snapshotz import SnapshotDesk
+from kscale.world.serve.app import SnapshotDesk
 from unit.world.test_informer import FakeApi, against_fake
 
 ELECTION = LeaderElectionOptions(identity="one", resource_name="cluster-autoscaler", resource_namespace="kube-system")

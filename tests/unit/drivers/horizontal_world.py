@@ -11,9 +11,9 @@ from typing import Any
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
 from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
 from kscale.effects import SECOND, to_text
-from kscale.hpa.defaults import apply_defaults
+from kscale.hpa.api.validation import apply_defaults
 from kscale.hpa.options import HPAOptions
-from kscale.objects.autoscaling import HorizontalPodAutoscaler
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.decode import from_dict
 from kscale.objects.rest_mapping import ServedResource
 from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kscale.world.virtual_loop import VirtualClock
+from kscale.world.clock import VirtualClock
 
 __all__ = ["SetClock"]
 

@@ -14,9 +14,9 @@ import pytest
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler, HorizontalSight
 from kscale.effects import SECOND, GetMetric, Outcome, run_virtually, to_text
 from kscale.hpa.options import HPAOptions
-from kscale.objects.autoscaling import Scale, ScaleSpec, ScaleStatus
+from kscale.objects.api.autoscaling import Scale, ScaleSpec, ScaleStatus
+from kscale.objects.api.metrics import ExternalMetricValue, ExternalMetricValueList
 from kscale.objects.decode import from_dict
-from kscale.objects.metrics import ExternalMetricValue, ExternalMetricValueList
 from kscale.snapshot.cluster import Cluster
 from kscale.world.kubernetes.transport import Answer, Call
 from kscale.world.protocols import Change

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kscale.drivers.capacity_buffers import BufferController
+from kscale.drivers.cluster_autoscaler_controllers import BufferController
 from kscale.effects import to_text
 from kscale.objects.rest_mapping import ServedResource
 from unit.drivers.autoscaled import OPTIONS, Cluster, autoscaled

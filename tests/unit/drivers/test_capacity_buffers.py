@@ -7,12 +7,12 @@ from copy import deepcopy
 from typing import Any, cast
 
 from builders import N0
-from kscale.drivers.capacity_buffers import BufferController
+from kscale.drivers.cluster_autoscaler_controllers import BufferController
 from kscale.effects import SECOND, Action, ApiError, Discover, WriteStatus, to_text
-from kscale.objects.apps import Deployment
-from kscale.objects.capacity_buffers import CapacityBuffer
+from kscale.objects.api.apps import Deployment
+from kscale.objects.api.cluster_autoscaler import CapacityBuffer
+from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import KubeObject
 from kscale.world.protocols import Stores
 from performing import performed
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kscale.drivers.horizontal import HorizontalController
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
+from kscale.drivers.horizontal_queue import HorizontalController
 from kscale.drivers.live import Live
 from kscale.drivers.process import Program, Surroundings
 from kscale.drivers.vpa_admission import ADMISSION_METRICS, AdmissionController
@@ -20,11 +20,11 @@ from kscale.drivers.vpa_recommender import recommender_program
 from kscale.drivers.vpa_updater import updater_program
 from kscale.effects import SECOND, from_text
 from kscale.hpa import HPAState
+from kscale.hpa.controller.state import Recommendation, ScaleEvent
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.state import Recommendation, ScaleEvent
 from kscale.vpa import RecommenderOptions, UpdaterOptions
-from kscale.vpa.admission.review import Reviewed
-from kscale.vpa.scales import ScaleCache
+from kscale.vpa.admission.review import ReviewResult
+from kscale.vpa.controllers import ScaleCache
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.metrics.rest import RESTMetrics
 from unit.drivers.horizontal_world import World
@@ -275,7 +275,7 @@ def test_the_clock_is_set_while_a_pod_is_reviewed(hours: int) -> None:
         body = review(running_pod("r-1", "r", owner=rollout))
 
         async def patches() -> list[dict[str, Any]]:
-            reviewed: Reviewed = await lives[0].run(partial(driver.review, body))
+            reviewed: ReviewResult = await lives[0].run(partial(driver.review, body))
             return list(json.loads(base64.b64decode(json.loads(reviewed.body)["response"]["patch"])))
 
         def scales() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kscale.drivers.correlator import (
+from kscale.drivers.event_correlator import (
     CLUSTER_AUTOSCALER,
     Correlated,
     CorrelatorOptions,
@@ -26,8 +26,8 @@ from kscale.effects import (
     VirtualTime,
     Wait,
 )
-from kscale.objects.core import Event as EventObject
-from kscale.objects.core import ObjectReference
+from kscale.objects.api.core import Event as EventObject
+from kscale.objects.api.core import ObjectReference
 from kscale.objects.decode import to_dict
 
 T0 = 1_800_000_000 * SECOND

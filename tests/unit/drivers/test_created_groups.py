@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from kscale.ca.options import AutoscalingOptions
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.world.nodegroups.static import StaticGroups

@@ -23,12 +23,11 @@ from kscale.effects import (
     Together,
     Within,
 )
-from kscale.objects.core import Node
-from kscale.objects.meta import KubeObject
+from kscale.objects.api.core import Node
+from kscale.objects.api.meta import KubeObject
 from kscale.snapshot.snapshot import Snapshot
-from kscale.world.clock import SystemClock
+from kscale.world.clock import SystemClock, VirtualClock, run_in_virtual_time
 from kscale.world.protocols import Change, Watch
-from kscale.world.virtual_loop import VirtualClock, run_in_virtual_time
 
 T0 = 1_800_000_000 * SECOND
 

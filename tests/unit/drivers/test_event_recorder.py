@@ -6,11 +6,11 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
-from kscale.drivers.correlator import CLUSTER_AUTOSCALER
-from kscale.drivers.event_recorder import EventRecorder
+from kscale.drivers.event_correlator import CLUSTER_AUTOSCALER
 from kscale.drivers.live import Live
+from kscale.drivers.process import EventRecorder
 from kscale.effects import Event
-from kscale.objects.core import ObjectReference
+from kscale.objects.api.core import ObjectReference
 from kscale.world.kubernetes.performer import Performer
 from unit.world.fake_api_server import REFUSED
 from unit.world.test_informer import FakeApi, against_fake

@@ -14,9 +14,9 @@ from kscale import ca
 from kscale.capacity.groups import groups_from
 from kscale.drivers.expander_protocol import Request, without_environment
 from kscale.effects import Ranking, RankOptions
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.protobuf.encoding import encode
+from kscale.objects.protobuf.conversion import encode
 from unit.drivers.expander_server import MESSAGES
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)

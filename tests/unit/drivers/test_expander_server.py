@@ -15,11 +15,11 @@ from builders import node, pod
 from kscale import ca
 from kscale.capacity.rankers import best_of, least_cost, least_waste, needed_nodes
 from kscale.drivers import GrpcExpander
-from kscale.drivers.expander_server import ExpanderServer
+from kscale.drivers.grpc_expander import ExpanderServer
 from kscale.effects import ApiError, Ranking, RankOption, RankOptions
 from kscale.errors import InputError
 from kscale.objects.decode import to_dict
-from kscale.objects.protobuf.encoding import encode
+from kscale.objects.protobuf.conversion import encode
 from unit.drivers.expander_server import MESSAGES
 
 

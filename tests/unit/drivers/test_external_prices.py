@@ -11,7 +11,7 @@ from builders import N0, node, pod
 from kscale import ca
 from kscale.ca.expander.types import ExpanderInput
 from kscale.effects import SECOND, ApiError, GetPrices, Prices
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
 from kscale.snapshot.cluster import Cluster

@@ -20,8 +20,8 @@ from kscale.drivers.expander_protocol import answered_groups
 from kscale.drivers.grpc_expander import TIMEOUT
 from kscale.errors import InputError
 from kscale.objects.decode import to_dict
-from kscale.objects.protobuf.encoding import encode
-from kscale.snapshot.record import pod_record
+from kscale.objects.protobuf.conversion import encode
+from kscale.snapshot.pods.record import pod_record
 from unit.drivers.expander_server import MESSAGES, Answer, Server, certificate_of, names, serving
 
 _FAILED = "GRPC call failed, no options filtered: rpc error: code = "

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from kscale.drivers.health import ActivityCheck, HealthCheck, HealthCheckOptions
+from kscale.drivers.process import ActivityCheck, HealthCheck, HealthCheckOptions
 from kscale.effects import SECOND, Moment
 
 T0 = 1_800_000_000 * SECOND

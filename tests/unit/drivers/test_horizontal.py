@@ -10,10 +10,10 @@ import pytest
 from kscale.drivers import HorizontalController, Tombstone
 from kscale.effects import SECOND, ApiError, DryRun, GetScale, from_text
 from kscale.hpa import ControllerState, HPAOptions, HPAState, reconcile
-from kscale.hpa.metrics import STALE_SYNC_SKIPS
-from kscale.hpa.records import Reconciliation
-from kscale.hpa.state import Recommendation, Written
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec
+from kscale.hpa.controller.monitor import STALE_SYNC_SKIPS
+from kscale.hpa.controller.reconcile import ReconcileResult
+from kscale.hpa.controller.state import Recommendation, WrittenVersion
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec
 from kscale.objects.decode import from_dict
 from performing import performed
 
@@ -33,7 +33,7 @@ def autoscaler(name: str = "web", **metadata: Any) -> HorizontalPodAutoscaler:
 
 def reconciled(
     controller: HorizontalController, hpa: HorizontalPodAutoscaler, *, now: int = NOW, seen: str | None = None
-) -> DryRun[Reconciliation]:
+) -> DryRun[ReconcileResult]:
     """One reconcile of a target at zero replicas, whose status write makes version 5."""
     key = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
     machine = reconcile(
@@ -139,16 +139,16 @@ def test_a_key_in_work_runs_once_more_after_it() -> None:
 @pytest.mark.parametrize(
     ("written", "seen", "skips"),
     [
-        pytest.param(Written("u", "5"), "1", 1, id="older"),
-        pytest.param(Written("u", "5"), "5", 0, id="the written one"),
-        pytest.param(Written("u", "5"), "6", 0, id="newer"),
-        pytest.param(Written("u", "5"), "", 0, id="unknown"),
-        pytest.param(Written("u", "5"), "abc", 0, id="not to be compared"),
-        pytest.param(Written("other", "5"), "1", 0, id="another object"),
+        pytest.param(WrittenVersion("u", "5"), "1", 1, id="older"),
+        pytest.param(WrittenVersion("u", "5"), "5", 0, id="the written one"),
+        pytest.param(WrittenVersion("u", "5"), "6", 0, id="newer"),
+        pytest.param(WrittenVersion("u", "5"), "", 0, id="unknown"),
+        pytest.param(WrittenVersion("u", "5"), "abc", 0, id="not to be compared"),
+        pytest.param(WrittenVersion("other", "5"), "1", 0, id="another object"),
         pytest.param(None, "1", 0, id="nothing written"),
     ],
 )
-def test_stale_objects_are_skipped_and_counted(written: Written | None, seen: str, skips: int) -> None:
+def test_stale_objects_are_skipped_and_counted(written: WrittenVersion | None, seen: str, skips: int) -> None:
     controller = HorizontalController(state=ControllerState(hpas={KEY: HPAState(written=written)}))
     hpa = autoscaler()
     controller.added(hpa, now=NOW)
@@ -170,19 +170,19 @@ def test_stale_objects_are_skipped_and_counted(written: Written | None, seen: st
     [
         pytest.param(autoscaler(), None, id="object"),
         pytest.param(Tombstone(namespace="shop", name="web", last=autoscaler()), None, id="tombstone"),
-        pytest.param(autoscaler(uid="other"), Written("u", "5"), id="another object"),
-        pytest.param(GONE, Written("u", "5"), id="nobody knows which"),
+        pytest.param(autoscaler(uid="other"), WrittenVersion("u", "5"), id="another object"),
+        pytest.param(GONE, WrittenVersion("u", "5"), id="nobody knows which"),
     ],
 )
 def test_a_delete_event_clears_what_was_written(
-    gone: HorizontalPodAutoscaler | Tombstone, written: Written | None
+    gone: HorizontalPodAutoscaler | Tombstone, written: WrittenVersion | None
 ) -> None:
     controller = HorizontalController()
     hpa = autoscaler()
     controller.added(hpa, now=NOW)
     assert controller.take(NOW) == KEY
     controller.done(KEY, reconciled(controller, hpa).value, now=NOW)
-    assert controller.state(KEY).written == Written("u", "5")
+    assert controller.state(KEY).written == WrittenVersion("u", "5")
     controller.deleted(gone)
     controller.deleted(gone)
     assert controller.num_horizontal_pod_autoscalers == 0

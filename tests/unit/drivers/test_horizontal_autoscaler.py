@@ -16,10 +16,10 @@ import pytest
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler, HorizontalSight
 from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, GetMetric, GetScale, Outcome, run_virtually, to_text
 from kscale.hpa.options import HPAOptions
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
+from kscale.objects.api.meta import ObjectMeta
+from kscale.objects.api.metrics import ExternalMetricValue, ExternalMetricValueList
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import ObjectMeta
-from kscale.objects.metrics import ExternalMetricValue, ExternalMetricValueList
 from kscale.snapshot.cluster import Cluster
 from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError
 from kscale.world.protocols import Change

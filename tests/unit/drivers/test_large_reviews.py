@@ -17,18 +17,17 @@ from typing import Any
 
 import pytest
 
-from kscale.drivers import large_reviews
-from kscale.drivers.large_reviews import LargeReviews, ReviewLimits
+from kscale.drivers import vpa_admission
 from kscale.drivers.live import Live
-from kscale.drivers.vpa_admission import AdmissionController
+from kscale.drivers.vpa_admission import AdmissionController, LargeReviews, ReviewLimits
 from kscale.effects import Action, Observation, Observe, Outcome
-from kscale.objects.apps import ReplicaSet
-from kscale.objects.core import LimitRange
+from kscale.objects.api.apps import ReplicaSet
+from kscale.objects.api.core import LimitRange
+from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.decode import from_dict
-from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.processes import worker_processes
 from kscale.vpa import ControllerKey
-from kscale.vpa.admission import Reviewed
+from kscale.vpa.admission import ReviewResult
 from kscale.world.clock import SystemClock
 from kscale.world.protocols import Change, Watch
 from unit.drivers.test_vpa_admission import review
@@ -84,12 +83,12 @@ def reviews_of(
     return LargeReviews(live(), driver.match, driver.limit_ranges, driver.options, limits, observe, start=start)
 
 
-def answer_of(reviewed: Reviewed) -> dict[str, Any]:
+def answer_of(reviewed: ReviewResult) -> dict[str, Any]:
     response: dict[str, Any] = json.loads(reviewed.body)["response"]
     return response
 
 
-def patches_of(reviewed: Reviewed) -> list[dict[str, Any]]:
+def patches_of(reviewed: ReviewResult) -> list[dict[str, Any]]:
     patches: list[dict[str, Any]] = json.loads(base64.b64decode(answer_of(reviewed)["patch"]))
     return patches
 
@@ -97,12 +96,12 @@ def patches_of(reviewed: Reviewed) -> list[dict[str, Any]]:
 def test_a_large_review_is_answered_as_a_small_one() -> None:
     observed: list[Observation] = []
 
-    async def run() -> tuple[Reviewed, Reviewed]:
+    async def run() -> tuple[ReviewResult, ReviewResult]:
         driver = driver_for(300)
         large = reviews_of(driver, observe=observed.extend, start=partial(worker_processes, 1))
         body = review(pod_of(300))
         try:
-            small: Reviewed = await live().run(lambda now: driver.review(body, now))
+            small: ReviewResult = await live().run(lambda now: driver.review(body, now))
             return small, await large.review(body)
         finally:
             large.close()
@@ -120,7 +119,7 @@ def test_a_large_review_is_answered_as_a_small_one() -> None:
 
 @pytest.mark.parametrize("body", [b"{", b"{}", review({"metadata": {"name": "p"}}, "pods", "apps")])
 def test_what_cannot_be_read_is_admitted_as_it_is(body: bytes) -> None:
-    async def run() -> Reviewed:
+    async def run() -> ReviewResult:
         large = reviews_of(driver_for(1))
         try:
             return await large.review(body)
@@ -132,7 +131,7 @@ def test_what_cannot_be_read_is_admitted_as_it_is(body: bytes) -> None:
 
 
 def test_a_pod_with_more_containers_than_allowed_is_not_patched() -> None:
-    async def run(allowed: int) -> Reviewed:
+    async def run(allowed: int) -> ReviewResult:
         large = reviews_of(driver_for(5), ReviewLimits(timeout=60.0, containers=allowed))
         try:
             return await large.review(review(pod_of(5)))
@@ -148,14 +147,14 @@ def test_a_pod_with_more_containers_than_allowed_is_not_patched() -> None:
 def test_the_event_loop_goes_on_while_a_large_review_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many reviews as may wait are held in the thread; a further one, and those that are too late, are admitted."""
     release, began = threading.Event(), threading.Event()
-    read = large_reviews.read_review
+    read = vpa_admission.read_review
 
     def held(*args: Any, **options: Any) -> Any:
         began.set()
         assert release.wait(60)
         return read(*args, **options)
 
-    monkeypatch.setattr(large_reviews, "read_review", held)
+    monkeypatch.setattr(vpa_admission, "read_review", held)
 
     async def run() -> None:
         driver, body = driver_for(5), review(pod_of(5))
@@ -163,7 +162,7 @@ def test_the_event_loop_goes_on_while_a_large_review_is_read(monkeypatch: pytest
         try:
             waiting = [asyncio.create_task(large.review(body)) for _ in range(8)]
             await asyncio.to_thread(began.wait)
-            small: Reviewed = await live().run(lambda now: driver.review(body, now))
+            small: ReviewResult = await live().run(lambda now: driver.review(body, now))
             assert small.status == "applied"
             over = await large.review(body)
             assert over.messages == ["8 large reviews are being answered already; this one is not patched"]
@@ -189,7 +188,7 @@ def test_a_worker_that_is_killed_is_replaced() -> None:
         workers.append(worker_processes(1))
         return workers[-1]
 
-    async def run() -> tuple[Reviewed, Reviewed]:
+    async def run() -> tuple[ReviewResult, ReviewResult]:
         large, body = reviews_of(driver_for(5), start=start), review(pod_of(5))
         try:
             assert (await large.review(body)).status == "applied"
@@ -228,10 +227,10 @@ def lines_run(function: Callable[[], Any]) -> int:
 def test_the_work_of_a_review_grows_linearly_with_its_containers() -> None:
     def work(containers: int) -> int:
         driver = driver_for(containers)
-        read = large_reviews.read_review(review(pod_of(containers)))
-        assert not isinstance(read, Reviewed)
+        read = vpa_admission.read_review(review(pod_of(containers)))
+        assert not isinstance(read, ReviewResult)
         (vpa,) = driver.vpas.targeting(ControllerKey(NAMESPACE, "ReplicaSet", "web", "apps/v1"))
-        return lines_run(lambda: large_reviews.answer_pod(read, vpa, limit_ranges=driver.limit_ranges))
+        return lines_run(lambda: vpa_admission.review_pod(read, vpa, limit_ranges=driver.limit_ranges))
 
     assert work(400) < 2.2 * work(200)
 
@@ -241,9 +240,9 @@ def test_a_small_pod_of_a_large_vpa_costs_little() -> None:
 
     def work(entries: int) -> int:
         driver = driver_for(entries)
-        read = large_reviews.read_review(review(pod_of(1)))
-        assert not isinstance(read, Reviewed)
+        read = vpa_admission.read_review(review(pod_of(1)))
+        assert not isinstance(read, ReviewResult)
         (vpa,) = driver.vpas.targeting(ControllerKey(NAMESPACE, "ReplicaSet", "web", "apps/v1"))
-        return lines_run(lambda: large_reviews.answer_pod(read, vpa, limit_ranges=driver.limit_ranges))
+        return lines_run(lambda: vpa_admission.review_pod(read, vpa, limit_ranges=driver.limit_ranges))
 
     assert work(400) - work(200) < 10 * 200

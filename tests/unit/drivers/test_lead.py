@@ -20,7 +20,7 @@ from kscale.effects import (
     Outcome,
 )
 from kscale.errors import InputError
-from kscale.world.virtual_loop import VirtualClock, run_in_virtual_time
+from kscale.world.clock import VirtualClock, run_in_virtual_time
 from unit.drivers.test_leader_election import Server
 
 T0 = 1_800_000_000 * SECOND

@@ -31,8 +31,8 @@ from kscale.effects import (
     as_if_done,
     run_virtually,
 )
-from kscale.objects.leases import Lease, LeaseSpec
-from kscale.objects.meta import ObjectMeta
+from kscale.objects.api.coordination import Lease, LeaseSpec
+from kscale.objects.api.meta import ObjectMeta
 
 T0 = 1_800_000_000 * SECOND
 NOT_FOUND = ApiError("no lease", code=404, reason="NotFound")

@@ -32,9 +32,8 @@ from kscale.effects import (
     Steps,
     run_virtually,
 )
-from kscale.objects.core import Node, ObjectReference
-from kscale.world.clock import SystemClock
-from kscale.world.virtual_loop import VirtualClock, run_in_virtual_time
+from kscale.objects.api.core import Node, ObjectReference
+from kscale.world.clock import SystemClock, VirtualClock, run_in_virtual_time
 
 T0 = 1_800_000_000 * SECOND
 

@@ -15,11 +15,10 @@ import pytest
 
 from kscale.ca.legacy.metrics import LEGACY_METRICS as METRICS_1_3
 from kscale.ca.metrics import METRICS
-from kscale.drivers.health import HealthCheck, HealthCheckOptions
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS
 from kscale.drivers.leader_election import LEADER_METRICS, LeaderElectionOptions
 from kscale.drivers.live import DRIVE_METRICS, LostLeadershipError
-from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
+from kscale.drivers.process import HealthCheck, HealthCheckOptions, ProcessOptions, Program, Surroundings, run_process
 from kscale.drivers.vpa_admission import ADMISSION_METRICS
 from kscale.drivers.vpa_recommender import RECOMMENDER_METRICS
 from kscale.drivers.vpa_updater import UPDATER_METRICS
@@ -37,8 +36,8 @@ from kscale.effects import (
     Steps,
     Together,
 )
-from kscale.objects.core import ConfigMap, ObjectReference
-from kscale.objects.meta import ObjectMeta
+from kscale.objects.api.core import ConfigMap, ObjectReference
+from kscale.objects.api.meta import ObjectMeta
 from kscale.vpa.metrics import LEGACY_METRICS
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.client import Client

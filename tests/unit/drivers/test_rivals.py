@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from kscale.drivers.rivals import Rivals
+from kscale.drivers.horizontal_autoscaler import Rivals
 from kscale.effects import SECOND, Moment, to_text
-from kscale.objects.autoscaling import HorizontalPodAutoscaler
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.decode import from_dict
 
 PERIOD = 15 * SECOND

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kscale.drivers.trigger import LoopTrigger, is_recent_unschedulable
+from kscale.drivers.cluster_autoscaler import LoopTrigger, is_recent_unschedulable
 from kscale.effects import SECOND, to_text
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
 
 T0 = 1_800_000_000 * SECOND

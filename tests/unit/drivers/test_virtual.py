@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from kscale.ca.options import AutoscalingOptions
 from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
-from kscale.drivers.driver import Driver
-from kscale.drivers.health import HealthCheck, HealthCheckOptions
+from kscale.drivers.driver import Driver, VirtualDrive
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
-from kscale.drivers.virtual import VirtualDrive
+from kscale.drivers.process import HealthCheck, HealthCheckOptions
 from kscale.drivers.vpa_recommender import VpaRecommender
 from kscale.drivers.vpa_updater import VpaUpdater
 from kscale.effects import (
@@ -30,12 +29,11 @@ from kscale.effects import (
     Resize,
 )
 from kscale.hpa.options import HPAOptions
-from kscale.objects.autoscaling import HorizontalPodAutoscaler
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
+from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.decode import from_dict
-from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa.options import RecommenderOptions, UpdaterOptions
-from kscale.world.simulated.load import Usage
-from kscale.world.simulated.signals import Signal
+from kscale.world.simulated.load import Signal, Usage
 from kscale.world.simulated.world import SimulatedWorld
 from unit.drivers.vpa_world import autoscaler
 from unit.world.simulated_cases import T0, deployment, run, world_of

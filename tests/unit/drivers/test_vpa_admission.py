@@ -20,7 +20,7 @@ from kscale.drivers.process import Program, Surroundings
 from kscale.drivers.vpa_admission import ADMISSION_METRICS, AdmissionController, Serving, admission_program
 from kscale.drivers.vpa_registration import RegistrationError, RegistrationOptions, labels_of
 from kscale.vpa import AdmissionOptions, ControllerKey
-from kscale.vpa.admission.review import MAX_BODY
+from kscale.vpa.admission.review import MAX_BODY_BYTES
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.transport import Answer, Call
 from kscale.world.serve.app import Server
@@ -362,8 +362,8 @@ def test_reviews_over_tls(tmp_path: Path) -> None:
             code, body = await ask(nonsense)
             assert (code, json.loads(body)["response"]) == (200, {"uid": "", "allowed": True})
         assert await ask(review(running_pod("x", "web")), "application/json; charset=utf-8") == (200, b"")
-        assert await ask(b"x" * (MAX_BODY + 1)) == (413, b"request payload too large\n")
-        code, body = await ask(b"x" * MAX_BODY)
+        assert await ask(b"x" * (MAX_BODY_BYTES + 1)) == (413, b"request payload too large\n")
+        code, body = await ask(b"x" * MAX_BODY_BYTES)
         assert (code, json.loads(body)["response"]["allowed"]) == (200, True)
 
     serving(Files(tmp_path), main)

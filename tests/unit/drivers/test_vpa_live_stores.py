@@ -18,14 +18,14 @@ from kscale.drivers.vpa_recommender import VpaRecommender
 from kscale.drivers.vpa_updater import VpaUpdater
 from kscale.drivers.vpa_watches import controller_watches, limit_range_watch, vpa_watch
 from kscale.effects import from_text
-from kscale.objects.apps import ReplicaSet
-from kscale.objects.core import LimitRange, Pod
+from kscale.objects.api.apps import ReplicaSet
+from kscale.objects.api.core import LimitRange, Pod
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.meta import KubeObject
-from kscale.objects.vpa import VerticalPodAutoscaler
-from kscale.vpa.limit_range import LimitRanges
+from kscale.vpa.capping import LimitRanges
 from kscale.vpa.options import RecommenderOptions, UpdaterOptions
-from kscale.world.kubernetes.sinks import ObjectSink
+from kscale.world.kubernetes.informer import ObjectSink
 from kscale.world.protocols import Watch
 from unit.snapshot.test_pod_fields import PODS
 

@@ -660,7 +660,7 @@ def test_in_any_order(seed: int) -> None:
 
 def test_ticks_are_those_of_a_clock() -> None:
     """A round that takes long is followed by the next at once, and by that of the clock then."""
-    from kscale.drivers.ticker import Ticker
+    from kscale.drivers.vpa_watches import Ticker
 
     ticker = Ticker(10 * SECOND, 5 * SECOND)
     assert ticker.due == 15 * SECOND

@@ -15,7 +15,7 @@ import pytest
 from kscale.drivers.vpa_recommender import recommender_program
 from kscale.effects import SECOND, ApiError
 from kscale.objects.quantity import Quantity
-from kscale.series.prometheus_history import PrometheusHistory
+from kscale.series.prometheus import PrometheusHistory
 from kscale.vpa import RecommenderOptions
 from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
 from kscale.vpa.strategies import ContainerUsage, Strategy, find_strategy
@@ -209,7 +209,7 @@ def test_a_kill_for_memory_counts_for_the_strategy() -> None:
 
 def test_a_strategy_that_fails_costs_its_advice_and_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "mine.py").write_text(
-        "from kscale.vpa.strategies import Advised, Strategy\n\n\n"
+        "from kscale.vpa.strategies import StrategyAdvice, Strategy\n\n\n"
         "class Mine(Strategy):\n"
         "    name = 'mine'\n\n"
         "    def advise(self, usage):\n"

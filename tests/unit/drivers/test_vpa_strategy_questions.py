@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from kscale.effects import SECOND, ApiError, InBackground, Outcome, Progress, QueryPrometheus, Together, Within
+from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.decode import from_dict
 from kscale.objects.selectors import Selector
-from kscale.objects.vpa import VerticalPodAutoscaler
-from kscale.series.prometheus_history import PrometheusHistory
-from kscale.vpa.model import RecommenderState
+from kscale.series.prometheus import PrometheusHistory
+from kscale.vpa.model.saved_state import RecommenderState
 from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
 from kscale.vpa.strategies import find_strategy
 from unit.drivers.set_clock import SetClock

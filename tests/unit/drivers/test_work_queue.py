@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.drivers.queue_metrics import QUEUE_METRICS
-from kscale.drivers.work_queue import WorkQueue
+from kscale.drivers.work_queue import QUEUE_METRICS, WorkQueue
 from kscale.effects import SECOND, Observation
 
 NOW = 1_800_000_000 * SECOND

@@ -34,12 +34,12 @@ from kscale.effects import (
     WrongAnswerError,
     check_answer,
 )
-from kscale.objects.apps import ReplicaSet
-from kscale.objects.autoscaling import Scale
-from kscale.objects.cluster_api import Machine
-from kscale.objects.core import Node, Pod
-from kscale.objects.meta import KubeObject
-from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
+from kscale.objects.api.apps import ReplicaSet
+from kscale.objects.api.autoscaling import Scale
+from kscale.objects.api.cluster_infrastructure import Machine
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.nodegroup import NodeGroup
 
 

@@ -3,7 +3,7 @@
 import pickle
 
 from kscale.effects import Deferred, Emit, Event, Moment, Progress, Steps, as_if_done
-from kscale.objects.core import ObjectReference
+from kscale.objects.api.core import ObjectReference
 
 
 def test_they_are_made_once_and_only_if_somebody_looks() -> None:

@@ -23,8 +23,8 @@ from kscale.effects import (
     as_if_done,
     done_at_once,
 )
-from kscale.objects.core import Node, ObjectReference
-from kscale.objects.meta import ObjectMeta
+from kscale.objects.api.core import Node, ObjectReference
+from kscale.objects.api.meta import ObjectMeta
 
 
 def _said(text: str) -> Event:

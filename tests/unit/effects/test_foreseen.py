@@ -16,8 +16,8 @@ from kscale.effects import (
     foreseen_steps,
     run_virtually,
 )
-from kscale.objects.core import Pod
-from kscale.objects.meta import ObjectMeta
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import ObjectMeta
 
 NOW = 1_800_000_000 * SECOND
 GET = Get(kind="Pod", api_version="v1", namespace="shop", name="web")

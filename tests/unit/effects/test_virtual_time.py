@@ -29,8 +29,8 @@ from kscale.effects import (
     run_virtually,
 )
 from kscale.errors import InputError
-from kscale.objects.core import ObjectReference
-from kscale.snapshot.collector import collector_paused
+from kscale.objects.api.core import ObjectReference
+from kscale.snapshot.caches import collector_paused
 
 T0 = 1_000
 

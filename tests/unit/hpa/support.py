@@ -7,13 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 from kscale.effects import Action, ApiError, GetMetric, List, Progress, as_if_done, from_text
-from kscale.hpa.calculation import Calculation, Replicas
-from kscale.hpa.metrics_client import RESTMetricsClient
+from kscale.hpa.controller.metrics_client import RESTMetricsClient
+from kscale.hpa.controller.replica_calculator import CalculatedReplicas, CalculationSteps, ReplicaCalculator
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.replica_calculator import ReplicaCalculator
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
+from kscale.objects.api.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.decode import from_dict
-from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 
 NOW = "2026-03-01T12:00:00Z"
 ZERO = "0001-01-01T00:00:00Z"
@@ -120,7 +119,7 @@ class Fixture:
         ]
         return from_dict({"items": items}, MetricValueList)
 
-    def run(self, calculation: Calculation) -> Replicas:
+    def run(self, calculation: CalculationSteps) -> CalculatedReplicas:
         return as_if_done(calculation, now=from_text(NOW), respond=self).value
 
 

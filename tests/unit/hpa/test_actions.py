@@ -30,11 +30,11 @@ from kscale.effects import (
     from_text,
 )
 from kscale.errors import InputError
-from kscale.hpa import METRICS, HPAState, Reconciliation, apply_defaults, reconcile
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
-from kscale.objects.core import ObjectReference
+from kscale.hpa import METRICS, HPAState, ReconcileResult, apply_defaults, reconcile
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
+from kscale.objects.api.core import ObjectReference
+from kscale.objects.api.metrics import ExternalMetricValue, ExternalMetricValueList
 from kscale.objects.decode import from_dict
-from kscale.objects.metrics import ExternalMetricValue, ExternalMetricValueList
 from kscale.objects.quantity import Quantity
 from performing import performed
 
@@ -78,11 +78,11 @@ def calm(action: Action) -> Any:
     return "9" if isinstance(action, WriteStatus) else None
 
 
-def run(answer: Callable[[Action], Any], *metrics: str) -> DryRun[Reconciliation]:
+def run(answer: Callable[[Action], Any], *metrics: str) -> DryRun[ReconcileResult]:
     return performed(reconcile(autoscaler(*metrics or ("jobs",)), HPAState(), now=NOW), answer, now=NOW)
 
 
-def by_hand(answer: Callable[[Action], Any]) -> tuple[list[Action], Reconciliation]:
+def by_hand(answer: Callable[[Action], Any]) -> tuple[list[Action], ReconcileResult]:
     """Every action, waits and reports too, and what came of it."""
     steps = reconcile(autoscaler("jobs"), HPAState(), now=NOW)
     begun: list[Action] = []
@@ -182,7 +182,7 @@ def test_every_metric_and_the_whole_are_timed_by_what_the_world_took() -> None:
 
     counted: list[Any] = []
     time = VirtualTime(perform, now=NOW)
-    machine: Steps[Reconciliation] = reconcile(autoscaler("jobs", "lag"), HPAState(), now=NOW)
+    machine: Steps[ReconcileResult] = reconcile(autoscaler("jobs", "lag"), HPAState(), now=NOW)
     time.start(lambda _: machine)
     time.run()
     found = [(each.name.removeprefix(PREFIX), each.value, *each.labels.values()) for each in counted]

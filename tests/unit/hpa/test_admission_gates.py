@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import pytest
 
 from kscale.errors import InputError
-from kscale.hpa.admission import admit
+from kscale.hpa.api.admission import admit
 from kscale.hpa.options import HPAOptions
-from kscale.objects.autoscaling import HorizontalPodAutoscaler
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.decode import from_dict
 
 

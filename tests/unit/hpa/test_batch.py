@@ -29,25 +29,25 @@ from kscale.effects import (
     to_text,
 )
 from kscale.errors import InputError
-from kscale.hpa.batch import Reconciled, reconcile_all
-from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.memory import Histories, KeptStates
+from kscale.hpa.api.validation import apply_defaults
+from kscale.hpa.batch.columns import StateColumns, StateStore
+from kscale.hpa.batch.reconcile_all import BatchResult, reconcile_all
+from kscale.hpa.batch.requests import MetricLists
+from kscale.hpa.controller.reconcile import reconcile
+from kscale.hpa.controller.scale_target import SelectorStore
+from kscale.hpa.controller.state import ControllerState, HPAState, Recommendation, ScaleEvent, WrittenVersion
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.queries import MetricLists
-from kscale.hpa.reconcile import reconcile
-from kscale.hpa.selector_store import SelectorStore
-from kscale.hpa.state import ControllerState, HPAState, Recommendation, ScaleEvent, Written
-from kscale.objects.autoscaling import (
+from kscale.objects.api.autoscaling import (
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerStatus,
     Scale,
     ScaleSpec,
     ScaleStatus,
 )
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import ObjectMeta
+from kscale.objects.api.metrics import ExternalMetricValue, ExternalMetricValueList, PodMetrics, PodMetricsList
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.meta import ObjectMeta
-from kscale.objects.metrics import ExternalMetricValue, ExternalMetricValueList, PodMetrics, PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.snapshot.cluster import Cluster
@@ -134,7 +134,7 @@ def test_a_batch_does_what_each_would_do_alone(world: World, watched: set[str], 
     states = {key: msgspec.structs.replace(state, registered=True) for key, state in world.state.hpas.items()}
     world.state = ControllerState(hpas=states)
     refusals = dict.fromkeys(refused, CONFLICT)
-    kept = KeptStates(states)
+    kept = StateStore(states)
     steps = reconcile_all(
         world.hpas,
         kept,
@@ -146,7 +146,7 @@ def test_a_batch_does_what_each_would_do_alone(world: World, watched: set[str], 
         mapper=RESTMapper(),
     )
     run = performed(steps, lambda action: answer(world, action, refusals), now=NOW)
-    found: Reconciled = run.value
+    found: BatchResult = run.value
     assert not found.unfinished
     kept.put(found.keys, found.histories, found.rest)
     said = by_hpa(run)
@@ -176,7 +176,7 @@ def test_a_batch_that_follows_another_does_what_one_does_that_begins_anew(
     world.state = ControllerState(hpas=states)
     outcomes = []
     for follows in (False, True):
-        kept, store, pods = KeptStates(states), store_of(world), pods_of(world)
+        kept, store, pods = StateStore(states), store_of(world), pods_of(world)
         hpas, before, now = list(world.hpas), None, world
         for period in range(5):
             if period == 3:
@@ -212,12 +212,12 @@ def without_the_last(metrics: Any) -> Any:
 def test_what_is_decided_again_is_not_worked_out_again() -> None:
     """Of what stays as it was; what is decided of another scale or of another value is, though no size changes."""
     hpas = [a_steady_hpa(name) for name in ("a", "b")]
-    kept, store = KeptStates(), SelectorStore()
+    kept, store = StateStore(), SelectorStore()
     for hpa in hpas:
         store.put_if_absent("ns", hpa.name)
     one, other = ({hpa.key: a_scale(hpa.name, size) for hpa in hpas} for size in (2, 3))
     scales = [one] * 3 + [one | {"ns/b": other["ns/b"]}] * 3
-    found: list[Reconciled] = []
+    found: list[BatchResult] = []
     for period, values in enumerate([("2", "2")] * 5 + [("2", "2050m")]):
         lists = MetricLists()
         for name, value in zip(("a", "b"), values, strict=True):
@@ -240,7 +240,7 @@ def test_what_is_decided_again_is_not_worked_out_again() -> None:
 
 def test_who_gets_another_metric_is_worked_out_anew() -> None:
     """And who has fewer again, though the size stays, and the scale is the very same."""
-    one, store, kept, before = a_steady_hpa("a"), SelectorStore(), KeptStates(), None
+    one, store, kept, before = a_steady_hpa("a"), SelectorStore(), StateStore(), None
     store.put_if_absent("ns", "a")
     twice = msgspec.structs.replace(one.spec, metrics=2 * (one.spec.metrics or []))
     lists, scales = MetricLists(), {"ns/a": a_scale("a", 2)}
@@ -263,7 +263,7 @@ def test_other_usage_of_the_same_size_is_told_as_if_it_were_worked_out(refused: 
     """Within the tolerance: the status has other metrics, and nothing else. A write that is refused is tried again."""
     hpas = [a_steady_hpa(name) for name in ("a", "b")]
     hpas = [msgspec.structs.replace(hpa, metadata=ObjectMeta(name=hpa.name, namespace="ns", uid="u")) for hpa in hpas]
-    kept, store, found = KeptStates(), SelectorStore(), list[Reconciled]()
+    kept, store, found = StateStore(), SelectorStore(), list[BatchResult]()
     for hpa in hpas:
         store.put_if_absent("ns", hpa.name)
     scales = {hpa.key: a_scale(hpa.name, 2) for hpa in hpas}
@@ -295,10 +295,10 @@ def test_specs_that_are_the_same_are_not_read_again() -> None:
     world = World(
         hpas, {hpa.key: a_scale(hpa.name, 1) for hpa in hpas}, [], MetricLists(), ControllerState(), HPAOptions()
     )
-    kept, store = KeptStates(), SelectorStore()
+    kept, store = StateStore(), SelectorStore()
     for hpa in hpas:
         store.put_if_absent("ns", hpa.name)
-    found: list[Reconciled] = []
+    found: list[BatchResult] = []
     for period in range(4):
         run = batch(world, hpas, kept, store, [], NOW + period * 15 * SECOND, found[-1] if found else None)
         found.append(run.value)
@@ -325,7 +325,7 @@ def test_who_keeps_its_size_counts_and_remembers_what_it_does_alone() -> None:
     """First it writes its status, and remembers at which version; then it has nothing to write."""
     world = a_queue_that_keeps_its_size()
     with_names(world)
-    kept = KeptStates(world.state.hpas)
+    kept = StateStore(world.state.hpas)
 
     def answered(action: Action) -> Any:
         if isinstance(action, List):
@@ -356,7 +356,7 @@ def test_who_keeps_its_size_counts_and_remembers_what_it_does_alone() -> None:
         assert run.value.decisions.by_metrics().all()
         assert sorted(map(repr, run.observations)) == sorted(map(repr, alone.observations))
         assert kept["ns/a"] == alone.value.state
-        assert kept["ns/a"].written == (Written("u", "7") if writes else None)
+        assert kept["ns/a"].written == (WrittenVersion("u", "7") if writes else None)
         metadata = msgspec.structs.replace(hpa.metadata, resource_version="7")
         world.hpas[0] = msgspec.structs.replace(hpa, metadata=metadata, status=alone.value.status)
 
@@ -364,11 +364,11 @@ def test_who_keeps_its_size_counts_and_remembers_what_it_does_alone() -> None:
 def batch(
     world: World,
     hpas: list[HorizontalPodAutoscaler],
-    kept: KeptStates,
+    kept: StateStore,
     store: SelectorStore,
     pods: Any,
     now: int,
-    before: Reconciled | None,
+    before: BatchResult | None,
     written: Any = None,
 ) -> DryRun[Any]:
     """A batch of HPAs whose scales are watched; ``written``: what writing a status is answered."""
@@ -407,13 +407,13 @@ changes = st.one_of(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(changes, max_size=6), st.permutations(KEYS), st.integers(0, 5))
 def test_kept_states_are_a_dictionary(steps: list[tuple[str, Any, int]], order: list[str], count: int) -> None:
-    kept, plain = KeptStates(), dict[str, HPAState]()
+    kept, plain = StateStore(), dict[str, HPAState]()
     last: Any = None
     for what, keys, number in steps:
         if what == "put":
             states = [a_state(number + i) for i in range(len(keys))]
             last = keys if last != keys else last  # a batch that repeats another has the very same list
-            kept.put(last, Histories.of(states), [each.without_histories() for each in states])
+            kept.put(last, StateColumns.of(states), [each.without_histories() for each in states])
             plain.update(zip(keys, states, strict=True))
         elif what == "set":
             kept[keys] = plain[keys] = a_state(number)
@@ -425,7 +425,7 @@ def test_kept_states_are_a_dictionary(steps: list[tuple[str, Any, int]], order: 
     histories, rest = kept.of(wanted)
     found = [histories.state(row, each) for row, each in enumerate(rest)]
     assert found == [plain.get(key, HPAState()) for key in wanted]
-    again = KeptStates()
+    again = StateStore()
     again.put(wanted, histories, rest)  # and once more through columns
     assert [again[key] for key in wanted] == found
 
@@ -437,7 +437,7 @@ def test_who_comes_too_late_is_left_for_another_time(asking: int) -> None:
     names = ["a", "b", "c"]
     hpas = [an_hpa(name) for name in names]
     scales = {f"ns/{name}": a_scale(name, 0 if name == "c" else 2) for name in names}
-    store, kept = SelectorStore(), KeptStates()
+    store, kept = SelectorStore(), StateStore()
     for name in names:
         store.put_if_absent("ns", name)
     steps = reconcile_all(
@@ -499,8 +499,8 @@ def test_a_question_that_takes_too_long_holds_up_only_those_who_need_the_answer(
             return Outcome(at=at + took * SECOND, value=scales[action.name])
         return Outcome(at=at)
 
-    def batch(*some: str) -> tuple[Reconciled, dict[str, HPAState]]:
-        store, kept = SelectorStore(), KeptStates()
+    def batch(*some: str) -> tuple[BatchResult, dict[str, HPAState]]:
+        store, kept = SelectorStore(), StateStore()
         for name in some:
             store.put_if_absent("ns", name)
         steps = reconcile_all(
@@ -514,7 +514,7 @@ def test_a_question_that_takes_too_long_holds_up_only_those_who_need_the_answer(
             mapper=RESTMapper(),
             within=4 * SECOND,
         )
-        found: Reconciled = run_virtually(lambda _: steps, perform, now=NOW)
+        found: BatchResult = run_virtually(lambda _: steps, perform, now=NOW)
         kept.put(found.keys, found.histories, found.rest)
         return found, dict(kept)
 
@@ -541,7 +541,7 @@ def test_a_scale_that_takes_too_long_is_late_whoever_else_is_watched() -> None:
 
     steps = reconcile_all(
         [a_backlog("a", "m")],
-        KeptStates(),
+        StateStore(),
         [],
         scales={"ns/b": a_scale("b", 1)},
         now=NOW,
@@ -550,7 +550,7 @@ def test_a_scale_that_takes_too_long_is_late_whoever_else_is_watched() -> None:
         mapper=RESTMapper(),
         within=4 * SECOND,
     )
-    found: Reconciled = run_virtually(lambda _: steps, perform, now=NOW)
+    found: BatchResult = run_virtually(lambda _: steps, perform, now=NOW)
     assert (found.late, found.keys, found.records) == (["ns/a"], [], {})
 
 
@@ -572,7 +572,7 @@ def test_who_never_gets_the_time_is_not_asked_for_ever() -> None:
 
     steps = reconcile_all(
         [a_backlog(name, name) for name in names],
-        KeptStates(),
+        StateStore(),
         [],
         scales={f"ns/{name}": a_scale(name, 1) for name in names},
         now=NOW,
@@ -582,7 +582,7 @@ def test_who_never_gets_the_time_is_not_asked_for_ever() -> None:
         within=4 * SECOND,
     )
 
-    found: Reconciled = run_virtually(lambda _: steps, perform, now=NOW)
+    found: BatchResult = run_virtually(lambda _: steps, perform, now=NOW)
     assert (found.late, [*found.records]) == (["ns/a"], ["ns/b"])
 
 
@@ -597,7 +597,7 @@ def test_who_comes_too_late_is_of_few_namespaces(order: str) -> None:
         store.put_if_absent(hpa.metadata.namespace, hpa.metadata.name)
     steps = reconcile_all(
         hpas,
-        KeptStates(),
+        StateStore(),
         [],
         scales={hpa.key: a_scale(hpa.name, 0) for hpa in hpas},
         now=NOW,
@@ -647,7 +647,7 @@ def test_what_changes_a_size_goes_by_the_scale_as_it_is_then(since: int) -> None
     store.put_if_absent("ns", "a")
     steps = reconcile_all(
         [hpa],
-        KeptStates(),
+        StateStore(),
         [from_dict(pod, Pod)],
         scales={"ns/a": seen},
         now=NOW,
@@ -688,7 +688,7 @@ def test_who_has_to_work_a_size_out_does_so_apart() -> None:
     store.put_if_absent("ns", "a")
     steps = reconcile_all(
         [hpa],
-        KeptStates(),
+        StateStore(),
         [],
         scales={"ns/a": a_scale("a", 3)},  # more than the most, which the legacy profile's columns do not decide
         now=NOW,

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.hpa.behavior import History, Rules
-from kscale.hpa.state import Recommendation, ScaleEvent
-from kscale.objects.autoscaling import HPAScalingPolicy, HPAScalingRules
+from kscale.hpa.controller.behavior import HistoryColumns, ScalingRuleColumns
+from kscale.hpa.controller.state import Recommendation, ScaleEvent
+from kscale.objects.api.autoscaling import HPAScalingPolicy, HPAScalingRules
 
 Entry = tuple[int, int, bool]
 
@@ -18,11 +18,11 @@ entries = st.tuples(st.integers(-(2**31), 2**31 - 1), st.integers(0, 2**62), st.
 rows_drawn = st.lists(st.lists(entries, max_size=20), max_size=6)
 
 
-def events(rows: list[list[Entry]]) -> History:
-    return History.events([[ScaleEvent(*entry) for entry in row] for row in rows])
+def events(rows: list[list[Entry]]) -> HistoryColumns:
+    return HistoryColumns.events([[ScaleEvent(*entry) for entry in row] for row in rows])
 
 
-def check(history: History, rows: list[list[Entry]]) -> None:
+def check(history: HistoryColumns, rows: list[list[Entry]]) -> None:
     """What it holds, and that the rows lie one behind the other, none in another, as kernels want them."""
     assert [history.entries(row) for row in range(len(rows))] == rows
     assert history.size.tolist() == [len(row) for row in rows]
@@ -34,11 +34,11 @@ def check(history: History, rows: list[list[Entry]]) -> None:
     assert all(size <= capacity for size, capacity in zip(history.size, history.capacity, strict=True))
 
 
-def has_room(history: History) -> bool:
+def has_room(history: HistoryColumns) -> bool:
     return bool((history.size + 2 <= history.capacity).all())
 
 
-def add(history: History, rows: list[list[Entry]], entry: Entry) -> None:
+def add(history: HistoryColumns, rows: list[list[Entry]], entry: Entry) -> None:
     """Two more entries in every row, written as kernels write them."""
     for row, held in enumerate(rows):
         for _ in range(2):
@@ -53,7 +53,7 @@ def test_histories_hold_their_rows(rows: list[list[Entry]]) -> None:
     made = events(rows)
     check(made, rows)
     assert has_room(made)
-    plain = History.recommendations([[Recommendation(value, time) for value, time, _ in row] for row in rows])
+    plain = HistoryColumns.recommendations([[Recommendation(value, time) for value, time, _ in row] for row in rows])
     check(plain, [[(value, time, False) for value, time, _ in row] for row in rows])
     for row, held in enumerate(rows):
         assert plain.recommended(row) == tuple(Recommendation(value, time) for value, time, _ in held)
@@ -116,7 +116,7 @@ rules = st.none() | st.builds(
 )
 
 
-def check_rules(found: Rules, given_: list[HPAScalingRules | None], windows: list[int]) -> None:
+def check_rules(found: ScalingRuleColumns, given_: list[HPAScalingRules | None], windows: list[int]) -> None:
     select, kinds = {"Min": 1, "Disabled": 2}, {"Pods": 0, "Percent": 1, "Other": 2}
     assert len(found.select) == len(found.window) == len(found.begin) == len(found.end) == len(given_)
     for row, (item, window) in enumerate(zip(given_, windows, strict=True)):
@@ -134,6 +134,6 @@ def check_rules(found: Rules, given_: list[HPAScalingRules | None], windows: lis
 def test_rules_hold_their_rows_and_are_joined(
     first: list[HPAScalingRules | None], second: list[HPAScalingRules | None], window: int
 ) -> None:
-    one, other = Rules.of(first, window), Rules.of(second, 7)
+    one, other = ScalingRuleColumns.of(first, window), ScalingRuleColumns.of(second, 7)
     check_rules(one, first, [window] * len(first))
     check_rules(one.joined(other), [*first, *second], [window] * len(first) + [7] * len(second))

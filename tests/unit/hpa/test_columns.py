@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale._native._names import NameTable
-from kscale.hpa.columns import SampledPods, SampleTable
+from kscale.hpa.batch.columns import PodRowIndex, SampleTable
 
 names = st.lists(st.one_of(st.text(max_size=20), st.sampled_from(["ns/a", "ns/b", "ns/c"])), max_size=30)
 
@@ -34,7 +34,7 @@ def test_rows_of_many_names_in_any_order(count: int, doubled: int, random: Rando
 
 
 def test_samples_come_and_go() -> None:
-    table = SampleTable(SampledPods(["ns/a", "ns/b", "ns/c"]))
+    table = SampleTable(PodRowIndex(["ns/a", "ns/b", "ns/c"]))
 
     def put(keys: list[str], values: list[int]) -> list[int]:
         times = np.arange(len(keys), dtype=np.int64)
@@ -47,4 +47,4 @@ def test_samples_come_and_go() -> None:
     assert table.columns.value.tolist() == [7, 5, 2]
     table.remove(["ns/a", "ns/x"])
     assert table.columns.present.tolist() == [0, 1, 1]
-    assert len(SampledPods([])) == 0
+    assert len(PodRowIndex([])) == 0

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale.effects import SECOND
-from kscale.hpa.behavior import normalize, store_event
-from kscale.hpa.conditions import LIMITS
-from kscale.hpa.defaults import apply_defaults
+from kscale.hpa.api.validation import apply_defaults
+from kscale.hpa.controller.behavior import normalize, store_scale_event
+from kscale.hpa.controller.state import HPAState, Recommendation, ScaleEvent
+from kscale.hpa.controller.status import SCALING_LIMITED_CONDITIONS
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.state import HPAState, Recommendation, ScaleEvent
-from kscale.objects.autoscaling import (
+from kscale.objects.api.autoscaling import (
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerBehavior,
     HorizontalPodAutoscalerSpec,
@@ -82,7 +82,7 @@ def spread(text: str) -> tuple[ScaleEvent, ...]:
 def test_legacy_limits(current: int, proposal: int, minimum: int, maximum: int, result: int, reason: str) -> None:
     state = HPAState(recommendations=())
     out = normalize(current, proposal, minimum, maximum, None, state, options=OPTIONS, now=NOW)
-    assert (out.desired, LIMITS[out.limit][0], out.limited) == (result, reason, result != proposal)
+    assert (out.desired, SCALING_LIMITED_CONDITIONS[out.limit][0], out.limited) == (result, reason, result != proposal)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,11 @@ def test_rate_limits(line: str) -> None:
     rules = behavior(rules_of(up), rules_of(down))
     state = HPAState(recommendations=(), scale_up_events=spread(added), scale_down_events=spread(removed))
     out = normalize(int(current), int(proposal), int(minimum), int(maximum), rules, state, options=OPTIONS, now=NOW)
-    assert (out.stabilized, out.desired, LIMITS[out.limit][0]) == (int(proposal), int(result), reason)
+    assert (out.stabilized, out.desired, SCALING_LIMITED_CONDITIONS[out.limit][0]) == (
+        int(proposal),
+        int(result),
+        reason,
+    )
 
 
 @pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
@@ -241,7 +245,7 @@ def test_event_storage(up: bool, rules: str, before: str, seen: int, after: str)
         now=NOW,
     )
     assert abs(limited.desired - 10) == 100 - seen
-    found = store_event(
+    found = store_scale_event(
         state,
         None if given is None else behavior(given, given),
         10,
@@ -315,7 +319,11 @@ def test_the_kernel_normalises_as_the_reference_does(
         stabilized = reference.stabilize(current, proposal, log_, up[1], down[1], NOW)
         lists = [[*map(list, added)], [*map(list, removed)]]
         desired, reason = reference.limit(current, stabilized, minimum, maximum, up, down, *lists, NOW)  # type: ignore[arg-type]  # several arguments of unlike types
-    assert (found.stabilized, found.desired, LIMITS[found.limit][0]) == (stabilized, desired, reason)
+    assert (found.stabilized, found.desired, SCALING_LIMITED_CONDITIONS[found.limit][0]) == (
+        stabilized,
+        desired,
+        reason,
+    )
     assert [(each.replicas, each.time) for each in found.recommendations] == log_
 
 
@@ -326,7 +334,7 @@ def test_the_kernel_stores_events_as_the_reference_does(
     stored = tuple(ScaleEvent(*each) for each in events)
     state = HPAState(scale_up_events=stored) if up else HPAState(scale_down_events=stored)
     both = HorizontalPodAutoscalerBehavior(scale_up=api_rules(rules), scale_down=api_rules(rules))
-    found = store_event(state, both, 10, 10 + change if up else 10 - change, options=OPTIONS, now=NOW)
+    found = store_scale_event(state, both, 10, 10 + change if up else 10 - change, options=OPTIONS, now=NOW)
     wanted = [[each[0], each[1], int(each[2])] for each in events]
     reference.store_event(wanted, rules[2], change, NOW)
     assert [[each.change, each.time, int(each.outdated)] for each in found[0 if up else 1]] == wanted

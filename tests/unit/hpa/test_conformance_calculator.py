@@ -7,11 +7,18 @@ from typing import Any
 import pytest
 
 from kscale.effects import SECOND, ApiError, from_text, to_text
-from kscale.hpa.calculation import Tolerances
+from kscale.hpa.controller.replica_calculator import (
+    POD_GROUPS,
+    PodColumns,
+    Sample,
+    SampleColumns,
+    Tolerances,
+    get_pod_requests,
+    group_pods,
+)
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.pod_groups import GROUPS, PodColumns, Sample, SampleColumns, group_pods, pod_requests
-from kscale.objects.autoscaling import CrossVersionObjectReference
-from kscale.objects.core import Pod
+from kscale.objects.api.autoscaling import CrossVersionObjectReference
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
 from unit.hpa.support import NOW, OPTIONS, SELECTOR, Fixture, calculator, pods, states
 
@@ -267,7 +274,7 @@ def test_group_pods(names: list[str]) -> None:
     found = group_pods(
         PodColumns.of(pods_), SampleColumns.of(names, samples), resource, options=OPTIONS, now=from_text(NOW)
     )
-    assert [GROUPS[code] for code in found] == [GROUPED[name][4] for name in names]
+    assert [POD_GROUPS[code] for code in found] == [GROUPED[name][4] for name in names]
 
 
 def container(name: str, milli: int | None, **more: str) -> dict[str, Any]:
@@ -300,7 +307,7 @@ def test_calculate_requests(
     if pod_level is not None:
         spec["resources"] = {"requests": {"cpu": f"{pod_level}m"}}
     pod = from_dict({"metadata": {"name": "test-pod"}, "spec": spec}, Pod)
-    requests, bad, text = pod_requests(
+    requests, bad, text = get_pod_requests(
         [pod], named, "cpu", options=HPAOptions(feature_gates={"PodLevelResources": gate})
     )
     assert (text if bad == 0 else requests[0]) == want
@@ -322,7 +329,9 @@ def test_sidecars_count_and_init_containers_do_not(
 ) -> None:
     spec = {"containers": [container("main", 100)], "initContainers": init_containers}
     listed = [] if init_containers is None else [from_dict({"spec": spec}, Pod)]
-    requests, bad, _ = pod_requests(listed, "", "cpu", options=HPAOptions(feature_gates={"PodLevelResources": False}))
+    requests, bad, _ = get_pod_requests(
+        listed, "", "cpu", options=HPAOptions(feature_gates={"PodLevelResources": False})
+    )
     assert (requests.tolist(), bad) == (want, -1)
 
 
@@ -343,14 +352,14 @@ def test_containers_are_asked_for_requests_before_sidecars(
         "initContainers": [container(name, request, restartPolicy="Always") for name, request in init_containers],
     }
     pod = from_dict({"metadata": {"name": "test-pod"}, "spec": spec}, Pod)
-    _, bad, text = pod_requests([pod], named, "cpu", options=HPAOptions())
+    _, bad, text = get_pod_requests([pod], named, "cpu", options=HPAOptions())
     assert (bad, text) == ((0, f"{want} of Pod test-pod") if want else (-1, ""))
 
 
 def test_requests_add_up_as_int64_does() -> None:
     containers = [{"name": f"c{i}", "resources": {"requests": {"cpu": f"{MAX}m"}}} for i in range(3)]
     pod = from_dict({"spec": {"containers": containers}}, Pod)
-    requests, bad, _ = pod_requests([pod], "", "cpu", options=HPAOptions())
+    requests, bad, _ = get_pod_requests([pod], "", "cpu", options=HPAOptions())
     assert (requests.tolist(), bad) == ([MAX - 2], -1)
 
 
@@ -368,7 +377,7 @@ def test_the_usual_delay_of_readiness_is_thirty_seconds(since_start: int, group:
     columns = PodColumns.of([from_dict({"metadata": {"name": "p"}, "status": status}, Pod)])
     samples = SampleColumns.of(["p"], {"p": Sample(1, now, 0)})
     (code,) = group_pods(columns, samples, "cpu", options=HPAOptions(), now=now)
-    assert GROUPS[code] == group
+    assert POD_GROUPS[code] == group
 
 
 # Derived from the formulas: what a double makes of them, against what would be exact.

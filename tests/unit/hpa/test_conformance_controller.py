@@ -20,16 +20,15 @@ from kscale.effects import (
     WriteStatus,
     from_text,
 )
-from kscale.hpa.conditions import find
-from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.metrics import METRIC_COMPUTATIONS
+from kscale.hpa.api.validation import apply_defaults
+from kscale.hpa.controller.monitor import METRIC_COMPUTATIONS
+from kscale.hpa.controller.reconcile import ReconcileResult, reconcile
+from kscale.hpa.controller.scale_target import SelectorStore
+from kscale.hpa.controller.state import HPAState, Recommendation, WrittenVersion
+from kscale.hpa.controller.status import find_condition
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import reconcile
-from kscale.hpa.records import Reconciliation
-from kscale.hpa.selector_store import SelectorStore
-from kscale.hpa.state import HPAState, Recommendation, Written
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
-from kscale.objects.core import Pod
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
 from performing import performed
 from unit.hpa.support import NOW, Fixture, pods
@@ -321,7 +320,7 @@ class World:
         return self.fixture(action)
 
 
-def reconciled(case: Case) -> tuple[DryRun[Reconciliation], World]:
+def reconciled(case: Case) -> tuple[DryRun[ReconcileResult], World]:
     conditions = [{"type": "ScaledToZero", "status": "True", "reason": "ScaledToZero"}] if case.zero else []
     version, kind, _ = case.target.split()
     document = {
@@ -364,7 +363,7 @@ def test_one_reconcile(case: Case) -> None:
     out = run.value
     assert out.status.desired_replicas == case.desired
     for short, reason in case.want.items():
-        condition = find(out.status.conditions, SHORT[short])
+        condition = find_condition(out.status.conditions, SHORT[short])
         assert (None if condition is None else condition.reason) == reason
     assert out.error_class == case.error
     if case.action is not None:
@@ -397,12 +396,12 @@ def answer(action: Action) -> ApiError:
 )
 def test_staleness(read: str | None, stale: bool) -> None:
     hpa = from_dict({"metadata": {"uid": "u"}, "spec": {}}, HorizontalPodAutoscaler)
-    state = HPAState(written=Written("u", "5"))
+    state = HPAState(written=WrittenVersion("u", "5"))
     out = performed(reconcile(hpa, state, now=TIME, seen_version=read), answer, now=TIME).value
     text = f"read version: {read} is not as new as written version: 5 for group resource "
     assert out.stale == stale
     assert (out.error == f"{text}horizontalpodautoscalers.autoscaling") == stale
-    assert out.state.written == (Written("u", "5") if stale else None)
+    assert out.state.written == (WrittenVersion("u", "5") if stale else None)
 
 
 WEB = [{"app": "web"}]

@@ -10,13 +10,12 @@ import pytest
 from kscale import Quantity
 from kscale.effects import SECOND, ApiError, Outcome, Progress, from_text
 from kscale.hpa import HPAOptions, admit, apply_defaults
-from kscale.hpa.calculation import MetricsError
-from kscale.hpa.metric_sources import status_quantity, tolerances_of
-from kscale.hpa.metrics_client import RESTMetricsClient
-from kscale.hpa.pod_groups import Sample
-from kscale.objects.autoscaling import CrossVersionObjectReference, HorizontalPodAutoscaler
+from kscale.hpa.controller.metric_proposals import get_tolerances, to_status_quantity
+from kscale.hpa.controller.metrics_client import RESTMetricsClient
+from kscale.hpa.controller.replica_calculator import MetricsError, Sample
+from kscale.objects.api.autoscaling import CrossVersionObjectReference, HorizontalPodAutoscaler
+from kscale.objects.api.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.decode import from_dict
-from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from unit.hpa.support import NOW, SELECTOR
 
 TIME = from_text(NOW)
@@ -136,7 +135,7 @@ def test_a_failing_api_is_an_error(api: str) -> None:
     ],
 )
 def test_quantities_of_a_status(resource: str, milli: int, text: str, notation: str) -> None:
-    found = status_quantity(milli, resource)
+    found = to_status_quantity(milli, resource)
     assert (str(found), found.format, found.milli_value()) == (text, notation, milli)
 
 
@@ -145,7 +144,7 @@ def test_tolerances_are_doubles_of_a_scaled_integer(text: str, want: float) -> N
     assert Quantity(text).approximate_float() == want
     spec = {"maxReplicas": 1, "behavior": {"scaleUp": {"tolerance": text}, "scaleDown": {"tolerance": text}}}
     hpa = apply_defaults(from_dict({"spec": spec}, HorizontalPodAutoscaler))
-    found = tolerances_of(hpa, HPAOptions())
+    found = get_tolerances(hpa, HPAOptions())
     assert (found.scale_down, found.scale_up) == (want, want)
 
 

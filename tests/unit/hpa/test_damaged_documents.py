@@ -173,14 +173,14 @@ def check_both_ways(listed: dict[str, Any]) -> None:
     text = json.dumps(listed).encode()
     texts = read_dump(text, strict=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kscale.hpa.dump_pods.DumpPods.scan", lambda *_: None)
-        patch.setattr("kscale.hpa.dump.pod_of", lambda _: None)
-        patch.setattr("kscale.hpa.dump.hpa_of_record", lambda _: None)
-        patch.setattr("kscale.hpa.dump.usage_of", lambda _: None)
+        patch.setattr("kscale.hpa.dump.records.DumpPods.scan", lambda *_: None)
+        patch.setattr("kscale.hpa.dump.dump.decode_pod_record", lambda _: None)
+        patch.setattr("kscale.hpa.dump.dump.decode_hpa_record", lambda _: None)
+        patch.setattr("kscale.hpa.dump.dump.decode_usage_records", lambda _: None)
         plain = read_dump(text, strict=False)
     problems = [[(each.object, each.message, each.field) for each in dump.problems] for dump in (texts, plain)]
     if len(texts.pods) > len(plain.pods):
-        # What nothing reads of a pod is not looked at where pods are read as columns (kscale.snapshot.pod_reader).
+        # What nothing reads of a pod is not looked at where pods are read as columns (kscale.snapshot.text.pod_reader).
         assert set(problems[0]) < set(problems[1])
         return
     assert problems[0] == problems[1]

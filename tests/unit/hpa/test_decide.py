@@ -27,26 +27,24 @@ from kscale.effects import (
     to_text,
 )
 from kscale.errors import InputError
-from kscale.hpa.batch_pods import batch_pods
-from kscale.hpa.conditions import find
-from kscale.hpa.decide import decide
-from kscale.hpa.decisions import BRANCHES, REASONS, Decisions
-from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.encode import Observed, choose
-from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES
-from kscale.hpa.metric_sources import MetricError, MetricProposal
+from kscale.hpa.api.validation import apply_defaults
+from kscale.hpa.batch.columns import CONDITION_REASONS, CONDITION_TYPES
+from kscale.hpa.batch.decisions import DECISION_BRANCHES, RESCALE_REASONS, Decisions, decide
+from kscale.hpa.batch.inputs import BatchObjects, prepare_batch
+from kscale.hpa.batch.pods import to_batch_pods
+from kscale.hpa.batch.requests import MetricLists
+from kscale.hpa.controller.metric_proposals import MetricError, MetricProposal
+from kscale.hpa.controller.reconcile import ReconcileResult, reconcile
+from kscale.hpa.controller.scale_target import SelectorStore
+from kscale.hpa.controller.state import ControllerState, HPAState, Recommendation, ScaleEvent
+from kscale.hpa.controller.status import find_condition
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.queries import MetricLists
-from kscale.hpa.reconcile import reconcile
-from kscale.hpa.records import Reconciliation
-from kscale.hpa.selector_store import SelectorStore
-from kscale.hpa.state import ControllerState, HPAState, Recommendation, ScaleEvent
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, MetricSpec, Scale, ScaleSpec, ScaleStatus
-from kscale.objects.core import Pod
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, MetricSpec, Scale, ScaleSpec, ScaleStatus
+from kscale.objects.api.core import Pod
+from kscale.objects.api.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kscale.objects.rest_mapping import RESTMapper
-from kscale.objects.selector_text import parse_selector
+from kscale.objects.selectors import parse_selector
 from kscale.snapshot.cluster import Cluster
 
 NOW = from_text("2026-03-01T12:00:00Z")
@@ -264,7 +262,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 def one_by_one(
     world: World, store: SelectorStore, refusals: Mapping[str, ApiError] | None = None
-) -> list[DryRun[Reconciliation] | InputError]:
+) -> list[DryRun[ReconcileResult] | InputError]:
     """Each by itself, in order; the error of one that upstream would crash on."""
 
     def answer(key: str, action: Action) -> Any:
@@ -281,7 +279,7 @@ def one_by_one(
             return world.metrics(action)
         raise AssertionError(action)
 
-    out: list[DryRun[Reconciliation] | InputError] = []
+    out: list[DryRun[ReconcileResult] | InputError] = []
     for hpa in world.hpas:
         key = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
         machine = reconcile(hpa, world.state.get(key), now=NOW, options=world.options, selectors=store)
@@ -311,7 +309,7 @@ def batch(world: World, **more: Any) -> Decisions:
     return decide(world.hpas, world.scales, pods, metrics, **given)
 
 
-def decisive(want: Reconciliation) -> int:
+def decisive(want: ReconcileResult) -> int:
     """The metric that decided: the largest, but while that is 0 every later one goes before it."""
     best, value = -1, 0
     for i, each in enumerate(want.metrics if want.proposal is not None else ()):
@@ -320,7 +318,7 @@ def decisive(want: Reconciliation) -> int:
     return best
 
 
-def reason_of(want: Reconciliation) -> str:
+def reason_of(want: ReconcileResult) -> str:
     fixed = {
         "": "none",
         "Current number of replicas above Spec.MaxReplicas": "above_max",
@@ -339,9 +337,9 @@ def told(column: Any, row: int) -> int | None:
     return None if np.ma.getmaskarray(column)[row] else int(column[row])
 
 
-def compare(decisions: Decisions, row: int, run: DryRun[Reconciliation], *, refused: bool = False) -> None:
+def compare(decisions: Decisions, row: int, run: DryRun[ReconcileResult], *, refused: bool = False) -> None:
     want = run.value
-    branch = BRANCHES[decisions.branch[row]]
+    branch = DECISION_BRANCHES[decisions.branch[row]]
     if want.desired_replicas is None and not refused:
         assert branch in ("no_scale", "failed")
     assert told(decisions.desired, row) == want.desired_replicas
@@ -358,7 +356,7 @@ def compare(decisions: Decisions, row: int, run: DryRun[Reconciliation], *, refu
     assert decisions.invalid[row] == len(failed)
     assert decisions.first_invalid[row] == (failed[0] if failed else -1)
     assert decisions.best[row] == decisive(want)
-    assert REASONS[decisions.reason[row]] == reason_of(want)
+    assert RESCALE_REASONS[decisions.reason[row]] == reason_of(want)
     of_metrics = {each.reason for each in want.metrics if isinstance(each, MetricError)}
     assert bool(events & 4) == bool(said & of_metrics)
     assert bool(events & 8) == ("FailedComputeMetricsReplicas" in said)
@@ -367,7 +365,7 @@ def compare(decisions: Decisions, row: int, run: DryRun[Reconciliation], *, refu
     assert decisions.state.get(f"{want.namespace}/{want.name}") == want.state
     columns = decisions.memory.conditions
     for j, type_ in enumerate(CONDITION_TYPES):
-        condition = find(want.status.conditions, type_)
+        condition = find_condition(want.status.conditions, type_)
         assert columns.status[row, j] == (0 if condition is None else {"True": 1, "False": 2}[condition.status])
         if condition is None:
             continue
@@ -381,8 +379,8 @@ def compare(decisions: Decisions, row: int, run: DryRun[Reconciliation], *, refu
 
 def store_of(world: World) -> SelectorStore:
     """The selectors of all, before the first is checked."""
-    observed = Observed.of(world.hpas, world.scales, batch_pods(world.pods), world.metrics, None, RESTMapper())
-    return choose(observed, world.state, world.options).encoded(world.metrics).store()
+    observed = BatchObjects.of(world.hpas, world.scales, to_batch_pods(world.pods), world.metrics, None, RESTMapper())
+    return prepare_batch(observed, world.state, world.options).encoded(world.metrics).store()
 
 
 @settings(max_examples=80, deadline=None)

@@ -14,17 +14,16 @@ from hypothesis import strategies as st
 from kscale._native import _names
 from kscale.effects import SECOND
 from kscale.errors import NativeError
-from kscale.hpa.decide import decide
-from kscale.hpa.decisions import Decisions
-from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.kept_rows import KeptRows
+from kscale.hpa.api.validation import apply_defaults
+from kscale.hpa.batch.columns import UnchangedRows
+from kscale.hpa.batch.decisions import Decisions, decide
+from kscale.hpa.batch.requests import MetricLists
+from kscale.hpa.controller.state import ControllerState
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.queries import MetricLists
-from kscale.hpa.state import ControllerState
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
-from kscale.objects.core import Pod
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
+from kscale.objects.api.core import Pod
+from kscale.objects.api.metrics import PodMetrics
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.metrics import PodMetrics
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
@@ -232,7 +231,7 @@ somes = st.lists(st.sampled_from(objects), max_size=8)
 
 @given(somes, somes)
 def test_kept_rows(now: list[object], before: list[object]) -> None:
-    kept = KeptRows.of(now, before)
+    kept = UnchangedRows.of(now, before)
     rows = kept.source.tolist()
     assert [before[row] if row >= 0 else None for row in rows] == [
         each if row >= 0 else None for each, row in zip(now, rows, strict=True)

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from kscale._native import _reconcile
 from kscale.effects import SECOND
-from kscale.hpa.behavior import History, Rules
-from kscale.hpa.columns import TargetColumns
-from kscale.hpa.conditions import STABILIZED
-from kscale.hpa.decisions import BRANCHES, REASONS
-from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES
-from kscale.hpa.state import Recommendation, ScaleEvent
+from kscale.hpa.batch.columns import CONDITION_REASONS, CONDITION_TYPES, TargetColumns
+from kscale.hpa.batch.decisions import DECISION_BRANCHES, RESCALE_REASONS
+from kscale.hpa.controller.behavior import HistoryColumns, ScalingRuleColumns
+from kscale.hpa.controller.state import Recommendation, ScaleEvent
+from kscale.hpa.controller.status import STABILIZED_CONDITIONS
 from reference import hpa_decide as reference
 from unit.hpa.test_conformance_behavior import NOW, api_rules, event_lists, pasts, rules_drawn, sizes
 
@@ -76,9 +75,9 @@ def test_the_kernel_decides_as_the_reference_does(
         metrics_begin=(ends - [len(each.metrics) for each in given]).astype(np.int64),
         metrics_end=ends.astype(np.int64),
     )
-    past = History.recommendations([[Recommendation(*each) for each in memory.past or ()] for _, memory in rows])
+    past = HistoryColumns.recommendations([[Recommendation(*each) for each in memory.past or ()] for _, memory in rows])
     added, removed = (
-        History.events([[ScaleEvent(*each) for each in events] for events in lists])
+        HistoryColumns.events([[ScaleEvent(*each) for each in events] for events in lists])
         for lists in ([memory.added for _, memory in rows], [memory.removed for _, memory in rows])
     )
     status, reason = np.zeros((len(rows), 4), np.uint8), np.zeros((len(rows), 4), np.uint8)
@@ -91,8 +90,8 @@ def test_the_kernel_decides_as_the_reference_does(
         columns,
         np.array([replicas for replicas, _ in flat], np.int32),
         np.array([ERRORS.index(error) for _, error in flat], np.uint8),
-        Rules.of([None if each.rules is None else api_rules(each.rules[0]) for each in given], 0),
-        Rules.of([None if each.rules is None else api_rules(each.rules[1]) for each in given], 300),
+        ScalingRuleColumns.of([None if each.rules is None else api_rules(each.rules[0]) for each in given], 0),
+        ScalingRuleColumns.of([None if each.rules is None else api_rules(each.rules[1]) for each in given], 300),
         past,
         added,
         removed,
@@ -110,13 +109,13 @@ def test_the_kernel_decides_as_the_reference_does(
         branch, desired, proposal, stabilized, best, invalid, first, rescaled, why, events, error, held = (
             int(column[i]) for column in found
         )
-        assert (BRANCHES[branch], ERRORS[error], bool(rescaled)) == (want.branch, want.error, want.rescaled)
+        assert (DECISION_BRANCHES[branch], ERRORS[error], bool(rescaled)) == (want.branch, want.error, want.rescaled)
         assert (best, invalid, first) == (want.best, want.invalid, want.first_invalid)
         assert {name for bit, name in EVENTS.items() if events & bit} == want.events
         if want.branch not in ("no_scale", "failed"):
-            assert (desired, REASONS[why]) == (want.desired, want.reason)
+            assert (desired, RESCALE_REASONS[why]) == (want.desired, want.reason)
         if want.proposal is not None:
-            assert (proposal, stabilized, STABILIZED[held][0]) == (want.proposal, want.stabilized, want.held)
+            assert (proposal, stabilized, STABILIZED_CONDITIONS[held][0]) == (want.proposal, want.stabilized, want.held)
         told: dict[str, Any] = {
             type_: (status[i, j] == 1, CONDITION_REASONS[reason[i, j]], int(time[i, j]))
             for j, type_ in enumerate(CONDITION_TYPES)

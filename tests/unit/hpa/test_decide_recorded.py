@@ -7,11 +7,11 @@ from typing import Any
 
 import golden_support
 from kscale.effects import from_text, to_text
-from kscale.hpa.decide import decide
+from kscale.hpa.batch.decisions import decide
+from kscale.hpa.controller.scale_target import SelectorStore
+from kscale.hpa.controller.state import ControllerState
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.selector_store import SelectorStore
-from kscale.hpa.state import ControllerState
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.rest_mapping import RESTMapper
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kscale.errors import InputError
-from kscale.hpa.admission import admit
-from kscale.hpa.dump_reading import read_dump
-from kscale.hpa.keda import guessed, hpa_of, unmodelled
-from kscale.hpa.report import hpa_report
+from kscale.hpa.api.admission import admit
+from kscale.hpa.api.keda import generate_hpa, list_guessed_metric_names, list_unmodelled_features
+from kscale.hpa.dump.dump import read_dump
+from kscale.hpa.dump.report import hpa_report
 
 
 def scaled(**spec: Any) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def scaled(**spec: Any) -> dict[str, Any]:
 
 
 def test_triggers_become_metrics() -> None:
-    document = hpa_of(scaled(maxReplicaCount=9))
+    document = generate_hpa(scaled(maxReplicaCount=9))
     hpa = admit(document).hpa
     assert hpa is not None
     assert (hpa.metadata.name, hpa.spec.min_replicas, hpa.spec.max_replicas) == ("keda-hpa-jobs", 1, 9)
@@ -47,15 +47,15 @@ def test_triggers_become_metrics() -> None:
 
 def test_settings_of_the_generated_hpa() -> None:
     advanced = {"horizontalPodAutoscalerConfig": {"name": "mine", "behavior": {"scaleUp": {"tolerance": "0.2"}}}}
-    document = hpa_of(scaled(minReplicaCount=3, advanced=advanced))
+    document = generate_hpa(scaled(minReplicaCount=3, advanced=advanced))
     assert document["metadata"]["name"] == "mine"
     assert document["spec"]["minReplicas"] == 3
     assert document["spec"]["behavior"] == {"scaleUp": {"tolerance": "0.2"}}
 
 
 def test_what_keda_does_itself_is_listed() -> None:
-    assert unmodelled(scaled(minReplicaCount=1)) == []
-    assert unmodelled(scaled(idleReplicaCount=0, fallback={}, advanced={"scalingModifiers": {}})) == [
+    assert list_unmodelled_features(scaled(minReplicaCount=1)) == []
+    assert list_unmodelled_features(scaled(idleReplicaCount=0, fallback={}, advanced={"scalingModifiers": {}})) == [
         "activation between 0 and 1 replicas (pollingInterval, cooldownPeriod)",
         "idleReplicaCount",
         "fallback",
@@ -64,7 +64,7 @@ def test_what_keda_does_itself_is_listed() -> None:
 
 
 def test_an_hpa_in_the_dump_goes_before_the_generated_one() -> None:
-    there = hpa_of(scaled(maxReplicaCount=50))
+    there = generate_hpa(scaled(maxReplicaCount=50))
     dump = read_dump(scaled(maxReplicaCount=9), there)
     assert [hpa.spec.max_replicas for hpa in dump.hpas.values()] == [50]
 
@@ -90,13 +90,15 @@ def test_a_trigger_whose_target_cannot_be_told_is_left_out_and_said() -> None:
 
 
 def test_a_schedule_is_one_replica_a_pod() -> None:
-    (metric,) = hpa_of(scaled(triggers=[{"type": "cron", "metadata": {"desiredReplicas": "10"}}]))["spec"]["metrics"]
+    (metric,) = generate_hpa(scaled(triggers=[{"type": "cron", "metadata": {"desiredReplicas": "10"}}]))["spec"][
+        "metrics"
+    ]
     assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "1"}
 
 
 def test_metrics_have_the_names_of_the_status() -> None:
     some = {**scaled(), "status": {"externalMetricNames": ["s0-rabbitmq-orders", "s1-prometheus"]}}
-    first, second, *_ = hpa_of(some)["spec"]["metrics"]
+    first, second, *_ = generate_hpa(some)["spec"]["metrics"]
     assert first["external"]["metric"]["name"] == "s0-rabbitmq-orders"
     assert second["external"]["metric"]["name"] == "s1-prometheus"
 
@@ -115,13 +117,13 @@ def test_metrics_have_the_names_of_the_status() -> None:
 )
 def test_names_without_a_status_are_those_that_scalers_give(kind: str, settings: dict[str, str], name: str) -> None:
     some = scaled(triggers=[{"type": kind, "name": "mine", "metadata": {**settings, "value": "5"}}])
-    (metric,) = hpa_of(some)["spec"]["metrics"]
+    (metric,) = generate_hpa(some)["spec"]["metrics"]
     assert metric["external"]["metric"]["name"] == name
-    assert guessed(some) == [f"triggers[0]: the name of its metric is a guess: {name}"]
-    assert guessed(some, [name]) == []
-    (metric,) = hpa_of(some, ["s0-other", "s1-x"])["spec"]["metrics"]  # the only one that begins as it must
+    assert list_guessed_metric_names(some) == [f"triggers[0]: the name of its metric is a guess: {name}"]
+    assert list_guessed_metric_names(some, [name]) == []
+    (metric,) = generate_hpa(some, ["s0-other", "s1-x"])["spec"]["metrics"]  # the only one that begins as it must
     assert metric["external"]["metric"]["name"] == "s0-other"
-    (metric,) = hpa_of(some, ["s0-a", "s0-b"])["spec"]["metrics"]
+    (metric,) = generate_hpa(some, ["s0-a", "s0-b"])["spec"]["metrics"]
     assert metric["external"]["metric"]["name"] == name
 
 
@@ -166,7 +168,7 @@ def annotated(**annotations: str) -> dict[str, Any]:
 )
 def test_a_paused_object_has_no_hpa(annotations: dict[str, str], replicas: int | None, error: str) -> None:
     some = annotated(**annotations)
-    for there in ([], [hpa_of(some)]):  # KEDA may not have deleted it yet
+    for there in ([], [generate_hpa(some)]):  # KEDA may not have deleted it yet
         dump = read_dump([some, *there])
         assert not dump.hpas
         (pause,) = hpa_report(dump).paused
@@ -182,7 +184,7 @@ def test_a_pause_that_is_false_is_none(text: str) -> None:
 
 
 def test_a_pause_of_one_direction_disables_it() -> None:
-    behavior = hpa_of(annotated(paused_scale_in="true", paused_scale_out="false"))["spec"]["behavior"]
+    behavior = generate_hpa(annotated(paused_scale_in="true", paused_scale_out="false"))["spec"]["behavior"]
     assert behavior == {"scaleDown": {"selectPolicy": "Disabled"}}
     (hpa,) = read_dump(annotated(paused_scale_out="true")).hpas.values()
     assert hpa.spec.behavior is not None

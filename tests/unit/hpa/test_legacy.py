@@ -10,14 +10,19 @@ import pytest
 from kscale.drivers import HorizontalController
 from kscale.effects import SECOND, Action, ApiError, DryRun, GetMetric, GetScale, List, PutScale, WriteStatus, from_text
 from kscale.errors import InputError
-from kscale.hpa import HPAOptions, HPAState, Reconciliation, SelectorStore, apply_defaults, from_v1, reconcile, to_v1
-from kscale.hpa.calculation import Tolerances
-from kscale.hpa.metric_sources import tolerances_of
-from kscale.hpa.pod_groups import pod_requests
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1, Scale, ScaleSpec, ScaleStatus
-from kscale.objects.core import Pod
+from kscale.hpa import HPAOptions, HPAState, ReconcileResult, SelectorStore, apply_defaults, from_v1, reconcile, to_v1
+from kscale.hpa.controller.metric_proposals import get_tolerances
+from kscale.hpa.controller.replica_calculator import Tolerances, get_pod_requests
+from kscale.objects.api.autoscaling import (
+    HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerV1,
+    Scale,
+    ScaleSpec,
+    ScaleStatus,
+)
+from kscale.objects.api.core import Pod
+from kscale.objects.api.metrics import ExternalMetricValue, ExternalMetricValueList
 from kscale.objects.decode import from_dict
-from kscale.objects.metrics import ExternalMetricValue, ExternalMetricValueList
 from kscale.objects.quantity import Quantity
 from performing import performed
 from unit.hpa.support import NOW, SELECTOR, Fixture, pods
@@ -96,12 +101,12 @@ def run(
     world: World,
     options: HPAOptions,
     store: SelectorStore | None = None,
-) -> DryRun[Reconciliation]:
+) -> DryRun[ReconcileResult]:
     state = HPAState(recommendations=())
     return performed(reconcile(hpa, state, now=TIME, options=options, selectors=store), world, now=TIME)
 
 
-def reason(done: DryRun[Reconciliation], type_: str) -> str:
+def reason(done: DryRun[ReconcileResult], type_: str) -> str:
     return next((each.reason for each in done.value.status.conditions or () if each.type == type_), "")
 
 
@@ -150,7 +155,7 @@ def test_a_tenth_more_is_outside_by_its_distance_from_one(options: HPAOptions) -
 def test_tolerances_by_direction_do_not_count(options: HPAOptions) -> None:
     behavior = {"scaleUp": {"tolerance": "0.5"}, "scaleDown": {"tolerance": "0.2"}}
     document = from_dict({"spec": {"maxReplicas": 1, "behavior": behavior}}, HorizontalPodAutoscaler)
-    found = tolerances_of(document, options)
+    found = get_tolerances(document, options)
     assert found == (Tolerances(0.1, 0.1, by_distance=True) if options.legacy else Tolerances(0.2, 0.5))
     assert Tolerances(0.1, 0.1, by_distance=True).hold(1.1) is False
     assert Tolerances(0.1, 0.1).hold(1.1) is True
@@ -301,7 +306,7 @@ def test_sidecars_and_requests_of_the_whole_pod_do_not_count(options: HPAOptions
     spec = {"containers": [main], "initContainers": [sidecar]}
     whole = {**spec, "resources": {"requests": {"cpu": "4"}}}
     listed = [from_dict({"metadata": {"name": f"p{i}"}, "spec": each}, Pod) for i, each in enumerate((spec, whole))]
-    found, bad, _ = pod_requests(listed, "", "cpu", options=options)
+    found, bad, _ = get_pod_requests(listed, "", "cpu", options=options)
     assert (found.tolist(), bad) == ([1000, 1000] if options.legacy else [1500, 4000], -1)
 
 

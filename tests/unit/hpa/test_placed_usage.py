@@ -5,10 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.hpa.batch_pods import batch_pods
-from kscale.hpa.batch_samples import JoinedUsage, join_usage
+from kscale.hpa.batch.pods import JoinedUsage, join_usage, to_batch_pods
+from kscale.objects.api.metrics import PodMetrics
 from kscale.objects.decode import from_dict
-from kscale.objects.metrics import PodMetrics
 from kscale.objects.pod_metrics import PodUsage
 from kscale.snapshot.cluster import Cluster
 
@@ -72,7 +71,7 @@ def test_usage_is_of_the_pods_that_it_would_be_of_anew(rounds: list[list[tuple[s
     for happened in [[], *rounds]:
         for each in happened:
             world.happen(*each)
-        pods, usage = batch_pods(world.cluster), world.told()
+        pods, usage = to_batch_pods(world.cluster), world.told()
         selected = pods.select(WANTED)
         again, anew = (join_usage(usage, pods, selected, WANTED, last) for last in (before, None))
         assert seen(again) == seen(anew)
@@ -81,13 +80,13 @@ def test_usage_is_of_the_pods_that_it_would_be_of_anew(rounds: list[list[tuple[s
 
 def test_who_has_moved_is_known_where_all_have_usage() -> None:
     world = World()
-    pods, usage = batch_pods(world.cluster), world.told()
+    pods, usage = to_batch_pods(world.cluster), world.told()
     before = join_usage(usage, pods, pods.select(WANTED), WANTED)
     world.happen("no pod", "a", "p0")
     world.happen("no usage", "a", "p0")
     world.happen("pod", "c", "p2", "c")
     world.happen("usage", "c", "p2", "c")
-    pods, usage = batch_pods(world.cluster), world.told()
+    pods, usage = to_batch_pods(world.cluster), world.told()
     assert before.placed is not None
     again = before.placed.again(usage, pods)
     assert again is not None
@@ -97,7 +96,7 @@ def test_who_has_moved_is_known_where_all_have_usage() -> None:
 def test_for_a_round_there_is_no_usage_at_all() -> None:
     """As where every question was refused."""
     world = World()
-    pods, usage = batch_pods(world.cluster), world.told()
+    pods, usage = to_batch_pods(world.cluster), world.told()
     selected = pods.select(WANTED)
     before = join_usage(usage, pods, selected, WANTED)
     assert before.placed is not None

@@ -14,19 +14,16 @@ from hypothesis import strategies as st
 
 from kscale.effects import SECOND, Action, GetMetric, GetScale, List, as_if_done, from_text, to_text
 from kscale.errors import InputError
-from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.metric_sources import MetricProposal
+from kscale.hpa.api.validation import apply_defaults
+from kscale.hpa.controller.metric_proposals import MetricProposal
+from kscale.hpa.controller.reconcile import ReconcileResult, reconcile
+from kscale.hpa.controller.state import HPAState
 from kscale.hpa.options import PROFILES, HPAOptions
-from kscale.hpa.reconcile import reconcile
-from kscale.hpa.records import Reconciliation
-from kscale.hpa.replay import Plant, replay
-from kscale.hpa.replay_input import Load, load_of, recorded_of
-from kscale.hpa.replay_report import replay_report
-from kscale.hpa.state import HPAState
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
-from kscale.objects.core import Pod
+from kscale.hpa.replay import Load, Plant, build_load, build_recorded_replicas, replay, replay_report
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
+from kscale.objects.api.core import Pod
+from kscale.objects.api.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.decode import from_dict
-from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.quantity import Quantity
 from kscale.series import Series, SeriesKey, bin_events
 
@@ -167,7 +164,7 @@ class Steps:
     sizes: list[int] = field(default_factory=list)
     ready: list[int] = field(default_factory=list)
     asked: list[int] = field(default_factory=list)
-    records: list[Reconciliation] = field(default_factory=list)
+    records: list[ReconcileResult] = field(default_factory=list)
 
 
 def step_by_step(
@@ -208,7 +205,7 @@ def step_by_step(
     return steps
 
 
-def decisive(record: Reconciliation) -> int:
+def decisive(record: ReconcileResult) -> int:
     """The metric that decided: the largest, but while that is 0 every later one goes before it."""
     best, value = -1, 0
     for i, each in enumerate(record.metrics if record.proposal is not None else ()):
@@ -414,17 +411,17 @@ def pods_of(offsets: list[int], syncs: int = 20, value: float = 2.0, step: int =
 @pytest.mark.parametrize("offsets", [[0, 0, 0], [0, 1, 2], [0, 7, 14]])
 def test_pods_that_are_measured_at_other_times_add_up(offsets: list[int]) -> None:
     series = pods_of(offsets)
-    assert set(load_of(series).value.tolist()) == {6.0}
+    assert set(build_load(series).value.tolist()) == {6.0}
     recorded = Load(np.array([START]), np.array([5.0]))
-    assert set(load_of(series, "per-pod", recorded).value.tolist()) == {10.0}
-    assert set(recorded_of(series).value.tolist()) == {6.0}
+    assert set(build_load(series, "per-pod", recorded).value.tolist()) == {10.0}
+    assert set(build_recorded_replicas(series).value.tolist()) == {6.0}
 
 
 def test_a_pod_that_is_gone_is_not_held() -> None:
     series = pods_of([0, 1])
     kept = ~((series.series == 1) & (series.time > START + 100 * SECOND))
     gone = Series.of(series.keys, series.series[kept], series.time[kept], series.value[kept])
-    load = load_of(gone)
+    load = build_load(gone)
     assert load.at(np.array([START + 90 * SECOND, START + 135 * SECOND])).tolist() == [4.0, 2.0]
 
 

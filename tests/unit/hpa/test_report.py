@@ -12,12 +12,11 @@ import pytest
 
 from kscale.effects import from_text
 from kscale.errors import InputError
-from kscale.hpa.decisions import Decisions
-from kscale.hpa.dump import Dump
-from kscale.hpa.dump_reading import read_dump
-from kscale.hpa.report import HPAReport, hpa_report
-from kscale.hpa.state import ControllerState, HPAState
-from kscale.objects.autoscaling import Scale
+from kscale.hpa.batch.decisions import Decisions
+from kscale.hpa.controller.state import ControllerState, HPAState
+from kscale.hpa.dump.dump import Dump, read_dump
+from kscale.hpa.dump.report import HPAReport, hpa_report
+from kscale.objects.api.autoscaling import Scale
 
 NOW = "2026-03-02T12:00:00Z"
 

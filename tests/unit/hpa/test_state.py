@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kscale.errors import StateError
-from kscale.hpa.state import ControllerState
+from kscale.hpa.controller.state import ControllerState
 from kscale.records import API_VERSION
 
 

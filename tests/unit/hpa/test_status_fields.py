@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kscale.hpa import Admission, HPAOptions, admit, from_v1, read_dump, to_v1
-from kscale.objects.autoscaling import HorizontalPodAutoscalerStatus
+from kscale.objects.api.autoscaling import HorizontalPodAutoscalerStatus
 from kscale.objects.decode import to_dict
 
 CONDITION = {

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 
 from kscale.effects import Action
-from kscale.effects.answers import ANSWERS
+from kscale.effects.legal_outcomes import ANSWERS
 from kscale.errors import InputError
-from kscale.hpa.decide import decide
-from kscale.hpa.decisions import Decisions
-from kscale.objects.autoscaling import Scale, ScaleSpec, ScaleStatus
+from kscale.hpa.batch.decisions import Decisions, decide
+from kscale.objects.api.autoscaling import Scale, ScaleSpec, ScaleStatus
 from unit.hpa.test_decide import NOW, World, worlds
 from unit.hpa.test_decide_again import calm_worlds
 

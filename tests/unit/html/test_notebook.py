@@ -8,19 +8,15 @@ import kscale
 from kscale import hpa
 from kscale.effects import SECOND
 from kscale.html import notebook
-from kscale.objects.apps import ReplicaSet
-from kscale.objects.autoscaling import Scale, ScaleSpec, ScaleStatus
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.apps import ReplicaSet
+from kscale.objects.api.autoscaling import Scale, ScaleSpec, ScaleStatus
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.vpa import RecommendedContainerResources, RecommendedPodResources, VerticalPodAutoscalerStatus
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity
-from kscale.objects.vpa import (
-    RecommendedContainerResources,
-    RecommendedPodResources,
-    VerticalPodAutoscalerStatus,
-)
 from kscale.records import Record
 from kscale.vpa import RecommenderResult, UpdaterResult, VpaResult
-from kscale.vpa.updater.records import ChosenPod
+from kscale.vpa.updater.context import ChosenPod
 
 
 class Line(Record, frozen=True):

@@ -15,8 +15,8 @@ import pytest
 import kscale
 from kscale import ca, hpa, vpa
 from kscale.errors import ArgumentError, InputError
+from kscale.objects.api.core import Node
 from kscale.objects.argument_types import _checks_of, typed
-from kscale.objects.core import Node
 
 NOW = 1_800_000_000 * 10**9
 NODE = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}
@@ -39,7 +39,7 @@ def public_functions() -> dict[str, Any]:
 
 
 FUNCTIONS = public_functions()
-OWN_ERRORS = {"kscale.build_info", "kscale.hpa.settled"}
+OWN_ERRORS = {"kscale.build_info", "kscale.hpa.stable_state"}
 
 
 def parameters_of(function: Any) -> dict[str, str]:

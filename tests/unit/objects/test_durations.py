@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kscale.objects.durations import format_duration, parse_duration
+from kscale.objects.times import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kscale.objects.equivalence import Digester, digest
+from kscale.objects.pod_equivalence import Digester, digest
 
 POD: dict[str, Any] = {
     "metadata": {"name": "web-1", "namespace": "a", "uid": "1", "labels": {"app": "web"}},

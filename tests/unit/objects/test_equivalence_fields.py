@@ -13,9 +13,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 import pytest
 
-from kscale.objects.base import ResourceList
-from kscale.objects.core import PodSpec
-from kscale.objects.equivalence import digest
+from kscale.objects.api.core import PodSpec
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.pod_equivalence import digest
 
 Wrap = Callable[[dict[str, Any]], dict[str, Any]]
 ZEROS = {str: "", int: 0, bool: False}

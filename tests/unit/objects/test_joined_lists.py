@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.objects.joined_lists import JoinedLists
+from kscale.objects.pod_metrics import JoinedLists
 
 
 @given(st.lists(st.lists(st.integers(), max_size=4), max_size=4), st.slices(12))

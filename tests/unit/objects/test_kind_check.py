@@ -10,11 +10,11 @@ import pytest
 
 import kscale
 from kscale import hpa, vpa
-from kscale.objects.apps import Deployment
-from kscale.objects.core import Pod, Service
+from kscale.objects.api.apps import Deployment
+from kscale.objects.api.core import Pod, Service
+from kscale.objects.api.meta import ObjectMeta
 from kscale.objects.decode import from_dict
-from kscale.objects.kind_check import check_kind
-from kscale.objects.meta import ObjectMeta
+from kscale.objects.kinds import check_kind
 
 Json = dict[str, Any]
 NODE: Json = {

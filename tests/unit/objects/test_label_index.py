@@ -7,9 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.objects.label_index import LabelIndex, SelectorIndex
-from kscale.objects.selector_text import parse_selector
-from kscale.objects.selectors import NOTHING
+from kscale.objects.selectors import NOTHING, LabelIndex, SelectorIndex, parse_selector
 
 NAMESPACES = st.sampled_from(["a", "b"])
 LABELS = st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["x", "y"]))

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from kscale.errors import InputError
-from kscale.objects import kinds, owners, pod_annotations, times
-from kscale.objects.core import Node, Pod
+from kscale.objects import kinds, pod_owners, times
+from kscale.objects import pod_owners as owners
+from kscale.objects.api.coordination import Lease
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.resource import ResourceClaim, ResourceSlice
 from kscale.objects.decode import from_dict, from_json, to_dict, to_json
-from kscale.objects.leases import Lease
 from kscale.objects.names import go_quote, qualified_name_errors
-from kscale.objects.resource import ResourceClaim, ResourceSlice
 
 
 @pytest.mark.parametrize(
@@ -102,12 +103,12 @@ def test_owners() -> None:
     assert controller.name == "d"
     assert owners.is_daemonset_pod(pod(daemon))
     assert not owners.is_daemonset_pod(pod(plain))
-    marked = from_dict({"metadata": {"annotations": {pod_annotations.DAEMONSET_POD: "true"}}}, Pod)
+    marked = from_dict({"metadata": {"annotations": {pod_owners.DAEMONSET_POD: "true"}}}, Pod)
     assert owners.is_daemonset_pod(marked)
     for source, static in (("file", True), ("api", False)):
-        given = from_dict({"metadata": {"annotations": {pod_annotations.CONFIG_SOURCE: source}}}, Pod)
+        given = from_dict({"metadata": {"annotations": {pod_owners.CONFIG_SOURCE: source}}}, Pod)
         assert owners.is_static_pod(given) is static
-    assert owners.is_mirror_pod(from_dict({"metadata": {"annotations": {pod_annotations.CONFIG_MIRROR: ""}}}, Pod))
+    assert owners.is_mirror_pod(from_dict({"metadata": {"annotations": {pod_owners.CONFIG_MIRROR: ""}}}, Pod))
 
 
 def test_kinds() -> None:

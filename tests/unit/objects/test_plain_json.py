@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.objects.plain_json import plain, with_changes
+from kscale.objects.decode import plain, with_changes
 
 
 def test_numbers_are_kept_as_written() -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from kscale._native import _pod_metrics
 from kscale.errors import InputError
-from kscale.hpa.metrics_client import pod_usage
+from kscale.hpa.controller.metrics_client import get_pod_usage
+from kscale.objects.api.metrics import MetricValue, PodMetrics, PodMetricsList
 from kscale.objects.decode import from_dict
-from kscale.objects.metrics import MetricValue, PodMetrics, PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.quantity import Quantity
 
@@ -80,7 +80,7 @@ def test_native_and_objects(given_items: list[dict[str, Any]], escaped: bool) ->
     same(pickle.loads(pickle.dumps(native)), slow)
     for resource in ("cpu", "memory", "gpu", "none"):
         for container in ("", "main", "log"):
-            want = [pod_usage(each, resource, container) for each in objects]
+            want = [get_pod_usage(each, resource, container) for each in objects]
             rows = np.array([-1, *range(len(objects))], np.int64)
             counts, value, time, window = native.samples(resource, rows, container)
             found = zip(value.tolist(), counts, strict=True)

@@ -21,13 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale.errors import InputError, MissingExtraError
-from kscale.objects.core import Node, Pod
-from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.plain_json import plain
-from kscale.objects.protobuf.decoding import decode
-from kscale.objects.protobuf.encoding import encode
-from kscale.objects.protobuf.messages import message_types
-from kscale.objects.protobuf.tables import message, names, parse
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.decode import from_dict, plain, to_dict
+from kscale.objects.protobuf.conversion import decode, encode
+from kscale.objects.protobuf.messages import message, message_types, names, parse
 
 _RECORDED = gzip.decompress((Path(__file__).parent / "data" / "protobuf.jsonl.gz").read_bytes()).splitlines()
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.qos import is_guaranteed
+from kscale.objects.pod_resources import is_guaranteed
 
 BOTH = {"cpu": "1", "memory": "1Gi"}
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kscale import Quantity
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.requests import demand, is_extended, is_scalar, occupancy, to_integers
+from kscale.objects.pod_resources import demand, is_extended, is_scalar, occupancy, to_integers
 
 INFEASIBLE = [{"type": "PodResizePending", "reason": "Infeasible", "status": "False"}]
 

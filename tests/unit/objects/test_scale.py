@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kscale.objects.apps import Deployment, StatefulSet
-from kscale.objects.autoscaling import Scale, ScaleSpec, ScaleStatus
+from kscale.objects.api.apps import Deployment, StatefulSet
+from kscale.objects.api.autoscaling import Scale, ScaleSpec, ScaleStatus
 from kscale.objects.decode import from_dict
 from kscale.objects.rest_mapping import (
     RESTMapper,
@@ -17,8 +17,16 @@ from kscale.objects.rest_mapping import (
     discovered_at_once,
     parse_group_version,
 )
-from kscale.objects.scale import ScaleError, ScalePaths, scale_of, scale_of_workload, scale_paths, with_replicas
-from kscale.objects.scale_versions import read_scale, written_scale
+from kscale.objects.scale import (
+    ScaleError,
+    ScalePaths,
+    read_scale,
+    scale_of,
+    scale_of_workload,
+    scale_paths,
+    with_replicas,
+    written_scale,
+)
 
 
 def workload(kind: str = "Deployment", api_version: str = "apps/v1", **spec: Any) -> dict[str, Any]:

@@ -7,12 +7,18 @@ from typing import Any
 
 import pytest
 
-from kscale.objects.core import NodeSelector
+from kscale.objects.api.core import NodeSelector
+from kscale.objects.api.meta import LabelSelector
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import LabelSelector
 from kscale.objects.node_selectors import compile_node_selector
-from kscale.objects.selector_text import parse_selector
-from kscale.objects.selectors import SelectorError, compile_selector, from_label_map, parse_int64, requirement
+from kscale.objects.selectors import (
+    SelectorError,
+    compile_selector,
+    from_label_map,
+    parse_int64,
+    parse_selector,
+    requirement,
+)
 
 VALUE_TEXT = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "

@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from kscale.objects.apps import DaemonSet, Deployment, ReplicaSet, StatefulSet
-from kscale.objects.batch import CronJob, Job
-from kscale.objects.classes import PriorityClass, RuntimeClass
-from kscale.objects.core import Namespace, Pod, ReplicationController
+from kscale.objects.api.apps import CronJob, DaemonSet, Deployment, Job, ReplicaSet, StatefulSet
+from kscale.objects.api.core import Namespace, Pod, ReplicationController
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.policy import PriorityClass, RuntimeClass
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.meta import KubeObject
-from kscale.objects.owners import controller_of
-from kscale.objects.pod_defaults import PodClasses
-from kscale.objects.requests import demand
+from kscale.objects.pod_admission import PodClasses
+from kscale.objects.pod_owners import controller_of
+from kscale.objects.pod_resources import demand
 from kscale.objects.workloads import daemonset_pod, pods_of, replica_set_of
 
 TEMPLATE: dict[str, Any] = {

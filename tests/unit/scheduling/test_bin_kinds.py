@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kscale import InputError
-from kscale.scheduling.bounds import generation, pricing
+from kscale.scheduling.bounds import mixed_bins, pricing
 from kscale.scheduling.bounds.effort import Effort
-from kscale.scheduling.bounds.fluid import Fluid
-from kscale.scheduling.bounds.generation import Generation
-from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
+from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds
 from kscale.scheduling.bounds.master import Master
-from kscale.scheduling.bounds.proof import Proof
+from kscale.scheduling.bounds.mixed_bins import Fluid, Generation
+from kscale.scheduling.bounds.pricing import Proof
 from reference import packing
 
 
@@ -160,7 +159,7 @@ def test_searches_that_were_given_up_get_better_means(monkeypatch: pytest.Monkey
     kinds = BinKinds.of(demand, rng.integers(1, 30, 14), [[23_905, 178_933, 4], [20_011, 120_001, 4]], [100, 80])
     best = Generation(kinds, Effort(), tolerance=1e-6)
     best.run()
-    monkeypatch.setattr(generation, "_FEW_NODES", 1)
+    monkeypatch.setattr(mixed_bins, "_FEW_NODES", 1)
     monkeypatch.setattr(pricing, "_CELLS", 4_000)
     scant = Generation(kinds, Effort(), tolerance=1e-6)
     scant.run()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kscale.objects.api.resource import Device, DeviceAttribute, DeviceCapacity
 from kscale.objects.quantity import Quantity
-from kscale.objects.resource import Device, DeviceAttribute, DeviceCapacity
-from kscale.scheduling.devices import cel_library, selectors
+from kscale.scheduling.devices import allocator, cel
 from unit.scheduling.devices_cases import GPU
 
 # -- CEL ---------------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ LANES, MODEL, DRIVER = f"{OWN}.lanes", f"{OWN}.model", f"{OWN}.driver"
     ],
 )
 def test_cel(expression: str, *, truth: bool) -> None:
-    assert selectors.selects(expression, GPU, DEVICE) is truth
+    assert allocator.selects(expression, GPU, DEVICE) is truth
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ def test_cel(expression: str, *, truth: bool) -> None:
     ],
 )
 def test_cel_errors(expression: str) -> None:
-    with pytest.raises(selectors.SelectorError):
-        selectors.selects(expression, GPU, DEVICE)
+    with pytest.raises(allocator.SelectorError):
+        allocator.selects(expression, GPU, DEVICE)
 
 
 @given(st.lists(st.integers(0, 3), max_size=4))
@@ -189,13 +189,13 @@ def test_macros_of_two_variables(items: list[int]) -> None:
         f"transformMapEntry(i, v, {{i: v}}).all(i, v, v == {items}[i])": True,
     }
     for call, truth in answers.items():
-        assert selectors.selects(f"{items}.{call}", GPU, DEVICE) is truth, call
+        assert allocator.selects(f"{items}.{call}", GPU, DEVICE) is truth, call
 
 
 @pytest.mark.parametrize("expression", ["!" * 5000 + "true", "1" + " + 1" * 3000 + " == 3001"])
 def test_a_selector_may_be_too_deep(expression: str) -> None:
-    with pytest.raises(selectors.SelectorError, match="nested too deep"):
-        selectors.selects(expression, GPU, DEVICE)
+    with pytest.raises(allocator.SelectorError, match="nested too deep"):
+        allocator.selects(expression, GPU, DEVICE)
 
 
 def no_overload(operator: str, types: str, line: str, dots: int) -> str:
@@ -252,14 +252,14 @@ def undeclared(where: str, name: str, line: str, dots: int) -> str:
     ],
 )
 def test_what_cel_does_not_know(expression: str, text: str) -> None:
-    with pytest.raises(selectors.SelectorError) as raised:
-        selectors.selects(expression, GPU, DEVICE)
+    with pytest.raises(allocator.SelectorError) as raised:
+        allocator.selects(expression, GPU, DEVICE)
     assert str(raised.value) == text
 
 
 def test_what_is_kept_compiled_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cel_library, "_PROGRAMS", 2)
-    library = cel_library.CelLibrary()
+    monkeypatch.setattr(cel, "_PROGRAMS", 2)
+    library = cel.CelLibrary()
     for number in (0, 1, 2, 3, 3):
         assert library.program(f"{number} == {number}").evaluate({})
     kept = library.program.cache_info()  # type: ignore[attr-defined]
@@ -268,5 +268,5 @@ def test_what_is_kept_compiled_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_the_library_cannot_write_has_a_name() -> None:
     expression = ".t||0-device.?iice.?ice.?e.e.?i[[]].?e.?ee.?i-[[]].?e.?00-device.?i[[]].?e.?ee.?0-device.e"
-    with pytest.raises(selectors.SelectorError, match=r"\Ano such overload\Z"):
-        selectors.selects(expression, GPU, DEVICE)
+    with pytest.raises(allocator.SelectorError, match=r"\Ano such overload\Z"):
+        allocator.selects(expression, GPU, DEVICE)

@@ -10,7 +10,7 @@ import pytest
 import kscale
 from kscale.capacity import headroom
 from kscale.errors import NativeError
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.devices import allocator
@@ -290,8 +290,8 @@ def test_headroom_of_pods_with_claims() -> None:
 def test_templates_bring_devices() -> None:
     world = snapshot(node("old"), device_class(), *(claim(f"c{i}", exactly(count=2)) for i in range(3)))
     template = NodeTemplate(
-        node=from_dict(node("tmpl"), kscale.objects.core.Node),
-        resource_slices=[from_dict(devices("tmpl", {}, {}, {}), kscale.objects.resource.ResourceSlice)],
+        node=from_dict(node("tmpl"), kscale.objects.api.core.Node),
+        resource_slices=[from_dict(devices("tmpl", {}, {}, {}), kscale.objects.api.resource.ResourceSlice)],
     )
     pods = [pod(f"p{i}", f"c{i}") for i in range(3)]
     result = kscale.estimate(world, pods, template=template)

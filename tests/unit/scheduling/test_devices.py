@@ -10,7 +10,8 @@ import pytest
 
 import kscale
 from kscale.errors import MissingExtraError
-from kscale.scheduling.devices import allocator, selectors
+from kscale.scheduling.devices import allocator
+from kscale.scheduling.devices import allocator as selectors
 from unit.scheduling.devices_cases import (
     GPU,
     Json,

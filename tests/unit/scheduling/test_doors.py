@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import kscale
-from kscale.ca.estimator.options import NodeGroupSize
-from kscale.objects.core import Node
+from kscale.ca.estimator.limiter import NodeGroupSize
+from kscale.objects.api.core import Node
 
 Json = dict[str, Any]
 AMOUNTS = {"cpu": "4", "memory": "8Gi", "pods": "10"}

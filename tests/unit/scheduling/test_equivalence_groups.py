@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.scheduling.equivalence_groups import MOST_SHAPES, equivalence_groups
-from kscale.scheduling.similar_pods import _renumbered
+from kscale.scheduling.equivalent_pods import MOST_SHAPES, _renumbered, equivalence_groups
 
 PODS = st.lists(st.tuples(st.integers(-1, 2), st.integers(0, 14)), max_size=60)
 

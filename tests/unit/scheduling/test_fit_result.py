@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import kscale
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
 
 NODE = {

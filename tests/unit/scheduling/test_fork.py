@@ -13,7 +13,7 @@ import pytest
 
 import kscale
 from kscale.errors import InputError, StateError
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.fork import Fork

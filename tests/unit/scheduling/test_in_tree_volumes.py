@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import kscale
+from kscale.objects.api.storage import PersistentVolume
+from kscale.objects.api.volumes import Volume
 from kscale.objects.decode import from_dict
-from kscale.objects.storage import PersistentVolume
-from kscale.objects.volumes import Volume
-from kscale.scheduling.in_tree_volumes import TranslationError, inline, of_volume, reachable_from
+from kscale.scheduling.volumes.in_tree import TranslationError, inline, of_volume, reachable_from
 
 Json = dict[str, Any]
 ZONE, BETA = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 import kscale
-from kscale.scheduling.context import Context
 from kscale.scheduling.plugins.base import NOTHING, Plugin, PreFilter
 from kscale.scheduling.prefilter import prefilter_report, run_prefilters
-from kscale.scheduling.profile import SchedulerProfile
+from kscale.scheduling.profile import Context, SchedulerProfile
 from kscale.scheduling.status import error, unresolvable, unschedulable
 
 Outcome = tuple[str, str, list[str]] | None

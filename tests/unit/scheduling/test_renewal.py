@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 import kscale
-from kscale.objects.core import TopologySpreadConstraint
+from kscale.objects.api.core import TopologySpreadConstraint
 from kscale.objects.decode import from_dict
-from kscale.scheduling.compile.pod_classes import PodClasses
-from kscale.scheduling.compile.questions import Questions
-from kscale.scheduling.context import Context
-from kscale.scheduling.facts import TAINTS
-from kscale.snapshot.interner import PodClass
+from kscale.scheduling.compile.pod_classes import PodClasses, Questions
+from kscale.scheduling.profile import TAINTS, Context
+from kscale.snapshot.classes.interner import PodClass
 
 Json = dict[str, Any]
 ZONE = "topology.kubernetes.io/zone"

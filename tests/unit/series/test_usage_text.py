@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kscale._native import _usage_text as native
 from kscale.errors import NativeError
-from kscale.series.encode import parse_time
+from kscale.series.columns import parse_time
 
 ROLES = [native.TIME, native.NAME, native.NAME + 1, native.NAME + 2, native.CPU, native.MEMORY]
 SECOND = 10**9

@@ -13,8 +13,7 @@ from kscale import InputError
 from kscale.schemas import schema
 from kscale.simulation import ComparedDecision, ProfileComparison, Scenario, compare_profiles, read_scenario
 from kscale.simulation.compared_runs import run_scenario
-from kscale.simulation.explaining import explain
-from kscale.simulation.release_rules import RULES
+from kscale.simulation.comparing import RULES, explain
 from unit.cli.support import kscale
 from unit.simulation.test_old_programs import HALF, NAMES, TEMPLATE
 from unit.world.simulated_cases import workload

@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kscale.effects import SECOND, Action, Evict, Moment, Outcome, PutScale, Resize
-from kscale.objects.requests import demand
+from kscale.objects.pod_resources import demand
 from kscale.simulation import Scenario, Setup, build, running, simulate
-from kscale.simulation.ledger import quantile
+from kscale.simulation.accounting import quantile
 from unit.simulation.test_simulation import scenario
 from unit.simulation.test_skipping import BUDGET, FLAGS, HPA, SPREAD, STEPS
 from unit.simulation.test_skipping_property import scenarios

@@ -89,7 +89,7 @@ def test_no_mix_is_dearer_than_what_was_paid(monkeypatch: pytest.MonkeyPatch) ->
         found = mix(*given, **more)
         return replace(found, cost=found.cost + 7, bound=replace(found.bound, cost=None))
 
-    monkeypatch.setattr("kscale.simulation.ideal.mix", dear)
+    monkeypatch.setattr("kscale.simulation.accounting.mix", dear)
     found = looked(1, groups=[group(2)], controllers={}, horizon="1h")
     assert split(found) == {"ideal": 2, "hpa": 0, "packing": 0, "ca": 0, "boot": 0}
     assert found.report.ideal is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kscale
-from kscale.simulation.openb import GPU_MILLI, OpenbNode, OpenbPod, read_openb_nodes, read_openb_pods
+from kscale.simulation.traces import GPU_MILLI, OpenbNode, OpenbPod, read_openb_nodes, read_openb_pods
 
 DATA = Path(__file__).parents[3] / "examples" / "data"
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time\n"

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from kscale.ca.options import AutoscalingOptions
 from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard, NotStartedError
-from kscale.drivers.health import HealthCheck, HealthCheckOptions
-from kscale.drivers.virtual import VirtualDrive
+from kscale.drivers.driver import VirtualDrive
+from kscale.drivers.process import HealthCheck, HealthCheckOptions
 from kscale.effects import (
     SECOND,
     Action,
@@ -32,17 +32,15 @@ from kscale.effects import (
     Outcome,
     timedelta_of,
 )
-from kscale.objects.apps import Deployment, ReplicaSet, StatefulSet
-from kscale.objects.core import Pod
+from kscale.objects.api.apps import Deployment, ReplicaSet, StatefulSet
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.requests import demand
+from kscale.objects.pod_resources import demand
 from kscale.snapshot.cluster import Cluster
-from kscale.world.simulated.draws import Spread
+from kscale.world.simulated.cloud import GroupTimes
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.load import Queue
-from kscale.world.simulated.machines import GroupTimes
+from kscale.world.simulated.load import Queue, Signal, Spread
 from kscale.world.simulated.pods import delete_pod
-from kscale.world.simulated.signals import Signal
 from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 from unit.world.simulated_cases import T0, pod_template, pool, workload
 

@@ -23,10 +23,10 @@ from e2e.duel.facts import CloudCall, read_logs
 from e2e.duel.programs import CLUSTER_AUTOSCALER, PROGRAMS
 from kscale.ca.flag_parsing import parse_flags
 from kscale.ca.options import AutoscalingOptions
-from kscale.cli.commands.serve.expander import ranker
+from kscale.cli.commands.serve import ranker
 from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
-from kscale.drivers.health import HealthCheck, HealthCheckOptions
-from kscale.drivers.virtual import VirtualDrive
+from kscale.drivers.driver import VirtualDrive
+from kscale.drivers.process import HealthCheck, HealthCheckOptions
 from kscale.effects import (
     SECOND,
     Action,
@@ -40,16 +40,16 @@ from kscale.effects import (
     Outcome,
     Patch,
 )
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.snapshot.loading import load_objects
 from kscale.world.protocols import Ranker
-from kscale.world.simulated.draws import MILLION, Spread
+from kscale.world.simulated.cloud import GroupTimes
+from kscale.world.simulated.controllers import DRIVERS
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.machines import GroupTimes
-from kscale.world.simulated.turns import DRIVERS
+from kscale.world.simulated.load import MILLION, Spread
 from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 from unit.world.simulated_cases import T0
 

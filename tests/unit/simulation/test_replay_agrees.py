@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from kscale.effects import SECOND, from_text
-from kscale.hpa.admission import admit
-from kscale.hpa.replay import Plant, replay
-from kscale.hpa.replay_input import Load
+from kscale.hpa.api.admission import admit
+from kscale.hpa.replay import Load, Plant, replay
 from kscale.objects.quantity import Quantity
 from kscale.simulation import Scenario, build, simulate
 from unit.simulation.test_simulation import scenario

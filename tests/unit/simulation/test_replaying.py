@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from kscale import InputError
-from kscale.cli.commands.replay_decisions import _view as decisions_view
+from kscale.cli.commands.replay import _decisions_view as decisions_view
 from kscale.simulation import DecisionReplay, Scenario, build, read_decisions, replay_decisions
-from kscale.simulation.decisions import Decision
+from kscale.simulation.records import Decision
 from kscale.simulation.replaying import AutoscalerReplay
 from unit.cli.support import kscale
 from unit.simulation.test_simulation import ran, scenario

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from kscale import InputError
+from kscale.scheduling.configuration import preemption_candidates
 from kscale.scheduling.preemption import Candidates
-from kscale.scheduling.scheduler_config import preemption_candidates
 from kscale.simulation import Scenario, build, simulate
 from unit.simulation.test_simulation import problems, scenario
 from unit.world.simulated_cases import workload

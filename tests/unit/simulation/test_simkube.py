@@ -11,7 +11,7 @@ import pytest
 
 from kscale import InputError
 from kscale.simulation import Scenario, Simulation, build, simulate
-from kscale.simulation.simkube import read_simkube
+from kscale.simulation.traces import read_simkube
 from unit.simulation.test_simulation import scenario
 
 BEGIN = 1_700_000_000

@@ -23,8 +23,7 @@ from kscale.effects import SECOND
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.records import to_json
 from kscale.simulation import Scenario, Simulation, build, read_scenario, simulate
-from kscale.simulation.scenario import SignalEntry
-from kscale.simulation.values import Values
+from kscale.simulation.scenario import SignalEntry, Values
 from unit.cli.support import kscale
 from unit.drivers.vpa_world import autoscaler
 from unit.world.simulated_cases import pod_template, workload

@@ -11,7 +11,7 @@ import pytest
 
 from kscale import InputError
 from kscale.capacity.whatif import ScenarioRow, WhatIfReport, scenarios_from, whatif
-from kscale.capacity.whatif.fleet import rows_of_base
+from kscale.capacity.whatif.running import rows_of_base
 from kscale.simulation import Simulator
 from unit.capacity.test_whatif import GROUPS, base
 

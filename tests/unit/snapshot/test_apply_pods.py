@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kscale.errors import InputError
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from builders import T0, at, node, owner, pod
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
@@ -55,8 +55,7 @@ def test_what_happens_to_one_does_not_happen_to_the_other() -> None:
 
 def test_replicas_are_not_mixed_up_between_copies() -> None:
     """Controllers that each copy met on its own get the same number there."""
-    from kscale.scheduling.equivalence_groups import equivalence_groups
-    from kscale.scheduling.similar_pods import shapes_of
+    from kscale.scheduling.equivalent_pods import equivalence_groups, shapes_of
 
     first = Cluster([_replica("a0", "a"), _replica("a1", "a")])
     other = first.copy()

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.pod_table import PodTable
+from kscale.snapshot.pods.table import PodTable
 
 MANY = 20  # so that one of them is few
 names = st.sampled_from([f"p{i}" for i in range(MANY + 3)])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import kscale
 from kscale.errors import InputError
-from kscale.objects.core import Namespace, Node, Pod
+from kscale.objects.api.core import Namespace, Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot

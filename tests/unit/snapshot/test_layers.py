@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.snapshot import layers
-from kscale.snapshot.layers import Layers
+from kscale.snapshot.pods import table
+from kscale.snapshot.pods.table import Layers
 
 ROWS = range(6)
 happenings = st.lists(st.tuples(st.sampled_from(["put", "pop", "copy"]), st.integers(0, 3), st.sampled_from(ROWS)))
@@ -14,7 +14,7 @@ happenings = st.lists(st.tuples(st.sampled_from(["put", "pop", "copy"]), st.inte
 
 @given(happenings, st.integers(0, 3))
 def test_copies(what: list[tuple[str, int, int]], few: int) -> None:
-    known, layers._FEW = layers._FEW, few
+    known, table._FEW = table._FEW, few
     try:
         made: list[Layers[int]] = [Layers({row: row for row in ROWS[:4]})]
         plain: list[dict[int, int]] = [{row: row for row in ROWS[:4]}]
@@ -34,4 +34,4 @@ def test_copies(what: list[tuple[str, int, int]], few: int) -> None:
             assert [row in mine for row in ROWS] == [row in theirs for row in ROWS]
             assert bool(mine) or not theirs
     finally:
-        layers._FEW = known
+        table._FEW = known

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.snapshot.cluster import Cluster
 

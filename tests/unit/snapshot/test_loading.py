@@ -25,11 +25,11 @@ from hypothesis import strategies as st
 
 import kscale
 from kscale.errors import InputError, Problem
-from kscale.objects.core import Node, Pod
-from kscale.objects.meta import ObjectMeta
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import ObjectMeta
 from kscale.snapshot.loading import LoadReport, load_objects
-from kscale.snapshot.sources import RawObject, read
-from kscale.snapshot.yaml_documents import documents
+from kscale.snapshot.text.documents import documents
+from kscale.snapshot.text.sources import RawObject, read
 
 
 def pod(name: str, cpu: Any = "100m", **extra: Any) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def test_every_damaged_object_is_listed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("before", [b"", zstandard.compress(b"a: 1\n") * 9])
 def test_zstd_that_unpacks_to_very_much(before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kscale.snapshot.packing._SUSPICIOUS", 1 << 21)
+    monkeypatch.setattr("kscale.snapshot.text.files._SUSPICIOUS", 1 << 21)
     with pytest.raises(InputError, match="damaged zstd data: it unpacks to more than 300 times its size"):
         names(before + zstandard.compress(bytes(1 << 22)))
 
@@ -464,7 +464,7 @@ def test_damaged_text_is_read_or_refused_by_name(edits: list[tuple[int, int, byt
 def test_deep_yaml_is_named_before_the_stack_is_full() -> None:
     """In a process of its own: a stack that is full ends it."""
     code = """
-from kscale.snapshot.yaml_documents import documents
+from kscale.snapshot.text.documents import documents
 deep = [
     b"{a: " * 30_000,
     b"[" * 50_000,

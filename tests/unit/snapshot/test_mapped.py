@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import kscale
-from kscale.objects.equivalence import Digester
+from kscale.objects.pod_equivalence import Digester
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 

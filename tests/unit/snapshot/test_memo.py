@@ -7,7 +7,7 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-from kscale.snapshot.memo import Memo
+from kscale.snapshot.caches import Memo
 
 
 class Squares(dict[int, int]):

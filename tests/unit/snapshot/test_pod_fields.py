@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import fields
 
-from kscale.objects.base import ApiStruct
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import ApiStruct
 from kscale.objects.decode import from_dict
-from kscale.objects.protobuf import tables
+from kscale.objects.protobuf import messages
 from kscale.objects.validation import check
+from kscale.snapshot.classes.pod_shapes import shape_key
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.pod_fields import READ_FIELDS
-from kscale.snapshot.pod_shapes import shape_key
+from kscale.snapshot.text.pod_reader import READ_FIELDS
 
 AMOUNTS = {"cpu": "1500u", "memory": "1Gi"}
 CONTAINER = {
@@ -123,6 +123,6 @@ def test_what_is_in_the_table_is_read_of_structs(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("struct", READ_FIELDS, ids=lambda struct: struct.__name__)
 def test_the_table_names_members_of_the_messages(struct: type[ApiStruct]) -> None:
     names = {field.name: field.encode_name for field in fields(struct)}
-    message = tables.message({"Condition": "PodCondition"}.get(struct.__name__, struct.__name__))
+    message = messages.message({"Condition": "PodCondition"}.get(struct.__name__, struct.__name__))
     assert message is not None
     assert {names[name] for name in READ_FIELDS[struct]} <= message.members

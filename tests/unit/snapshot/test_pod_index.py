@@ -10,17 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kscale
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import LabelSelector
 from kscale.objects.conditions import find
-from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import LabelSelector
-from kscale.objects.selector_text import parse_selector
-from kscale.objects.selectors import SelectorError, compile_selector
+from kscale.objects.selectors import SelectorError, compile_selector, parse_selector
 from kscale.objects.times import ZERO_TIME, moment_of
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.pod_index import PodIndex, PodSelection
-from kscale.snapshot.pod_moments import PHASES
-from kscale.snapshot.record import READY
+from kscale.snapshot.pods.index import PodIndex, PodSelection
+from kscale.snapshot.pods.record import PHASES, READY
 
 LABELS = st.none() | st.dictionaries(st.sampled_from(("app", "tier")), st.sampled_from("abc"))
 TIMES = st.none() | st.sampled_from(("2026-01-01T00:01:00Z", "2026-01-01T00:02:00.5Z"))

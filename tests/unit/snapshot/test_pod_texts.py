@@ -15,8 +15,8 @@ from kscale._native import _projection
 from kscale.capacity.generate import generate
 from kscale.errors import InputError, NativeError
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.load import load
 from kscale.snapshot.loading import LoadReport, load_objects
-from kscale.snapshot.reading import load
 
 
 def slowly(data: bytes, *, strict: bool = True) -> tuple[Cluster, LoadReport]:

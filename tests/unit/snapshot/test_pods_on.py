@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.reading import load
-from kscale.snapshot.record import PodRecord
+from kscale.snapshot.load import load
+from kscale.snapshot.pods.record import PodRecord
 
 
 def pod(name: str, node: str = "", phase: str = "Running", nominated: str = "") -> dict[str, Any]:

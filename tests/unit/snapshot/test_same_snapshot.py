@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from builders import node, pod
-from kscale.objects.core import Node, Service
-from kscale.objects.meta import ObjectMeta
+from kscale.objects.api.core import Node, Service
+from kscale.objects.api.meta import ObjectMeta
 from kscale.snapshot.cluster import Cluster
 
 

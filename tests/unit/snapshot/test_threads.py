@@ -96,7 +96,7 @@ def test_an_estimate_that_fails_in_another_thread_ends_them_all(monkeypatch: pyt
         asked.append(given[2].node.metadata.name)
         raise RuntimeError("in the way")
 
-    monkeypatch.setattr(binpacking, "estimate_groups", fails)
+    monkeypatch.setattr(binpacking, "estimate_in_session", fails)
     with pytest.raises(RuntimeError, match="in the way"):
         kscale.estimate_many(
             kscale.load(pod("p", 1)).snapshot(),

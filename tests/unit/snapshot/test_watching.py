@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import kscale
 from kscale.errors import InputError
-from kscale.snapshot import pod_store
-from kscale.snapshot import texts as texts_of_pods
 from kscale.snapshot.changes import ChangedKeys
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.pod_store import Texts
+from kscale.snapshot.pods import store
+from kscale.snapshot.pods import table as texts_of_pods
+from kscale.snapshot.pods.store import Texts
 from kscale.snapshot.snapshot import Snapshot
 
 NAMES = "abcdef"
@@ -221,7 +221,7 @@ def test_any_way_leads_to_the_same_cluster(steps: list[Any], texts: Texts, threa
 @given(STEPS, st.sampled_from(("all", "pending")))
 def test_what_is_given_back_at_once_is_not_missed(steps: list[Any], texts: Texts) -> None:
     """Rows, numbers and texts that nothing uses are usually given back when there are many."""
-    eager = {(pod_store, "_FEW"): -1, (pod_store, "_STEP"): 2, (pod_store, "_IDLE"): -1,
+    eager = {(store, "_FEW"): -1, (store, "_STEP"): 2, (store, "_IDLE"): -1,
              (texts_of_pods, "_SEGMENT"): 1 << 9, (texts_of_pods, "_LARGE"): 1 << 9}  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         for (module, name), value in eager.items():

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 import kscale
 from builders import container, node, pod
 from kscale.errors import InputError
-from kscale.objects.core import Node, Pod
-from kscale.objects.meta import ObjectMeta
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import ObjectMeta
+from kscale.objects.api.storage import CSINode, CSINodeDriver, CSINodeSpec
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.storage import CSINode, CSINodeDriver, CSINodeSpec
 
 
 @dataclass

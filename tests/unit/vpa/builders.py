@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscale.objects.core import LimitRange, Pod
+from kscale.objects.api.core import LimitRange, Pod
+from kscale.objects.api.vpa import RecommendedPodResources, VerticalPodAutoscaler
 from kscale.objects.decode import from_dict
 from kscale.objects.kinds import find_kind
 from kscale.objects.quantity import Quantity
-from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler
 from kscale.vpa import Controllers, PodChanges
-from kscale.vpa.limit_range import LimitRanges
+from kscale.vpa.capping import LimitRanges
 
 Pair = tuple[str | None, str | None]
 """(cpu, memory) as texts."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from kscale.vpa import RecommenderOptions, RecommenderState, Usage
-from kscale.vpa.histogram import MEMORY_OPTIONS
-from kscale.vpa.model import add_usage
+from kscale.vpa.model.histogram import MEMORY_HISTOGRAM_OPTIONS
+from kscale.vpa.model.saved_state import add_usage
 
 HOUR = 3600 * 10**9
 DAY = 24 * HOUR
@@ -45,7 +45,7 @@ class Recorder:
 
 
 def bucket(size: int) -> int:
-    return MEMORY_OPTIONS.find_bucket(float(size))
+    return MEMORY_HISTOGRAM_OPTIONS.find_bucket(float(size))
 
 
 def cluster(*names: tuple[str, str, dict[str, str]]) -> RecommenderState:

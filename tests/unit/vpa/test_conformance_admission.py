@@ -8,10 +8,21 @@ import pytest
 
 from kscale.objects.quantity import Quantity
 from kscale.vpa import AdmissionOptions, admit_pod
-from kscale.vpa.container_resources import ProviderError, containers_resources, resources_of
-from kscale.vpa.limit_range import LimitRangeError
-from kscale.vpa.patches import AnnotationError, annotate, escape, observed_containers, observed_text, remove_annotation
-from kscale.vpa.startup_boost import BoostError, expired_boosts, original_resources
+from kscale.vpa.capping import LimitRangeError
+from kscale.vpa.container_resources import (
+    AnnotationError,
+    BoostError,
+    ProviderError,
+    add_annotation,
+    build_container_resources,
+    escape_json_pointer,
+    find_expired_boosts,
+    format_observed_containers,
+    parse_observed_containers,
+    parse_original_resources,
+    recommend_container_resources,
+    remove_annotation,
+)
 from unit.vpa.builders import (
     REQUESTS_ONLY,
     Pair,
@@ -113,19 +124,21 @@ class Broken:
     ],
 )
 def test_provider(target: Any, policy: Any, own: Any, limits: Any, requests: Any, limit: Any, notes: Any) -> None:
-    made = containers_resources(pod(own), vpa(recommended("c", target), policies=[policy]), limits)
+    made = recommend_container_resources(pod(own), vpa(recommended("c", target), policies=[policy]), limits)
     assert made.containers[0].requests == quantities(requests)
     assert made.containers[0].limits == (quantities(limit) if limit is not None else None)
     assert made.notes["c"] == notes
 
 
 def test_provider_without_recommendation_or_limit_ranges() -> None:
-    assert containers_resources(pod(container("c")), vpa()).containers == [(None, None)]
+    assert recommend_container_resources(pod(container("c")), vpa()).containers == [(None, None)]
     with pytest.raises(ProviderError, match="error getting containerLimitRange: oh no"):
-        containers_resources(pod(container("c")), vpa(), Broken())
+        recommend_container_resources(pod(container("c")), vpa(), Broken())
     item = recommended("c", ("2", "200Mi"))
     item["target"][""] = "1"
-    assert containers_resources(pod(container("c")), vpa(item)).containers[0].requests == quantities(("2", "200Mi"))
+    assert recommend_container_resources(pod(container("c")), vpa(item)).containers[0].requests == quantities(
+        ("2", "200Mi")
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,9 +149,9 @@ def test_filling_in_from_the_pod(policies: Any, requests: Pair, limits: Pair) ->
     given = pod(container("c", ("1", "1M"), ("10", "10M")))
     policy = vpa(policies=policies).spec.resource_policy if policies else None
     only_cpu = recommendation(recommended("c", ("2", None)))
-    (made,) = resources_of(given, policy, only_cpu, None, {}, add_all=True)
+    (made,) = build_container_resources(given, policy, only_cpu, None, {}, add_all=True)
     assert made == (quantities(requests), quantities(limits))
-    (bare,) = resources_of(given, policy, only_cpu, None, {})
+    (bare,) = build_container_resources(given, policy, only_cpu, None, {})
     assert bare.requests == quantities(("2", None))
 
 
@@ -146,9 +159,9 @@ def test_filling_in_from_the_status() -> None:
     statuses = [{"name": "c", "resources": container("c", ("1", "1M"), ("10", "3M"))["resources"]}]
     given = pod(container("c"), status={"containerStatuses": statuses})
     rec = recommendation(recommended("c", ("3", "2M")))
-    (made,) = resources_of(given, None, rec, None, {}, add_all=True)
+    (made,) = build_container_resources(given, None, rec, None, {}, add_all=True)
     assert made == (quantities(("3", "2M")), quantities(("30", "6M")))
-    (bare,) = resources_of(
+    (bare,) = build_container_resources(
         pod(container("c", ("1", "1M"), ("10", "10M"))), None, recommendation(recommended("c", ("2", None))), None, {}
     )
     assert bare.limits == quantities(("20", None))
@@ -156,7 +169,7 @@ def test_filling_in_from_the_status() -> None:
 
 def test_limits_that_leave_int64() -> None:
     own = container("c", ("1", "1"), ("10", "10"))
-    made = containers_resources(pod(own), vpa(recommended("c", ("1Ei", "1Ei"))))
+    made = recommend_container_resources(pod(own), vpa(recommended("c", ("1Ei", "1Ei"))))
     limits = made.containers[0].limits or {}
     assert (limits["cpu"].milli_value(), limits["memory"].value()) == (MAX, MAX)
     assert sum("failed to keep limit to request ratio" in note for note in made.notes["c"]) == 2
@@ -304,18 +317,18 @@ def test_expiry_of_boosts(boosts: list[str], ready: str, ago: int, spec: dict[st
     given = pod(annotations={f"vpaCpuStartupBoost/{name}": "{}" for name in boosts}, status={"conditions": [condition]})
     policies = [{"containerName": name, "startupBoost": boost(spec[name])} for name in ("c1", "c2") if name in spec]
     more = {"startupBoost": boost(spec["spec"])} if "spec" in spec else {}
-    assert expired_boosts(given, vpa(policies=policies, **more), NOW) == expected
+    assert find_expired_boosts(given, vpa(policies=policies, **more), NOW) == expected
 
 
 def test_annotations() -> None:
-    assert observed_text(pod(container("test1"), container("test2"))) == "test1, test2"
-    assert observed_containers("test1, test2") == ["test1", "test2"]
-    assert observed_containers("") == []
+    assert format_observed_containers(pod(container("test1"), container("test2"))) == "test1, test2"
+    assert parse_observed_containers("test1, test2") == ["test1", "test2"]
+    assert parse_observed_containers("") == []
     with pytest.raises(AnnotationError, match="is not a valid container name"):
-        observed_containers("test1, test3_;';s")
-    assert escape("nvidia.com/gpu") == "nvidia.com~1gpu"
-    assert escape("custom~domain.com/resource/name") == "custom~0domain.com~1resource~1name"
-    assert annotate("a/b", "x").path == remove_annotation("a/b").path == "/metadata/annotations/a~1b"
+        parse_observed_containers("test1, test3_;';s")
+    assert escape_json_pointer("nvidia.com/gpu") == "nvidia.com~1gpu"
+    assert escape_json_pointer("custom~domain.com/resource/name") == "custom~0domain.com~1resource~1name"
+    assert add_annotation("a/b", "x").path == remove_annotation("a/b").path == "/metadata/annotations/a~1b"
 
 
 def test_requests_in_the_status_are_patched_too() -> None:
@@ -359,4 +372,4 @@ def test_what_an_annotation_remembers_may_be_anything(text: str) -> None:
     boosted_pod = pod(container("c"))
     boosted_pod.metadata.annotations = {"vpaCpuStartupBoost/c": text}
     with pytest.raises(BoostError, match="failed to read the startup boost annotation of container c"):
-        original_resources(boosted_pod, "c")
+        parse_original_resources(boosted_pod, "c")

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from kscale.objects.quantity import Quantity
-from kscale.vpa.capping import CappingError, apply_pod_limit_range, cap
-from kscale.vpa.limit_range import POD
+from kscale.vpa.capping import POD_LIMIT, CappingError, apply_pod_limit_range, cap_recommendation
 from unit.vpa.builders import (
     REQUESTS_ONLY,
     Pair,
@@ -28,11 +27,11 @@ MAX = 2**63 - 1
 
 def test_nothing_to_cap() -> None:
     with pytest.raises(CappingError, match="cannot process nil vpa"):
-        cap(None, pod())
+        cap_recommendation(None, pod())
     with pytest.raises(CappingError, match="cannot process nil pod"):
-        cap(vpa(), None)
-    assert cap(vpa(), pod(container("c")))[:2] == (None, {})
-    capped = cap(vpa(recommended("other", ("1", "1Gi"))), pod(container("c")))
+        cap_recommendation(vpa(), None)
+    assert cap_recommendation(vpa(), pod(container("c")))[:2] == (None, {})
+    capped = cap_recommendation(vpa(recommended("other", ("1", "1Gi"))), pod(container("c")))
     assert capped.recommendation == recommendation()
     assert capped.notes == {}
 
@@ -105,7 +104,7 @@ MIN_NOTE, MAX_NOTE = "capped to fit Min in container LimitRange", "capped to fit
         (
             vpa(recommended("c", ("1", "200M"), None, ("1", "200M")), policies=REQUESTS_ONLY),
             pod(container("c", ("1", "50M"), ("1", "100M"))),
-            limit_ranges(POD, min=(None, "500M")),
+            limit_ranges(POD_LIMIT, min=(None, "500M")),
             ("1", "100M"),
             ("1", "100M"),
             ["memory capped to container limit"],
@@ -113,7 +112,7 @@ MIN_NOTE, MAX_NOTE = "capped to fit Min in container LimitRange", "capped to fit
     ],
 )
 def test_capping(given: Any, pod_: Any, limits: Any, target: Pair, upper: Pair, notes: list[str]) -> None:
-    capped = cap(given, pod_, limits)
+    capped = cap_recommendation(given, pod_, limits)
     assert capped.recommendation is not None
     (item,) = capped.recommendation.container_recommendations
     assert (item.target, item.upper_bound) == (quantities(target), quantities(upper))
@@ -154,7 +153,7 @@ def test_limit_range_of_the_pod(
 ) -> None:
     request, limit = containers
     given = pod(*(container(name, ("1", request), ("1", limit)) for name in ("c1", "c2")))
-    capped = cap(vpa(*(recommended(*item) for item in items)), given, limit_ranges(POD, **limits))
+    capped = cap_recommendation(vpa(*(recommended(*item) for item in items)), given, limit_ranges(POD_LIMIT, **limits))
     assert capped.recommendation is not None
     made = {item.container_name: item.target for item in capped.recommendation.container_recommendations}
     assert made == {name: quantities(pair) for name, pair in expected.items()}
@@ -163,10 +162,10 @@ def test_limit_range_of_the_pod(
 
 def test_where_upstream_would_crash_a_diagnostic_is_left() -> None:
     given = pod(container("c1", ("1", "50M"), ("1", "100M")), container("c2", ("1", "50M"), ("1", "100M")))
-    capped = cap(
+    capped = cap_recommendation(
         vpa(recommended("c1", ("1", "200M"), ("1", "200M"), ("1", "200M"))),
         given,
-        limit_ranges(POD, min=(None, "500M")),
+        limit_ranges(POD_LIMIT, min=(None, "500M")),
     )
     assert any("container c2 has no upper_bound" in text for text in capped.diagnostics)
 
@@ -200,7 +199,7 @@ def test_pod_limits_on_one_resource(
     items = recommendation(
         *(recommended(n, pair(t)) for n, t in zip(names, targets, strict=False))
     ).container_recommendations
-    item = limit_ranges(POD, **bounds).effective("default", POD)
+    item = limit_ranges(POD_LIMIT, **bounds).effective("default", POD_LIMIT)
     assert item is not None
     apply_pod_limit_range(items, given, item, resource, "target")
     assert [i.target for i in items] == [quantities(pair(text)) for text in expected]
@@ -224,7 +223,7 @@ def with_status(given: Any, requests: Pair | None, limits: Pair) -> Any:
         (
             vpa(recommended("c", ("1", "200M"), None, ("1", "200M")), policies=REQUESTS_ONLY),
             with_status(container("c", ("10", "1G"), ("10", "1G")), ("5m", "50M"), ("5m", "100M")),
-            limit_ranges(POD, min=("2", "500M")),
+            limit_ranges(POD_LIMIT, min=("2", "500M")),
             ("5m", "100M"),
             ["cpu capped to container limit", "memory capped to container limit"],
         ),
@@ -233,7 +232,7 @@ def with_status(given: Any, requests: Pair | None, limits: Pair) -> Any:
 def test_the_status_says_what_the_limits_are(
     given: Any, pod_: Any, limits: Any, target: Pair, notes: list[str]
 ) -> None:
-    capped = cap(given, pod_, limits)
+    capped = cap_recommendation(given, pod_, limits)
     assert capped.recommendation is not None
     (item,) = capped.recommendation.container_recommendations
     assert (item.target, item.upper_bound, capped.notes["c"]) == (quantities(target), quantities(target), notes)
@@ -242,7 +241,7 @@ def test_the_status_says_what_the_limits_are(
 def test_each_list_is_held_between_the_bounds() -> None:
     bounds = {"minAllowed": {"cpu": "400", "memory": "40000"}, "maxAllowed": {"cpu": "450", "memory": "45000"}}
     item = recommended("c", ("300", "50000"), ("200", "43000"), ("500", "55000"))
-    capped = cap(vpa(item, policies=[{"containerName": "c", **bounds}]), pod(container("c")))
+    capped = cap_recommendation(vpa(item, policies=[{"containerName": "c", **bounds}]), pod(container("c")))
     assert capped.recommendation is not None
     (made,) = capped.recommendation.container_recommendations
     assert made.lower_bound == quantities(("400", "43000"))
@@ -251,7 +250,7 @@ def test_each_list_is_held_between_the_bounds() -> None:
 def test_recommendations_for_absent_containers_take_no_part() -> None:
     given = pod(container("c1", (None, "1G"), (None, "1G")))
     items = recommendation(recommended("gone", (None, "1G")), recommended("c1", (None, "1G"))).container_recommendations
-    item = limit_ranges(POD, min=(None, "4G")).effective("default", POD)
+    item = limit_ranges(POD_LIMIT, min=(None, "4G")).effective("default", POD_LIMIT)
     assert item is not None
     apply_pod_limit_range(items, given, item, "memory", "target")
     assert [one.target for one in items] == [quantities((None, "1G")), quantities((None, "4000000000"))]

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from kscale.effects import ZERO_TIME, Progress
-from kscale.objects.apps import Deployment
+from kscale.objects.api.apps import Deployment
+from kscale.objects.api.vpa import container_policy
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity
-from kscale.objects.selector_text import parse_selector
-from kscale.objects.vpa import (
-    container_policy,
-)
+from kscale.objects.selectors import parse_selector
 from kscale.vpa import (
     Controllers,
     RecommenderOptions,
@@ -23,14 +21,20 @@ from kscale.vpa import (
     Usage,
     run_once,
 )
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, AggregateKey, Store, add_usage
-from kscale.vpa.model.aggregates import Aggregate, apply_policy, scaling_of
-from kscale.vpa.model.garbage import collect_garbage_steps
-from kscale.vpa.model.merged import merge_containers
-from kscale.vpa.model.saved import save_state
+from kscale.vpa.controllers import run_without_requests
+from kscale.vpa.model.aggregates import Aggregate, get_scaling_policy, update_from_policy
+from kscale.vpa.model.cluster_state import collect_garbage_steps, merge_containers
+from kscale.vpa.model.saved_state import (
+    CPU_SAMPLE,
+    MEMORY_SAMPLE,
+    OOM,
+    AggregateKey,
+    AggregateStore,
+    add_usage,
+    save_state,
+)
 from kscale.vpa.model.vpa import Vpa
-from kscale.vpa.recommender.load_vpas import in_charge
-from kscale.vpa.scales import without_asking
+from kscale.vpa.recommender.cluster_feeder import is_managed_vpa
 from unit.vpa.builders import container, pod, recommendation, recommended, seen, vpa
 from unit.vpa.recorder import DAY, HOUR, NAME, T0, cluster
 
@@ -40,7 +44,7 @@ from unit.vpa.recorder import DAY, HOUR, NAME, T0, cluster
 )
 @pytest.mark.parametrize("empty", [True, False])
 def test_expiry(count: int, hours: int, expired: bool, empty: bool) -> None:
-    store = Store(RecommenderOptions(memory_aggregation_interval_count=count))
+    store = AggregateStore(RecommenderOptions(memory_aggregation_interval_count=count))
     aggregate = Aggregate(AggregateKey("n", "c", ""), store.take_row(), T0)
     if not empty:
         store.samples[aggregate.row], store.last[aggregate.row] = 1, T0
@@ -60,12 +64,12 @@ def test_expiry(count: int, hours: int, expired: bool, empty: bool) -> None:
 )
 def test_policy(policy: dict[str, Any] | None, mode: str, resources: tuple[str, ...]) -> None:
     given = vpa(policies=[{"containerName": "*", **policy}] if policy is not None else None)
-    assert scaling_of(container_policy("app", given.spec.resource_policy)) == (mode, resources)
+    assert get_scaling_policy(container_policy("app", given.spec.resource_policy)) == (mode, resources)
 
 
 @pytest.mark.parametrize("gate", [True, False])
 def test_per_vpa_settings_need_their_gate(gate: bool) -> None:
-    store = Store(RecommenderOptions(feature_gates={"PerVPAConfig": gate}))
+    store = AggregateStore(RecommenderOptions(feature_gates={"PerVPAConfig": gate}))
     aggregate = Aggregate(AggregateKey("n", "c", ""), store.take_row(), T0)
     policies = [
         {
@@ -75,7 +79,7 @@ def test_per_vpa_settings_need_their_gate(gate: bool) -> None:
             "oomBumpUpRatio": "1500m",
         }
     ]
-    apply_policy(store, aggregate, container_policy("c", vpa(policies=policies).spec.resource_policy))
+    update_from_policy(store, aggregate, container_policy("c", vpa(policies=policies).spec.resource_policy))
     assert (store.interval[0], store.interval_count[0], store.oom_ratio[0]) == (
         (HOUR, 4, 1.5) if gate else (DAY, 8, 1.2)
     )
@@ -134,7 +138,7 @@ def test_labels_and_selectors_that_change() -> None:
 
 
 def collected(state: RecommenderState, controllers: Controllers, now: int) -> list[AggregateKey]:
-    return without_asking(collect_garbage_steps(state, controllers, Progress(now)))[0]
+    return run_without_requests(collect_garbage_steps(state, controllers, Progress(now)))[0]
 
 
 @pytest.mark.parametrize(
@@ -266,12 +270,12 @@ def test_conditions(pods: int, has: bool, expected: list[tuple[str, ...]]) -> No
 )
 def test_which_recommender(recommender: str, named: list[str], taken: bool) -> None:
     given = vpa(recommenders=[{"name": name} for name in named])
-    assert in_charge(given, RecommenderOptions(recommender_name=recommender)) == taken
+    assert is_managed_vpa(given, RecommenderOptions(recommender_name=recommender)) == taken
 
 
 def test_namespaces() -> None:
-    assert not in_charge(vpa(), RecommenderOptions(ignored_vpa_object_namespaces=["default"]))
-    assert not in_charge(vpa(), RecommenderOptions(vpa_object_namespace="other"))
+    assert not is_managed_vpa(vpa(), RecommenderOptions(ignored_vpa_object_namespaces=["default"]))
+    assert not is_managed_vpa(vpa(), RecommenderOptions(vpa_object_namespace="other"))
 
 
 @pytest.mark.parametrize(

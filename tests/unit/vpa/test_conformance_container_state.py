@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE
+from kscale.vpa.model.saved_state import CPU_SAMPLE, MEMORY_SAMPLE
 from unit.vpa.recorder import DAY, HOUR, MIB, T0, Recorder, bucket
 
 

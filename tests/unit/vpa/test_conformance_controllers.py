@@ -8,26 +8,31 @@ import msgspec
 import pytest
 
 from kscale.effects import ApiError, GetScale, Progress
-from kscale.objects.autoscaling import Scale, ScaleStatus
-from kscale.objects.core import Pod
-from kscale.objects.meta import ObjectMeta, OwnerReference
+from kscale.objects.api.autoscaling import Scale, ScaleStatus
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import ObjectMeta, OwnerReference
+from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.quantity import Quantity
 from kscale.objects.rest_mapping import RESTMapper, ServedResource
-from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa import (
     ControllerKey,
     Controllers,
-    KnownScales,
+    FixedScales,
     ScaleCache,
     ScaleKey,
     VpaIndex,
     admit_pod,
     admit_pod_steps,
 )
-from kscale.vpa.controllers import TargetError
-from kscale.vpa.resources import current_resources, has_lower_resource
-from kscale.vpa.scales import ScaleNeededError, without_asking
-from kscale.vpa.target import parent_of, selector_of_target, selector_of_target_steps, topmost, topmost_steps
+from kscale.vpa.controllers import ScaleNeededError, TargetError, run_without_requests
+from kscale.vpa.resources import get_current_resources, has_lower_resource
+from kscale.vpa.target import (
+    find_topmost_controller,
+    find_topmost_controller_steps,
+    find_topmost_owner,
+    resolve_target_selector,
+    resolve_target_selector_steps,
+)
 from unit.vpa.builders import (
     BOOST,
     Pair,
@@ -62,8 +67,8 @@ def scale(name: str, selector: str = "app=x", owner: tuple[str, str] | None = No
     return Scale(metadata=metadata, status=ScaleStatus(selector=selector))
 
 
-def things(*scales: Scale) -> KnownScales:
-    return KnownScales({ScaleKey("default", "things.argo", each.name): each for each in scales})
+def things(*scales: Scale) -> FixedScales:
+    return FixedScales({ScaleKey("default", "things.argo", each.name): each for each in scales})
 
 
 @pytest.mark.parametrize(
@@ -98,8 +103,8 @@ def things(*scales: Scale) -> KnownScales:
 )
 def test_topmost(objects: list[Any], start: ControllerKey, top: ControllerKey | None) -> None:
     known = Controllers(objects, mapper=THINGS, scales=things(scale("scaled")))
-    assert topmost(start, known) == top
-    assert topmost(None, known) is None
+    assert find_topmost_controller(start, known) == top
+    assert find_topmost_controller(None, known) is None
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,7 @@ def test_topmost(objects: list[Any], start: ControllerKey, top: ControllerKey | 
 )
 def test_topmost_that_cannot_be_found(objects: list[Any], text: str) -> None:
     with pytest.raises(TargetError) as refused:
-        topmost(key("Deployment", "d"), Controllers(objects))
+        find_topmost_controller(key("Deployment", "d"), Controllers(objects))
     assert str(refused.value) == text
 
 
@@ -150,7 +155,7 @@ def test_selectors_of_targets(target: VerticalPodAutoscaler, expected: str) -> N
     scales = things(scale("a", "app=y"), scale("b", ""), scale("d", "app in (x"))
     known = Controllers([REPLICA_SET], mapper=THINGS, scales=scales)
     try:
-        assert str(selector_of_target(target, known)) == expected
+        assert str(resolve_target_selector(target, known)) == expected
     except TargetError as error:
         assert str(error).startswith(expected)  # noqa: PT017  (both ways lead to a text)
 
@@ -182,14 +187,16 @@ def test_scales_are_asked_for_once_and_remembered_with_refusals() -> None:
     start = key("Thing", "low", "argo/v1")
     known = Controllers(mapper=THINGS, scales=ScaleCache())
     with pytest.raises(ScaleNeededError, match=r"^the scale of things\.argo default/low is not known yet$"):
-        topmost(start, known)
+        find_topmost_controller(start, known)
     world = Argo(*chain)
     for _ in range(2):
-        assert world.run(topmost_steps(start, known, Progress(NOW)), NOW) == key("Thing", "high", "argo/v1")
+        assert world.run(find_topmost_controller_steps(start, known, Progress(NOW)), NOW) == key(
+            "Thing", "high", "argo/v1"
+        )
     assert world.actions == asked("low", "high")
     lost = key("Thing", "lost", "argo/v1")
     for _ in range(2):
-        assert world.run(topmost_steps(lost, known, Progress(NOW)), NOW) is None
+        assert world.run(find_topmost_controller_steps(lost, known, Progress(NOW)), NOW) is None
     assert world.actions == asked("low", "high", "lost")
 
 
@@ -197,22 +204,22 @@ def test_a_refusal_other_than_not_found_is_an_error() -> None:
     known = Controllers(mapper=THINGS, scales=ScaleCache())
     world = Argo(error=ApiError("things.argo is forbidden", 403, "Forbidden"))
     with pytest.raises(TargetError) as refused:
-        world.run(topmost_steps(key("Thing", "x", "argo/v1"), known, Progress(NOW)), NOW)
+        world.run(find_topmost_controller_steps(key("Thing", "x", "argo/v1"), known, Progress(NOW)), NOW)
     assert str(refused.value) == UNHANDLED.format("x", "things.argo is forbidden")
 
 
 def test_nodes_are_never_asked_about() -> None:
     known = Controllers(mapper=RESTMapper([ServedResource("", "v1", "Node", "nodes")]), scales=ScaleCache())
     with pytest.raises(TargetError, match="node is not a valid owner"):
-        topmost(key("Node", "n", "v1"), known)
-    assert parent_of(pod(owner=("Node", "n")), known) is None
+        find_topmost_controller(key("Node", "n", "v1"), known)
+    assert find_topmost_owner(pod(owner=("Node", "n")), known) is None
 
 
 def test_selectors_are_asked_for_each_time() -> None:
     known = Controllers(mapper=THINGS, scales=ScaleCache())
     world = Argo(scale("a", "app=y"))
     for _ in range(2):
-        found = world.run(selector_of_target_steps(thing("a"), known, Progress(NOW)), NOW)
+        found = world.run(resolve_target_selector_steps(thing("a"), known, Progress(NOW)), NOW)
         assert str(found) == "app=y"
     assert world.actions == asked("a", "a")
     assert len(known.scales) == 0  # type: ignore[arg-type]  # a cache
@@ -221,9 +228,9 @@ def test_selectors_are_asked_for_each_time() -> None:
 def test_every_version_of_a_kind_is_tried() -> None:
     mapper = RESTMapper([ServedResource("argo", "v1", "Thing", name) for name in ("olds", "things")])
     known = Controllers(
-        mapper=mapper, scales=KnownScales({ScaleKey("default", "things.argo", "a"): scale("a", "app=y")})
+        mapper=mapper, scales=FixedScales({ScaleKey("default", "things.argo", "a"): scale("a", "app=y")})
     )
-    assert str(selector_of_target(thing("a"), known)) == "app=y"
+    assert str(resolve_target_selector(thing("a"), known)) == "app=y"
 
 
 @pytest.mark.parametrize(("jitter", "refreshed"), [(0.0, 601), (1.0, 1201)])
@@ -234,7 +241,7 @@ def test_old_scales_are_asked_for_anew_and_unread_ones_dropped(jitter: float, re
 
     def read(seconds: int) -> None:
         now = NOW + seconds * SECOND
-        world.run(topmost_steps(key("Thing", "a", "argo/v1"), known, Progress(now)), now)
+        world.run(find_topmost_controller_steps(key("Thing", "a", "argo/v1"), known, Progress(now)), now)
 
     def refresh(seconds: int) -> int:
         before = len(world.actions)
@@ -257,7 +264,7 @@ def test_scales_that_nobody_refreshes_do_not_grow_without_an_end() -> None:
     for second in range(1000):
         now = NOW + second * SECOND
         for name in ("a", f"run-{second}"):
-            world.run(topmost_steps(key("Thing", name, "argo/v1"), known, Progress(now)), now)
+            world.run(find_topmost_controller_steps(key("Thing", name, "argo/v1"), known, Progress(now)), now)
         assert len(cache) <= 80
     assert world.actions == asked("a", *(f"run-{second}" for second in range(1000)))
     with pytest.raises(ScaleNeededError):
@@ -267,13 +274,13 @@ def test_scales_that_nobody_refreshes_do_not_grow_without_an_end() -> None:
 def test_controllers_change_one_by_one() -> None:
     known = Controllers([REPLICA_SET])
     known.apply(controller("ReplicaSet", "rs", selector={"matchLabels": {"app": "new"}}))
-    assert str(selector_of_target(vpa(), known)) == "app=new"
+    assert str(resolve_target_selector(vpa(), known)) == "app=new"
     known.remove("ReplicaSet", "default", "rs")
     known.remove("ReplicaSet", "default", "rs")
     known.apply(pod(container("c")))
     assert len(known) == 0
     with pytest.raises(TargetError, match="ReplicaSet default/rs does not exist"):
-        selector_of_target(vpa(), known)
+        resolve_target_selector(vpa(), known)
 
 
 def named(name: str, created: str, **spec: Any) -> VerticalPodAutoscaler:
@@ -327,7 +334,7 @@ def test_which_vpa(vpas: list[VerticalPodAutoscaler], expected: str | None) -> N
 
 
 def matched(index: VpaIndex, given: Pod) -> VerticalPodAutoscaler | None:
-    return without_asking(index.match_steps(given, owned(), Progress(NOW)))[0]
+    return run_without_requests(index.match_steps(given, owned(), Progress(NOW)))[0]
 
 
 def test_vpas_change_one_by_one() -> None:
@@ -367,12 +374,12 @@ def test_current_resources() -> None:
         statuses = [{"name": "c", "resources": container("c", status)["resources"]}] if status is not None else []
         return pod(container("c", spec), status={"containerStatuses": statuses})
 
-    assert current_resources(with_status(("3", "30Mi")), "c")[0] == quantities(("3", "30Mi"))
-    assert current_resources(with_status(("0", None)), "c")[0] == quantities(("0", None))
-    assert current_resources(with_status(None), "c")[0] == quantities(("1", "10Mi"))
-    assert current_resources(with_status(None), "other") == (None, None)
-    assert current_resources(with_status(None, None), "c") == (None, None)
-    assert current_resources(with_status((None, None)), "c")[0] == {}
+    assert get_current_resources(with_status(("3", "30Mi")), "c")[0] == quantities(("3", "30Mi"))
+    assert get_current_resources(with_status(("0", None)), "c")[0] == quantities(("0", None))
+    assert get_current_resources(with_status(None), "c")[0] == quantities(("1", "10Mi"))
+    assert get_current_resources(with_status(None), "other") == (None, None)
+    assert get_current_resources(with_status(None, None), "c") == (None, None)
+    assert get_current_resources(with_status((None, None)), "c")[0] == {}
 
 
 @pytest.mark.parametrize(
@@ -396,4 +403,4 @@ def test_lower_resource(a: Pair, b: Pair, lower: bool) -> None:
 def test_init_containers_are_no_containers() -> None:
     given = pod(container("other"))
     given.spec.init_containers = pod(container("c", ("1", "10Mi"))).spec.containers
-    assert current_resources(given, "c") == (None, None)
+    assert get_current_resources(given, "c") == (None, None)

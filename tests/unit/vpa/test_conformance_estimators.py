@@ -9,23 +9,24 @@ import pytest
 
 from kscale._native import _histogram
 from kscale.effects import ZERO_TIME
-from kscale.objects.selector_text import parse_selector
+from kscale.objects.selectors import parse_selector
 from kscale.vpa import RecommenderOptions, RecommenderState, Usage
-from kscale.vpa.logic import estimate, minimums
-from kscale.vpa.logic.recommender import recommended_amounts
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, Store, add_usage
+from kscale.vpa.model.saved_state import CPU_SAMPLE, MEMORY_SAMPLE, OOM, AggregateStore, add_usage
+from kscale.vpa.recommender.estimators import estimate_resources, get_minimum_resources, recommend_pod_resources
 from kscale.vpa.resources import scale_amount
 from unit.vpa.builders import vpa
 from unit.vpa.recorder import DAY, MIB, NAME, T0, Recorder
 
 
-def estimated(store: Store, containers: int = 1, **options: Any) -> list[list[int]]:
-    made: list[list[int]] = estimate(store, np.full(1, containers, np.int64), RecommenderOptions(**options))[0].tolist()
+def estimated(store: AggregateStore, containers: int = 1, **options: Any) -> list[list[int]]:
+    made: list[list[int]] = estimate_resources(store, np.full(1, containers, np.int64), RecommenderOptions(**options))[
+        0
+    ].tolist()
     return made
 
 
-def store_with(first: int = ZERO_TIME, last: int = ZERO_TIME, samples: int = 0) -> Store:
-    store = Store(RecommenderOptions())
+def store_with(first: int = ZERO_TIME, last: int = ZERO_TIME, samples: int = 0) -> AggregateStore:
+    store = AggregateStore(RecommenderOptions())
     store.take_row()
     store.first[0], store.last[0], store.samples[0] = first, last, samples
     return store
@@ -97,7 +98,7 @@ def test_controlled_resources(resources: list[str]) -> None:
     for name in ("b", "a"):
         state.add_container(one, name, T0)
     given = vpa(policies=[{"containerName": "*", "controlledResources": resources}])
-    (made,) = recommended_amounts(state, [state.add_vpa(given, parse_selector("app=x"))])
+    (made,) = recommend_pod_resources(state, [state.add_vpa(given, parse_selector("app=x"))])
     assert [item.container_name for item in made.container_recommendations] == ["a", "b"]
     for item in made.container_recommendations:
         for amounts in (item.target, item.lower_bound, item.upper_bound):
@@ -110,7 +111,7 @@ def test_nothing_is_known() -> None:
 
 @pytest.mark.parametrize(("containers", "cpu", "memory"), [(1, 25, 262144000), (2, 12, 131072000), (3, 8, 87381333)])
 def test_minimums(containers: int, cpu: int, memory: int) -> None:
-    assert minimums(np.array([containers]), RecommenderOptions()).tolist() == [[cpu, memory]]
+    assert get_minimum_resources(np.array([containers]), RecommenderOptions()).tolist() == [[cpu, memory]]
 
 
 def test_no_history_gives_the_widest_bounds() -> None:

@@ -7,32 +7,26 @@ from typing import Any
 import pytest
 
 from kscale.errors import InputError
-from kscale.objects.apps import ReplicaSet
-from kscale.objects.batch import CronJob, Job
-from kscale.objects.core import Event, Pod
+from kscale.objects.api.apps import CronJob, Job, ReplicaSet
+from kscale.objects.api.core import Event, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.times import nanoseconds
 from kscale.series import PrometheusHistory, read_prometheus
-from kscale.series.prometheus_history import (
-    authorization,
-    container_keys,
-    last_labels,
-    parse_prometheus_duration,
-)
+from kscale.series.prometheus import authorization, container_keys, last_labels, parse_prometheus_duration
 from kscale.vpa import (
     Controllers,
     RecommenderOptions,
     RecommenderRound,
     RecommenderState,
     Usage,
-    evicted_for_memory,
-    out_of_memory,
-    pod_changes,
+    diff_pods,
+    find_memory_evictions,
+    find_oom_kills,
     run_once,
 )
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM
-from kscale.vpa.oom import last_out_of_memory, usage_of
-from kscale.vpa.resources import cpu_from_cores
+from kscale.vpa.model.saved_state import CPU_SAMPLE, MEMORY_SAMPLE, OOM
+from kscale.vpa.model.usage import find_last_oom_kills, to_usage
+from kscale.vpa.resources import cores_to_millicores
 from unit.vpa.builders import container, pod, seen, vpa
 
 SECOND = 10**9
@@ -85,15 +79,15 @@ def version(
 )  # fmt: skip
 def test_out_of_memory_between_versions(old: Pod, new: Pod, memory: int | None) -> None:
     expected = [] if memory is None else [(("default", "Pod1", "Name11"), WHEN, memory)]
-    assert out_of_memory(old, new) == expected
+    assert find_oom_kills(old, new) == expected
 
 
 def test_containers_without_an_older_status_and_dumps() -> None:
     new = version(KILLED)
-    assert out_of_memory(pod(container("Name11")), new) == []
-    (killed,) = last_out_of_memory([new, version(RUNNING)])
+    assert find_oom_kills(pod(container("Name11")), new) == []
+    (killed,) = find_last_oom_kills([new, version(RUNNING)])
     assert killed == (("default", "Pod1", "Name11"), WHEN, 1024)
-    usage = usage_of([killed])
+    usage = to_usage([killed])
     assert (usage.time.tolist(), usage.value.tolist(), usage.kind.tolist()) == ([WHEN], [1024], [OOM])
 
 
@@ -128,7 +122,7 @@ def eviction(containers: str, used: str, starved: str, **more: Any) -> Event:
     ],
 )
 def test_evicted_for_memory(event: Event, found: dict[str, int]) -> None:
-    evicted = evicted_for_memory(event)
+    evicted = find_memory_evictions(event)
     assert {one.container[2]: one.memory for one in evicted} == found
     assert all(one.container[:2] == ("test-namespace", "pod1") and one.time == WHEN for one in evicted)
 
@@ -195,7 +189,7 @@ def test_samples_of_an_answer() -> None:
     labels = {"namespace": "default", "pod_name": "pod", "name": "container"}
     answer = read_prometheus(matrix((labels, [(1, "5.5")])), columns=history.columns)
     assert container_keys(history, answer) == (("default", "pod", "container"),)
-    assert (answer.time.tolist(), [cpu_from_cores(v) for v in answer.value.tolist()]) == ([SECOND], [5500])
+    assert (answer.time.tolist(), [cores_to_millicores(v) for v in answer.value.tolist()]) == ([SECOND], [5500])
     lacking = read_prometheus(matrix(({"namespace": "default", "pod_name": "pod"}, [(1, "1")])))
     with pytest.raises(InputError, match="cannot get container ID from labels: no name label"):
         container_keys(history, lacking)
@@ -362,6 +356,6 @@ def test_ooms_of_pods_that_just_went_still_count() -> None:
     run_once(state, RecommenderRound(pods=seen(*pods), usage=[ooms(GIB)]), now=T0)
     slots = [state.pods["default", name].containers["app"].slot for name in names]
     first = state.store.oom_peak[slots].tolist()
-    run_once(state, RecommenderRound(pods=pod_changes(state, pods[:1]), usage=[ooms(2 * GIB)]), now=T0)
+    run_once(state, RecommenderRound(pods=diff_pods(state, pods[:1]), usage=[ooms(2 * GIB)]), now=T0)
     assert all(after > before for after, before in zip(state.store.oom_peak[slots].tolist(), first, strict=True))
     assert [name for _, name in state.pods] == ["pod1"]

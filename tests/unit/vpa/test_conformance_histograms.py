@@ -6,10 +6,16 @@ import struct
 
 import pytest
 
-from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, Histogram, HistogramError, HistogramOptions
-from kscale.vpa.logic.formatting import format_resources, humanize, round_up_to_scale
+from kscale.vpa.model.histogram import (
+    CPU_HISTOGRAM_OPTIONS,
+    MEMORY_HISTOGRAM_OPTIONS,
+    Histogram,
+    HistogramError,
+    HistogramOptions,
+)
 from kscale.vpa.options import RecommenderOptions
-from kscale.vpa.resources import amount, cpu_from_cores, scale_amount
+from kscale.vpa.recommender.estimators import format_human_bytes, format_resources, round_up_to_scale
+from kscale.vpa.resources import cores_to_millicores, scale_amount, to_resource_amount
 
 HOUR = 3600 * 10**9
 BASE = 1234567890 * 10**9
@@ -31,18 +37,21 @@ MEMORY_STARTS = {0: 0, 1: 10000000, 2: 20499999, 3: 31524999, 4: 43101249, 5: 55
                  17: 258403663, 23: 414304751, 60: 3535837178, 100: 26100251569, 150: 301395499210,
                  174: 972475627528, 175: 1021109408904}  # fmt: skip
 BITS = [
-    (CPU_OPTIONS, {1: "3f847ae147ae147b", 2: "3f94fdf3b645a1c7", 3: "3fa0240b780346dc", 10: "3fc019861976c3b1",
-                   50: "4000bf726b7659e2", 100: "403a19aa163b58ee", 175: "408fe8e011c6a21f"}),
-    (MEMORY_OPTIONS, {2: "41738ce1fffffffd", 3: "417e10887fffffff", 10: "419dfcefb56c051a", 100: "42184ec8eec50af4",
-                      175: "426db7dba2911b85"}),
+    (CPU_HISTOGRAM_OPTIONS, {1: "3f847ae147ae147b", 2: "3f94fdf3b645a1c7", 3: "3fa0240b780346dc",
+                             10: "3fc019861976c3b1",
+                             50: "4000bf726b7659e2", 100: "403a19aa163b58ee", 175: "408fe8e011c6a21f"}),
+    (MEMORY_HISTOGRAM_OPTIONS, {2: "41738ce1fffffffd", 3: "417e10887fffffff", 10: "419dfcefb56c051a",
+                                100: "42184ec8eec50af4", 175: "426db7dba2911b85"}),
 ]  # fmt: skip
 
 
 def test_production_starts() -> None:
-    assert [int(CPU_OPTIONS.bucket_start(b) * 1000) for b in range(176)] == [int(text) for text in CPU_STARTS.split()]
+    assert [int(CPU_HISTOGRAM_OPTIONS.bucket_start(b) * 1000) for b in range(176)] == [
+        int(text) for text in CPU_STARTS.split()
+    ]
     for bucket, start in MEMORY_STARTS.items():
         if bucket not in (10, 17, 23):
-            assert int(MEMORY_OPTIONS.bucket_start(bucket)) == start
+            assert int(MEMORY_HISTOGRAM_OPTIONS.bucket_start(bucket)) == start
     for options, bits in BITS:
         assert {b: struct.pack(">d", options.bucket_start(b)).hex() for b in bits} == bits
 
@@ -58,16 +67,17 @@ def test_small_schemes() -> None:
 
 @pytest.mark.parametrize(
     ("options", "value", "bucket"),
-    [(CPU_OPTIONS, v, b) for v, b in [(0.009, 0), (0.010, 1), (0.020, 1), (0.021, 2), (0.100, 8), (0.250, 16),
+    [(CPU_HISTOGRAM_OPTIONS, v, b) for v, b in [(0.009, 0), (0.010, 1), (0.020, 1), (0.021, 2), (0.100, 8), (0.250, 16),
                                        (0.500, 25), (1.0, 36), (1.5, 43)]]
-    + [(MEMORY_OPTIONS, v * 2**20, b) for v, b in [(100, 8), (250, 17), (300, 19), (400, 23), (1000, 37), (4000, 63)]],
+    + [(MEMORY_HISTOGRAM_OPTIONS, v * 2**20, b) for v, b in [(100, 8), (250, 17), (300, 19), (400, 23), (1000, 37),
+                                                             (4000, 63)]],
 )  # fmt: skip
 def test_find(options: HistogramOptions, value: float, bucket: int) -> None:
     assert options.find_bucket(value) == bucket
 
 
 def test_a_start_is_counted_one_bucket_lower() -> None:
-    for options in (CPU_OPTIONS, MEMORY_OPTIONS):
+    for options in (CPU_HISTOGRAM_OPTIONS, MEMORY_HISTOGRAM_OPTIONS):
         found = options.find_buckets([options.bucket_start(b) for b in range(176)]).tolist()
         assert found == [0, 1, *range(1, 175)]
 
@@ -171,7 +181,7 @@ def test_merge_of_decaying_histograms() -> None:
 def test_shift_after_a_hundred_half_lives() -> None:
     day = 24 * HOUR
     start = 1767571200 * 10**9
-    h = Histogram.new(CPU_OPTIONS, day)
+    h = Histogram.new(CPU_HISTOGRAM_OPTIONS, day)
     h.add_sample(1.0, 0.1, start)
     assert (h.reference_time, h.total_weight) == (start, 0.1)
     h.add_sample(2.0, 0.1, start + 101 * day + 13 * HOUR)
@@ -234,14 +244,14 @@ def test_load_of_a_decaying_histogram() -> None:
     [(0.069946, 69), (0.61535112, 615), (0.0172071, 17), (0.00455, 4), (0.0123456789, 12), (0.00123456789, 1)],
 )
 def test_cpu_from_cores(cores: float, millicores: int) -> None:
-    assert cpu_from_cores(cores) == millicores
+    assert cores_to_millicores(cores) == millicores
 
 
 @pytest.mark.parametrize(
     ("x", "expected"), [(100.5, 100), (-50.5, 0), (1e14 + 100, 10**14), (0.125, 0), (69.669, 69), (12.333, 12)]
 )
 def test_amount(x: float, expected: int) -> None:
-    assert amount(x) == expected
+    assert to_resource_amount(x) == expected
 
 
 @pytest.mark.parametrize(
@@ -265,7 +275,7 @@ def test_round_up_to_scale() -> None:
      (15530468536, "14.46Gi"), (1024**4, "1.00Ti"), (1000, "1000")],
 )  # fmt: skip
 def test_humanize(size: int, text: str) -> None:
-    assert humanize(size) == text
+    assert format_human_bytes(size) == text
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from kscale.objects.core import LimitRange
+from kscale.objects.api.core import LimitRange
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity
-from kscale.vpa.limit_range import POD, LimitRanges
-from kscale.vpa.proportional import CAPPED, DIVISION_BY_ZERO, limit_for, proportional_limits, scale
+from kscale.vpa.capping import (
+    DIVISION_BY_ZERO,
+    POD_LIMIT,
+    SCALE_CAPPED,
+    LimitRanges,
+    get_proportional_limit,
+    get_proportional_limits,
+    scale_quantity,
+)
 from unit.vpa.builders import limit_ranges, quantities
 
 NOW = 1769299200 * 10**9  # 2026-01-25T00:00:00Z
@@ -31,36 +38,40 @@ MAX = 2**63 - 1
 def test_limits(
     resource: str, limit: str, request_: str, rec: str, default: str, expected: str | None, note: str
 ) -> None:
-    found, said = limit_for(resource, *map(Quantity, (limit, request_, rec, default)))
+    found, said = get_proportional_limit(resource, *map(Quantity, (limit, request_, rec, default)))
     assert found == (Quantity(expected) if expected is not None else None)
     assert said == (f"{resource}: {note}" if note else "")
 
 
 def test_limits_are_cut_and_capped() -> None:
-    assert limit_for("cpu", *map(Quantity, ("2", "1500m", "1", "0")))[0] == Quantity("1333m")
-    assert limit_for("memory", *map(Quantity, ("200", "150", "100", "0")))[0] == Quantity("133")
+    assert get_proportional_limit("cpu", *map(Quantity, ("2", "1500m", "1", "0")))[0] == Quantity("1333m")
+    assert get_proportional_limit("memory", *map(Quantity, ("200", "150", "100", "0")))[0] == Quantity("133")
     for resource in ("cpu", "memory"):
-        found, said = limit_for(resource, *map(Quantity, ("10G", "1m", "10G", "0")))
+        found, said = get_proportional_limit(resource, *map(Quantity, ("10G", "1m", "10G", "0")))
         assert found is not None
         assert (found.milli_value() if resource == "cpu" else found.value()) == MAX
         assert said == f"{resource}: failed to keep limit to request ratio; capping limit to int64"
-    assert scale("cpu", Quantity("1"), ZERO, Quantity("20")) == (Quantity("1"), DIVISION_BY_ZERO)
-    assert scale("memory", Quantity("1"), ZERO, Quantity("20"))[1] == DIVISION_BY_ZERO
-    assert scale("cpu", Quantity("10G"), Quantity("1m"), Quantity("10G"))[1] == CAPPED
-    assert scale("memory", Quantity("1"), Quantity("3"), Quantity("1"), "down")[0] == Quantity("-1")
-    assert proportional_limits({}, {}, {}, {}) == (None, [])
+    assert scale_quantity("cpu", Quantity("1"), ZERO, Quantity("20")) == (Quantity("1"), DIVISION_BY_ZERO)
+    assert scale_quantity("memory", Quantity("1"), ZERO, Quantity("20"))[1] == DIVISION_BY_ZERO
+    assert scale_quantity("cpu", Quantity("10G"), Quantity("1m"), Quantity("10G"))[1] == SCALE_CAPPED
+    assert scale_quantity("memory", Quantity("1"), Quantity("3"), Quantity("1"), "down")[0] == Quantity("-1")
+    assert get_proportional_limits({}, {}, {}, {}) == (None, [])
 
 
 def test_effective_limit_ranges() -> None:
-    both = LimitRanges([*limit_ranges(POD, "a", max=("1.5", None)), *limit_ranges(POD, "b", max=("2", None))])
-    found = both.effective("default", POD)
+    both = LimitRanges(
+        [*limit_ranges(POD_LIMIT, "a", max=("1.5", None)), *limit_ranges(POD_LIMIT, "b", max=("2", None))]
+    )
+    found = both.effective("default", POD_LIMIT)
     assert found is not None
     assert found.max == quantities(("1.5", None))
-    both = LimitRanges([*limit_ranges(POD, "a", min=("1.5", None)), *limit_ranges(POD, "b", min=("1", None))])
-    found = both.effective("default", POD)
+    both = LimitRanges(
+        [*limit_ranges(POD_LIMIT, "a", min=("1.5", None)), *limit_ranges(POD_LIMIT, "b", min=("1", None))]
+    )
+    found = both.effective("default", POD_LIMIT)
     assert found is not None
     assert found.min == quantities(("1.5", None))
-    assert both.effective("other", POD) is None
+    assert both.effective("other", POD_LIMIT) is None
     assert both.effective("default", "Container") is None
 
 

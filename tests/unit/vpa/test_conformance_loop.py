@@ -8,15 +8,15 @@ import msgspec
 import pytest
 
 from kscale.effects import Action, ApiError, Evict, Get, Outcome, Patch, Resize, Wait
+from kscale.objects.api.coordination import Lease, LeaseSpec
+from kscale.objects.api.meta import Condition
 from kscale.objects.decode import from_dict
-from kscale.objects.leases import Lease, LeaseSpec
-from kscale.objects.meta import Condition
 from kscale.vpa import UpdaterOptions
 from kscale.vpa.metrics import LEGACY_METRICS, METRICS
 from kscale.vpa.updater import (
     RateLimiter,
     RateLimitError,
-    ScalingDirection,
+    ScalingDirectionAdmission,
     UpdaterResult,
     UpdaterRound,
     UpdaterState,
@@ -95,7 +95,7 @@ def test_expired_boosts_go_first() -> None:
 
 
 def test_what_stops_a_loop_at_once() -> None:
-    class Watched(ScalingDirection):
+    class Watched(ScalingDirectionAdmission):
         cleaned = False
 
         def clean_up(self) -> None:
@@ -212,7 +212,7 @@ def test_a_legacy_vpa_is_found_by_its_selector() -> None:
     given = UpdaterRound(vpas=[first, second], pods=[*pods, *elsewhere], controllers=controllers())
     seen: list[Any] = []
 
-    class Watched(ScalingDirection):
+    class Watched(ScalingDirectionAdmission):
         def loop_init(self, pods: Any, controlled: Any) -> None:
             seen.extend((vpa.name, [pod.name for pod in members_]) for vpa, members_ in controlled)
 

@@ -6,17 +6,14 @@ from typing import Any
 
 import pytest
 
+from kscale.objects.api.vpa import VerticalPodAutoscalerCheckpoint
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity
-from kscale.objects.selector_text import parse_selector
-from kscale.objects.vpa import (
-    VerticalPodAutoscalerCheckpoint,
-)
+from kscale.objects.selectors import parse_selector
 from kscale.vpa import RecommenderState
-from kscale.vpa.checkpoint import load_all
-from kscale.vpa.postprocess import apply_policy as cap_to_policy
-from kscale.vpa.postprocess import integer_cpu, integer_cpu_containers
-from kscale.vpa.postprocess.integer_cpu import container_name
+from kscale.vpa.recommender.checkpoints import load_checkpoints
+from kscale.vpa.recommender.update_vpas import apply_vpa_policy as cap_to_policy
+from kscale.vpa.recommender.update_vpas import find_integer_cpu_containers, get_container_name, round_up_integer_cpu
 from unit.vpa.builders import recommendation, recommended, vpa
 from unit.vpa.recorder import T0
 
@@ -35,18 +32,18 @@ from unit.vpa.recorder import T0
     ],
 )
 def test_annotation_names(key: str, prefix: str, suffix: str, name: str) -> None:
-    assert container_name(key, prefix, suffix) == name
+    assert get_container_name(key, prefix, suffix) == name
 
 
 @pytest.mark.parametrize(("cpu", "rounded"), [("8.6", "9"), ("5.2", "6"), ("8", "8"), ("8.1", "9"), ("8.9", "9")])
 def test_integer_cpu(cpu: str, rounded: str) -> None:
     annotations = {"vpa-post-processor.kubernetes.io/container1_integerCPU": "true"}
     given = recommendation(recommended("container1", (cpu, "200Mi")), recommended("container2", ("8.2", "1")))
-    one, other = integer_cpu(given, annotations).container_recommendations
+    one, other = round_up_integer_cpu(given, annotations).container_recommendations
     assert one.target == {"cpu": Quantity(rounded), "memory": Quantity("200Mi")}
     assert other.target == {"cpu": Quantity("8.2"), "memory": Quantity("1")}
-    assert integer_cpu(given, {"vpa-post-processor.kubernetes.io/container1_integerCPU": "yes"}) is given
-    assert integer_cpu_containers({"vpa-post-processor.kubernetes.io/_integerCPU": "true"}) == set()
+    assert round_up_integer_cpu(given, {"vpa-post-processor.kubernetes.io/container1_integerCPU": "yes"}) is given
+    assert find_integer_cpu_containers({"vpa-post-processor.kubernetes.io/_integerCPU": "true"}) == set()
 
 
 @pytest.mark.parametrize(
@@ -128,4 +125,4 @@ def test_bad_checkpoints(vpa_name: str, status: dict[str, Any], text: str) -> No
         "spec": {"vpaObjectName": vpa_name, "containerName": "c"},
         "status": status,
     }
-    assert load_all(state, [from_dict(body, VerticalPodAutoscalerCheckpoint)], T0) == [text]
+    assert load_checkpoints(state, [from_dict(body, VerticalPodAutoscalerCheckpoint)], T0) == [text]

@@ -8,13 +8,8 @@ import pytest
 
 from kscale.objects.times import nanoseconds
 from kscale.vpa import UpdaterOptions
-from kscale.vpa.updater import (
-    PodPriority,
-    ScalingDirection,
-    assess,
-    update_order,
-)
-from kscale.vpa.updater.priority import describe_targets, priority_of
+from kscale.vpa.updater import PodPriority, ScalingDirectionAdmission, assess_pod, order_updates
+from kscale.vpa.updater.priority import compute_priority, describe_targets
 from unit.vpa.builders import Pair, container, pod, recommendation, recommended, vpa
 
 NOW = 1769299200 * 10**9  # 2026-01-25T00:00:00Z
@@ -44,21 +39,21 @@ PRIORITIES: list[tuple[list[Pair], list[tuple[Any, ...]], tuple[bool, bool, floa
 def test_priority(requests: list[Pair], targets: list[tuple[Any, ...]], expected: tuple[bool, bool, float]) -> None:
     given = pod(*(container(f"c{i}", pair) for i, pair in enumerate(requests)))
     rec = recommendation(*(recommended(f"c{i}", *lists) for i, lists in enumerate(targets)))
-    outside, up, difference = priority_of(given, rec)
+    outside, up, difference = compute_priority(given, rec)
     assert (outside, up, pytest.approx(difference)) == expected
 
 
 def test_priority_reads_the_status_first() -> None:
     statuses = [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]
     given = pod(container("c", ("10000", None)), status={"containerStatuses": statuses})
-    assert priority_of(given, recommendation(recommended("c", ("10", None)))) == (False, True, 4.0)
+    assert compute_priority(given, recommendation(recommended("c", ("10", None)))) == (False, True, 4.0)
 
 
 @pytest.mark.parametrize(("text", "difference"), [(None, 9.0), ("c", 9.0), ("", 0.0), ("abcd;';", 9.0)])
 def test_observed_containers(text: str | None, difference: float) -> None:
     annotations = {"vpaObservedContainers": text} if text is not None else None
     given = pod(container("c", ("1", None)), annotations=annotations)
-    assert priority_of(given, recommendation(recommended("c", ("10", None))))[2] == difference
+    assert compute_priority(given, recommendation(recommended("c", ("10", None))))[2] == difference
 
 
 def rank(up: bool, difference: float, name: str = "pod") -> PodPriority:
@@ -86,7 +81,7 @@ def test_less(a: tuple[bool, float], b: tuple[bool, float], less: bool) -> None:
     ],
 )
 def test_order(given: list[tuple[bool, float]], order: list[int]) -> None:
-    made = update_order(rank(*item, name=f"POD{i}") for i, item in enumerate(given, 1))
+    made = order_updates(rank(*item, name=f"POD{i}") for i, item in enumerate(given, 1))
     assert [item.pod.name for item in made] == [f"POD{i}" for i in order]
 
 
@@ -103,7 +98,7 @@ def test_thresholds(hours: int, chosen: list[str]) -> None:
         (aged("POD2", ("1", None), hours), recommended("c", ("5", None))),
         (aged("POD3", ("4", None), hours), recommended("c", ("5", None), ("5", None), ("6", None))),
     ]
-    assessed = [assess(given, vpa(item), now=NOW, options=options) for given, item in wanted]
+    assessed = [assess_pod(given, vpa(item), now=NOW, options=options) for given, item in wanted]
     assert [item.pod.name for item in assessed if item.accepted] == chosen
 
 
@@ -132,7 +127,7 @@ def test_quick_oom(target: str, started: str, observed: str | None, policies: An
     given = pod(container("c", ("4", None)), annotations=annotations, status=status)
     options = UpdaterOptions(pod_update_threshold=0.5)
     assert (
-        assess(given, vpa(recommended("c", (target, None)), policies=policies), now=NOW, options=options).accepted
+        assess_pod(given, vpa(recommended("c", (target, None)), policies=policies), now=NOW, options=options).accepted
         == accepted
     )
 
@@ -149,7 +144,7 @@ def test_a_quick_oom_counts_for_ten_minutes(profile: str, now: str, accepted: bo
     status = {"startTime": "2026-01-24T13:00:00Z", "containerStatuses": [killed("2026-01-24T23:55:00Z")]}
     given = pod(container("c", ("4", None)), status=status)
     options = UpdaterOptions(pod_update_threshold=0.5, profile=profile)
-    assessed = assess(given, vpa(recommended("c", ("5", None))), now=nanoseconds(now), options=options)
+    assessed = assess_pod(given, vpa(recommended("c", ("5", None))), now=nanoseconds(now), options=options)
     assert assessed.accepted == accepted
 
 
@@ -167,7 +162,7 @@ def test_a_quick_oom_counts_for_ten_minutes(profile: str, now: str, accepted: bo
 def test_infeasible_attempts(target: Pair, accepted: bool, mode: str) -> None:
     given = pod(container("c", ("10m", "10Mi")), status={"startTime": "2026-01-20T00:00:00Z"})
     attempts = {"uid-pod": recommendation(recommended("c", ("200m", "512Mi")))}
-    made = assess(
+    made = assess_pod(
         given, vpa(recommended("c", target), updatePolicy={"updateMode": mode}), now=NOW, infeasible_attempts=attempts
     )
     assert made.accepted == (accepted or mode != "InPlace")
@@ -217,7 +212,7 @@ HIGHER, LOWER = "TargetHigherThanRequests", "TargetLowerThanRequests"
 def test_eviction_requirements(target: Pair | None, requirements: list[tuple[str, list[str]]], admitted: bool) -> None:
     given = pod(container("c", ("500m", "10Gi")))
     rules = [{"changeRequirement": change, "resources": names} for change, names in requirements]
-    admission = ScalingDirection()
+    admission = ScalingDirectionAdmission()
     policy = {"updateMode": "Recreate", "evictionRequirements": rules}
     admission.loop_init([given], [(vpa(updatePolicy=policy), [given])])
     rec = recommendation(recommended("c", target)) if target is not None else None
@@ -230,7 +225,7 @@ def test_eviction_requirements(target: Pair | None, requirements: list[tuple[str
 
 
 def test_pods_nobody_knows_are_admitted() -> None:
-    assert ScalingDirection().admit(pod(container("c", ("500m", "10Gi"))), None)
+    assert ScalingDirectionAdmission().admit(pod(container("c", ("500m", "10Gi"))), None)
 
 
 def asked(change: str, *names: str) -> dict[str, Any]:
@@ -240,7 +235,7 @@ def asked(change: str, *names: str) -> dict[str, Any]:
 def test_requirements_look_at_the_status() -> None:
     statuses = [{"name": "c", "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}}}]
     given = pod(container("c", ("500m", "10Gi")), status={"containerStatuses": statuses})
-    admission = ScalingDirection()
+    admission = ScalingDirectionAdmission()
     admission.loop_init([given], [(vpa(updatePolicy=asked(HIGHER, "cpu", "memory")), [given])])
     assert admission.admit(given, recommendation(recommended("c", ("400m", "4Gi"))))
 
@@ -256,7 +251,7 @@ def test_requirements_look_at_the_status() -> None:
 )
 def test_one_container_must_meet_the_requirements(targets: dict[str, str], admitted: bool) -> None:
     given = pod(*(container(name, ("500m", "10Gi")) for name in ("c1", "c2")))
-    admission = ScalingDirection()
+    admission = ScalingDirectionAdmission()
     admission.loop_init([given], [(vpa(updatePolicy=asked(HIGHER, "cpu")), [given])])
     rec = recommendation(*(recommended(name, (cpu, "10Gi")) for name, cpu in targets.items()))
     assert admission.admit(given, rec) == admitted
@@ -264,7 +259,7 @@ def test_one_container_must_meet_the_requirements(targets: dict[str, str], admit
 
 def test_requirements_change_with_each_loop() -> None:
     one, two = pod(container("c"), name="one"), pod(container("c"), name="two")
-    admission = ScalingDirection()
+    admission = ScalingDirectionAdmission()
     admission.loop_init([one, two], [(vpa(updatePolicy=asked(HIGHER, "cpu")), [one, two])])
     assert {name for _, name in admission.requirements} == {"one", "two"}
     admission.loop_init([two], [(vpa(updatePolicy=asked(LOWER, "memory")), [two])])
@@ -277,6 +272,6 @@ def test_requirements_change_with_each_loop() -> None:
 def test_pods_for_which_nothing_is_recommended(threshold: float, said: bool) -> None:
     """Upstream crashes over them when the thresholds let them in."""
     given = pod(container("c", ("1", None)), status={"startTime": "2026-01-20T00:00:00Z"})
-    made = assess(given, vpa(), now=NOW, options=UpdaterOptions(pod_update_threshold=threshold))
+    made = assess_pod(given, vpa(), now=NOW, options=UpdaterOptions(pod_update_threshold=threshold))
     assert not made.accepted
     assert made.diagnostics == (["pod default/pod: nothing is recommended, so it is not updated"] if said else [])

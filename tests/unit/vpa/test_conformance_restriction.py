@@ -8,10 +8,8 @@ import pytest
 
 from kscale.objects.decode import from_dict
 from kscale.vpa import UpdaterOptions
-from kscale.vpa.updater import (
-    Restriction,
-)
-from kscale.vpa.updater.inplace import patches_for, resize_status
+from kscale.vpa.updater import PodsRestriction
+from kscale.vpa.updater.inplace import build_in_place_patches, get_resize_status
 from unit.vpa.builders import Pair, container, pod, recommendation, recommended, vpa
 from unit.vpa.updater_builders import BOOSTED, IN_PROGRESS, INFEASIBLE, controllers, members, resizing, target_vpa
 
@@ -51,7 +49,7 @@ def test_evictions(replicas: int, tolerance: float, states: str, more: dict[str,
     pods = members(states, kind, more.get("annotations"))
     options = UpdaterOptions(eviction_tolerance=tolerance, in_place_skip_disruption_budget=more.get("skip", False))
     policy = {"minReplicas": more["min_replicas"]} if "min_replicas" in more else {}
-    restriction = Restriction(
+    restriction = PodsRestriction(
         target_vpa(more.get("mode", "Recreate"), **policy), pods, controllers(kind, replicas), options, {}
     )
     assert "".join("T" if restriction.can_evict(item, NOW) else "F" for item in pods) == can
@@ -87,7 +85,7 @@ def test_in_place_decisions(mode: str, replicas: int, tolerance: float, states: 
     )
     policy = {"minReplicas": more["min_replicas"]} if "min_replicas" in more else {}
     pods = members(states)
-    restriction = Restriction(target_vpa(mode, **policy), pods, controllers(replicas=replicas), options, {})
+    restriction = PodsRestriction(target_vpa(mode, **policy), pods, controllers(replicas=replicas), options, {})
     names = {"InPlaceApproved": "A", "InPlaceDeferred": "D", "InPlaceEvict": "E", "InPlaceInfeasible": "I"}
     assert "".join(names[restriction.can_update_in_place(item, NOW, {})] for item in pods) == decisions
 
@@ -113,7 +111,7 @@ def test_stuck_resizes(condition: dict[str, Any], ago: int, decision: str, mode:
     )
     options = UpdaterOptions(feature_gates={"InPlace": True})
     attempts = {"default/web-0": NOW - ago}
-    restriction = Restriction(target_vpa(mode), pods, controllers(replicas=3), options, attempts)
+    restriction = PodsRestriction(target_vpa(mode), pods, controllers(replicas=3), options, attempts)
     if mode == "InPlace":
         decision = "InPlaceInfeasible" if condition is INFEASIBLE else "InPlaceDeferred"
     assert restriction.can_update_in_place(pods[0], NOW, {}) == decision
@@ -135,7 +133,9 @@ def test_cached_attempts(attempt: Pair | None, now_: Pair | None, mode: str, dec
     pods = members("rrr")
     attempts = {"uid-web-0": recommendation(recommended("c", attempt))} if attempt is not None else {}
     given = vpa(*([recommended("c", now_)] if now_ is not None else []), updatePolicy={"updateMode": mode})
-    restriction = Restriction(given, pods, controllers(replicas=3), UpdaterOptions(feature_gates={"InPlace": True}), {})
+    restriction = PodsRestriction(
+        given, pods, controllers(replicas=3), UpdaterOptions(feature_gates={"InPlace": True}), {}
+    )
     assert restriction.can_update_in_place(pods[0], NOW, attempts) == decision
 
 
@@ -155,7 +155,7 @@ def test_in_place_budget(policy: str | None, skip: bool, tolerance: float, appro
                 {**container("c", ("1", "100M")), **body}, type(item.spec.containers[0])
             )
     options = UpdaterOptions(eviction_tolerance=tolerance, in_place_skip_disruption_budget=skip)
-    restriction = Restriction(target_vpa("InPlaceOrRecreate"), pods, controllers(), options, {})
+    restriction = PodsRestriction(target_vpa("InPlaceOrRecreate"), pods, controllers(), options, {})
     done = 0
     for item in pods:
         if restriction.can_update_in_place(item, NOW, {}) == "InPlaceApproved":
@@ -181,7 +181,7 @@ def test_in_place_budget(policy: str | None, skip: bool, tolerance: float, appro
     ],
 )
 def test_resize_status(conditions: list[dict[str, Any]], status: str) -> None:
-    assert resize_status(pod(status={"conditions": conditions})) == status
+    assert get_resize_status(pod(status={"conditions": conditions})) == status
 
 
 @pytest.mark.parametrize(
@@ -210,9 +210,9 @@ def test_in_place_resources(mode: str, durations: Any, rec: str | None, boosted:
     owner = vpa(*items, policies=policies, updatePolicy={"updateMode": mode})
     if not values:
         with pytest.raises(ValueError, match="no resource patches were calculated to apply"):
-            patches_for(given, owner, None, NOW)
+            build_in_place_patches(given, owner, None, NOW)
         return
-    resize, _ = patches_for(given, owner, None, NOW)
+    resize, _ = build_in_place_patches(given, owner, None, NOW)
     assert {p.path: p.value for p in resize} == {
         f"/spec/containers/{i}/resources/requests/cpu": v for i, v in values.items()
     }
@@ -221,7 +221,7 @@ def test_in_place_resources(mode: str, durations: Any, rec: str | None, boosted:
 def test_below_the_minimum_with_the_flag_pods_are_resized_but_not_evicted() -> None:
     pods = members("r")
     options = UpdaterOptions(in_place_skip_disruption_budget=True)
-    restriction = Restriction(target_vpa("InPlaceOrRecreate"), pods, controllers(replicas=5), options, {})
+    restriction = PodsRestriction(target_vpa("InPlaceOrRecreate"), pods, controllers(replicas=5), options, {})
     assert restriction.can_update_in_place(pods[0], NOW, {}) == "InPlaceApproved"
     assert not restriction.can_evict(pods[0], NOW)
 
@@ -243,6 +243,6 @@ def test_old_resizes(condition: dict[str, Any], mode: str | None, decision: str)
     options = UpdaterOptions(feature_gates={"InPlace": True})
     attempts = {"default/web-0": NOW - HOUR - 1}
     assert (
-        Restriction(given, pods, controllers(replicas=3), options, attempts).can_update_in_place(pods[0], NOW, {})
+        PodsRestriction(given, pods, controllers(replicas=3), options, attempts).can_update_in_place(pods[0], NOW, {})
         == decision
     )

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.decode import to_dict
 from kscale.objects.quantity import Quantity
-from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa import AdmissionOptions, VpaIndex, admit_vpa, review
-from kscale.vpa.admission.vpa_handler import validate
+from kscale.vpa.admission.vpa_handler import validate_vpa
 from unit.vpa.builders import BOOST, container, owned, pod, recommended, vpa
 
 NOW = 1769299200 * 10**9  # 2026-01-25T00:00:00Z
@@ -195,10 +195,10 @@ def test_validation(spec: dict[str, Any], gates: list[str], text: str) -> None:
 
 def test_target_is_required_of_new_objects() -> None:
     bare = VerticalPodAutoscaler()
-    errors, _ = validate(bare, None)
+    errors, _ = validate_vpa(bare, None)
     text = "spec.targetRef: Required value: If you're using v1beta1 version of the API, please migrate to v1"
     assert [str(error) for error in errors] == [text]
-    assert validate(bare, bare) == ([], [])
+    assert validate_vpa(bare, bare) == ([], [])
 
 
 def test_what_the_old_object_had_is_let_through() -> None:

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from kscale._native import _histogram as native
 from kscale.effects import ZERO_TIME
 from kscale.errors import NativeError
-from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, Histogram, HistogramError, Histograms
+from kscale.vpa.model.histogram import (
+    CPU_HISTOGRAM_OPTIONS,
+    MEMORY_HISTOGRAM_OPTIONS,
+    Histogram,
+    HistogramError,
+    Histograms,
+)
 from reference import vpa_gomath as go
 from reference import vpa_histogram as plain
 
@@ -57,12 +63,12 @@ def near_starts(scheme: plain.Scheme) -> st.SearchStrategy[float]:
 
 @given(near_starts(plain.CPU), near_starts(plain.MEMORY))
 def test_find_bucket_by_table(cores: float, memory: float) -> None:
-    assert CPU_OPTIONS.find_bucket(cores) == plain.CPU.find(cores)
-    assert MEMORY_OPTIONS.find_bucket(memory) == plain.MEMORY.find(memory)
+    assert CPU_HISTOGRAM_OPTIONS.find_bucket(cores) == plain.CPU.find(cores)
+    assert MEMORY_HISTOGRAM_OPTIONS.find_bucket(memory) == plain.MEMORY.find(memory)
 
 
 def test_bucket_starts() -> None:
-    for options, scheme in ((CPU_OPTIONS, plain.CPU), (MEMORY_OPTIONS, plain.MEMORY)):
+    for options, scheme in ((CPU_HISTOGRAM_OPTIONS, plain.CPU), (MEMORY_HISTOGRAM_OPTIONS, plain.MEMORY)):
         assert options.num_buckets == scheme.size == 176
         assert [options.bucket_start(b) for b in range(176)] == [scheme.start(b) for b in range(176)]
 
@@ -92,7 +98,7 @@ operations = st.lists(
 
 @given(operations, st.sampled_from([0, HOUR, DAY, 3 * DAY + 7, 2000 * DAY]))
 def test_operations(steps: list[tuple[Any, ...]], half_life: int) -> None:
-    bank = Histograms(CPU_OPTIONS, 3, half_life)
+    bank = Histograms(CPU_HISTOGRAM_OPTIONS, 3, half_life)
     references = [plain.Histogram(plain.CPU, half_life) for _ in range(3)]
     for name, i, *rest in steps:
         ours, reference = bank.row(i), references[i]
@@ -123,7 +129,7 @@ def test_operations(steps: list[tuple[Any, ...]], half_life: int) -> None:
     st.sampled_from([0, HOUR, DAY]),
 )
 def test_batch_is_one_by_one(samples: list[tuple[int, float, float, int]], half_life: int) -> None:
-    batch, single = Histograms(CPU_OPTIONS, 4, half_life), Histograms(CPU_OPTIONS, 4, half_life)
+    batch, single = Histograms(CPU_HISTOGRAM_OPTIONS, 4, half_life), Histograms(CPU_HISTOGRAM_OPTIONS, 4, half_life)
     if samples:
         batch.add_samples(*zip(*samples, strict=True))
     for row, *sample in samples:
@@ -134,7 +140,7 @@ def test_batch_is_one_by_one(samples: list[tuple[int, float, float, int]], half_
 
 
 def test_doors() -> None:
-    bank = Histograms(CPU_OPTIONS, 2, DAY)
+    bank = Histograms(CPU_HISTOGRAM_OPTIONS, 2, DAY)
     with pytest.raises(NativeError, match="histogram 2 of 2"):
         bank.add_samples([2], [1.0], [1.0], [START])
     with pytest.raises(NativeError, match="1823"):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from kscale.effects import SECOND
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import ObjectMeta
+from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import ObjectMeta
 from kscale.objects.selectors import Requirement, Selector
-from kscale.objects.vpa import VerticalPodAutoscaler
-from kscale.vpa.model import RecommenderState, Vpa
-from kscale.vpa.oom import OutOfMemory
-from kscale.vpa.recommender.kills import Kills
+from kscale.vpa.model.saved_state import RecommenderState, Vpa
+from kscale.vpa.model.usage import OutOfMemory
+from kscale.vpa.recommender.strategy_advice import OOMKillHistory
 from unit.drivers.vpa_world import running_pod
 
 LABELS = {"app": "web"}
@@ -32,7 +32,7 @@ def killed(time: int, memory: int, pod: str = "web-0") -> OutOfMemory:
 
 def test_a_kill_counts_when_its_pod_has_gone() -> None:
     state, vpa = world()
-    kills = Kills()
+    kills = OOMKillHistory()
     assert kills.notice(state, [], [killed(5, 100)]) == []
     state.delete_pod(("shop", "web-0"))
     kills.forget(state, 0)
@@ -41,7 +41,7 @@ def test_a_kill_counts_when_its_pod_has_gone() -> None:
 
 def test_a_greater_kill_hides_a_newer_one_only_while_it_counts() -> None:
     state, vpa = world()
-    kills = Kills()
+    kills = OOMKillHistory()
     kills.notice(state, [], [killed(5, 300), killed(6, 100), killed(7, 200)])
     assert (kills.most(vpa, "c"), len(kills)) == (300, 2)  # the second is outdone by the third
     kills.forget(state, 6 * SECOND)
@@ -53,7 +53,7 @@ def test_a_greater_kill_hides_a_newer_one_only_while_it_counts() -> None:
 def test_kills_that_come_late_have_their_place() -> None:
     state, vpa = world()
     state.add_pod("shop", "web-1", LABELS, "Running", 0)
-    kills = Kills()
+    kills = OOMKillHistory()
     kills.notice(state, [], [killed(9, 200)])
     kills.notice(state, [], [killed(5, 300, "web-1")])
     kills.notice(state, [], [killed(6, 100, "web-1")])
@@ -71,7 +71,7 @@ def test_a_time_that_is_none_costs_that_kill() -> None:
     item = running_pod(
         "web-0", "web", status={"containerStatuses": [told("a", "soon"), told("c", "2027-01-15T07:00:00Z")]}
     )
-    kills = Kills()
+    kills = OOMKillHistory()
     (problem,) = kills.notice(state, [from_dict(item, Pod)], [])
     assert "Pod shop/web-0" in problem
     assert "finishedAt" in problem
@@ -81,7 +81,7 @@ def test_a_time_that_is_none_costs_that_kill() -> None:
 def test_the_same_kill_counts_with_what_was_requested_when_it_was_seen() -> None:
     """A pod that is resized in place tells of it on, with its new requests."""
     state, vpa = world()
-    kills = Kills()
+    kills = OOMKillHistory()
     kills.notice(state, [], [killed(5, 100)])
     kills.notice(state, [], [killed(5, 125)])
     assert kills.most(vpa, "c") == 100
@@ -90,7 +90,7 @@ def test_the_same_kill_counts_with_what_was_requested_when_it_was_seen() -> None
 def test_kills_of_no_vpa_are_not_kept() -> None:
     state, vpa = world()
     state.add_pod("shop", "alone", {"app": "x"}, "Running", 0)
-    kills = Kills()
+    kills = OOMKillHistory()
     kills.notice(state, [], [killed(5, 100), killed(5, 100, "alone"), killed(5, 100, "unknown")])
     state.delete_pod(("shop", "alone"))
     kills.forget(state, 0)

@@ -10,14 +10,13 @@ import pytest
 
 from kscale.effects import Action, ApiError, Create, Delete, Get, List, Moment, Outcome, Patch, Progress, Together
 from kscale.effects.outcomes import NOT_FOUND
-from kscale.objects.core import Namespace
+from kscale.objects.api.core import Namespace
+from kscale.objects.api.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.selector_text import parse_selector
-from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
+from kscale.objects.selectors import parse_selector
 from kscale.vpa import RecommenderOptions, RecommenderState, Usage
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, Vpa, add_usage
-from kscale.vpa.recommender.container_checkpoints import ContainerCheckpoints
-from kscale.vpa.recommender.maintain_checkpoints import maintain_checkpoints_steps
+from kscale.vpa.model.saved_state import CPU_SAMPLE, MEMORY_SAMPLE, Vpa, add_usage
+from kscale.vpa.recommender.checkpoints import CheckpointBatch, maintain_checkpoints_steps
 from unit.vpa.builders import vpa
 from unit.vpa.recorder import DAY, T0, Recorder, cluster
 from unit.vpa.worlds import World, nothing
@@ -239,7 +238,7 @@ def test_many_vpas_are_merged_together_as_alone() -> None:
     assert len(world.actions) == len(found) == 140
     other, vpas = some()
     for one in vpas:
-        alone = ContainerCheckpoints(other)
+        alone = CheckpointBatch(other)
         alone.prepare([one], T0)
         for container, status in alone.take(one, T0):
             assert found[one.name, container] == status
@@ -248,13 +247,13 @@ def test_many_vpas_are_merged_together_as_alone() -> None:
 def test_only_what_prepares_is_no_brief_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is done for many VPAs in one go, by itself, and once: whoever asks for it meanwhile finds it done."""
     prepared: list[list[str]] = []
-    prepare = ContainerCheckpoints.prepare
+    prepare = CheckpointBatch.prepare
 
-    def noted(self: ContainerCheckpoints, vpas: Sequence[Vpa], now: Moment) -> None:
+    def noted(self: CheckpointBatch, vpas: Sequence[Vpa], now: Moment) -> None:
         prepared.append([vpa.name for vpa in vpas])
         prepare(self, vpas, now)
 
-    monkeypatch.setattr(ContainerCheckpoints, "prepare", noted)
+    monkeypatch.setattr(CheckpointBatch, "prepare", noted)
     state, vpas = with_vpas(3, update_worker_count=2)
     writing = maintain_checkpoints_steps(state, None, Progress(T0), [])
     action = next(writing)
@@ -284,10 +283,10 @@ def test_a_window_that_closes_while_a_checkpoint_waits_is_in_it(taken: Moment) -
         return state, vpas
 
     state, vpas = some()
-    early = ContainerCheckpoints(state)
+    early = CheckpointBatch(state)
     early.prepare(vpas, T0)
     other, same = some()
-    late = ContainerCheckpoints(other)
+    late = CheckpointBatch(other)
     late.prepare(same, taken)
     found = [early.take(one, taken) for one in vpas]
     assert found == [late.take(one, taken) for one in same]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kscale.effects import Metric, Observation
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.vpa import (
     RecommenderRound,
@@ -24,8 +24,8 @@ from kscale.vpa import (
     run_updater,
 )
 from kscale.vpa.controllers import Controllers
-from kscale.vpa.metrics import METRICS, Tally, observation, size_log2
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE
+from kscale.vpa.metrics import METRICS, ObservationTally, build_observation, get_size_log2
+from kscale.vpa.model.saved_state import CPU_SAMPLE, MEMORY_SAMPLE
 from unit.vpa.builders import container, controller, owned, pod, recommended, seen, vpa
 from unit.vpa.worlds import counted
 
@@ -54,7 +54,7 @@ def objects(**labels: str) -> str:
 
 
 def key(name: str, labels: dict[str, Any]) -> str:
-    (found,) = counted([observation(name, labels)])
+    (found,) = counted([build_observation(name, labels)])
     return found
 
 
@@ -103,7 +103,7 @@ def test_bounds_are_upstreams(pattern: str, bounds: str, count: int) -> None:
 
 @pytest.mark.parametrize(("pods", "label"), [(1, 0), (2, 1), (3, 1), (4, 2), (1 << 20, 20), (1 << 30, 20)])
 def test_size(pods: int, label: int) -> None:
-    assert size_log2(pods) == label
+    assert get_size_log2(pods) == label
 
 
 def test_the_first_recommendation_is_timed_once() -> None:
@@ -189,7 +189,7 @@ def test_admitted_pods_are_counted(item: Any, version: str, status: str) -> None
     index = VpaIndex([vpa(recommended("c", ("1", "1Gi")))])
     found = review(request("pods", item, version), index, controllers=owned())
     assert (found.resource, found.status) == ("Pod", status)
-    assert found.observations == [observation(PODS, {"applied": status == "applied"})]
+    assert found.observations == [build_observation(PODS, {"applied": status == "applied"})]
     labels = {"status": status, "resource": "Pod"}
     name = "vpa_admission_controller_admission_latency_seconds"
     assert found.latency(0.3) == Observation(name=name, value=0.3, labels=labels)
@@ -228,7 +228,7 @@ def test_all_that_decisions_count_is_upstreams() -> None:
 
 
 def test_wrong_labels_are_a_mistake_of_the_caller() -> None:
-    tally = Tally()
+    tally = ObservationTally()
     with pytest.raises(ValueError, match="has the labels applied, not status"):
         tally.count(PODS, {"status": "x"})
     tally.observe(LATENCY, {}, [])
@@ -236,7 +236,7 @@ def test_wrong_labels_are_a_mistake_of_the_caller() -> None:
 
 
 def test_a_tally_says_each_once() -> None:
-    tally = Tally()
+    tally = ObservationTally()
     tally.count(PODS, {"applied": True}, 2)
     for values in ([1.0, 1800.5], np.array([0.5])):
         tally.observe(LATENCY, {}, values)

@@ -10,14 +10,14 @@ import pytest
 
 from kscale.effects import ZERO_TIME, Action, ApiError, GetMetric, Progress
 from kscale.errors import InputError
+from kscale.objects.api.metrics import ExternalMetricValueList, PodMetrics, PodMetricsList
 from kscale.objects.decode import from_dict, from_json
-from kscale.objects.metrics import ExternalMetricValueList, PodMetrics, PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.quantity import Quantity
-from kscale.objects.selector_text import parse_selector
+from kscale.objects.selectors import parse_selector
 from kscale.vpa import RecommenderOptions, RecommenderState
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE
-from kscale.vpa.recommender.metrics_sources import external_metrics_steps, usage_of_columns, usage_of_pods
+from kscale.vpa.model.saved_state import CPU_SAMPLE, MEMORY_SAMPLE
+from kscale.vpa.recommender.cluster_feeder import convert_pod_metrics, convert_usage_columns, external_metrics_steps
 from unit.vpa.builders import vpa
 from unit.vpa.worlds import World
 
@@ -33,7 +33,7 @@ def metrics(name: str, timestamp: str | None, **usage: Mapping[str, str]) -> Pod
 
 
 def test_two_samples_of_each_container() -> None:
-    usage = usage_of_pods(
+    usage = convert_pod_metrics(
         [
             metrics("a", "2026-01-05T00:00:00Z", app={"cpu": "100500u", "memory": "1Ki"}, side={"cpu": "1"}),
             metrics("b", "2026-01-05T00:00:01Z", app={}),
@@ -58,14 +58,16 @@ def test_columns_say_the_same_of_memory_however_large_or_negative(memory: str) -
     item = {"metadata": {"name": "a", "namespace": "b"}, "timestamp": "2026-01-05T00:00:00Z", "window": "30s"}
     document = json.dumps({"items": [item | {"containers": usage}]}).encode()
     items = from_json(document, PodMetricsList).items
-    expected = usage_of_pods(items)
+    expected = convert_pod_metrics(items)
     for found in (PodUsage.of(items), PodUsage.from_json(document)):
-        assert usage_of_columns(found).value.tolist() == expected.value.tolist() == [1000, Quantity(memory).value()]
+        assert (
+            convert_usage_columns(found).value.tolist() == expected.value.tolist() == [1000, Quantity(memory).value()]
+        )
 
 
 def test_usage_at_what_is_no_time_is_named() -> None:
     with pytest.raises(InputError, match="PodMetrics shop/a: timestamp"):
-        usage_of_pods([metrics("a", "today", app={"cpu": "1"})])
+        convert_pod_metrics([metrics("a", "today", app={"cpu": "1"})])
 
 
 def state(*pods: str, options: RecommenderOptions = BOTH) -> RecommenderState:
@@ -120,7 +122,7 @@ def test_each_pod_is_asked_for_by_name() -> None:
         ("app", {"cpu": "3", "memory": "1Gi"}),
         ("side", {"cpu": "2"}),
     ]
-    assert len(usage_of_pods(found)) == 8
+    assert len(convert_pod_metrics(found)) == 8
 
 
 def test_only_what_is_configured_is_asked_for() -> None:
@@ -128,7 +130,7 @@ def test_only_what_is_configured_is_asked_for() -> None:
     assert not isinstance(found, ApiError)
     assert [query.metric for query in asked] == ["memory_used"]
     assert [(one.name, one.timestamp, one.containers) for one in found] == [("a", None, [])]
-    assert len(usage_of_pods(found)) == 0
+    assert len(convert_pod_metrics(found)) == 0
 
 
 def test_vpas_without_pods_and_other_namespaces_are_passed_over() -> None:
@@ -156,7 +158,7 @@ def test_columns_tell_what_objects_tell() -> None:
         metrics("none", None),
         metrics("b", "2027-01-15T08:00:30.5Z", c={"cpu": "1n", "nvidia.com/gpu": "1"}),
     ]
-    told, expected = usage_of_columns(PodUsage.of(pods)), usage_of_pods(pods)
+    told, expected = convert_usage_columns(PodUsage.of(pods)), convert_pod_metrics(pods)
     assert told.containers == expected.containers
     for name in ("container", "time", "value", "kind"):
         assert getattr(told, name).tolist() == getattr(expected, name).tolist()
@@ -165,5 +167,5 @@ def test_columns_tell_what_objects_tell() -> None:
 
 def test_a_time_that_is_missing_is_the_zero_time() -> None:
     pods = [metrics("a", None, c={"cpu": "1"})]
-    for found in (usage_of_columns(PodUsage.of(pods)), usage_of_pods(pods)):
+    for found in (convert_usage_columns(PodUsage.of(pods)), convert_pod_metrics(pods)):
         assert found.time.tolist() == [ZERO_TIME, ZERO_TIME]

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale.effects import Progress
-from kscale.objects.joined_lists import JoinedLists
+from kscale.objects.pod_metrics import JoinedLists
 from kscale.vpa import RecommenderState, fork_state, save_state
-from kscale.vpa.controllers import Controllers
-from kscale.vpa.model import UsageError, add_usage
-from kscale.vpa.model.intake import slot_of
+from kscale.vpa.controllers import Controllers, run_without_requests
+from kscale.vpa.model.add_samples import find_slot
+from kscale.vpa.model.saved_state import UsageError, add_usage
 from kscale.vpa.model.usage import CPU_SAMPLE, Usage
-from kscale.vpa.recommender.load_vpas import load_vpas_steps
-from kscale.vpa.scales import without_asking
+from kscale.vpa.recommender.cluster_feeder import load_vpas_steps
 from unit.vpa.builders import controller, vpa
 
 T0 = 1767571200 * 10**9
@@ -40,7 +39,7 @@ def world() -> RecommenderState:
         item = vpa(targetRef={"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app})
         item.metadata.name = app
         vpas.append(item)
-    without_asking(load_vpas_steps(state, vpas, KNOWN, Progress(T0)))
+    run_without_requests(load_vpas_steps(state, vpas, KNOWN, Progress(T0)))
     return state
 
 
@@ -64,7 +63,7 @@ def test_containers_are_where_they_would_be_found(what: list[object]) -> None:
     for each in what:
         happen(state, each)
         anew = fork_state(state)
-        assert [slot_of(state, name, T0) for name in NAMES] == [slot_of(anew, name, T0) for name in NAMES]
+        assert [find_slot(state, name, T0) for name in NAMES] == [find_slot(anew, name, T0) for name in NAMES]
         assert state.store.aggregate.tolist() == anew.store.aggregate.tolist()
         for vpa_ in state.vpas.values():
             mine, theirs = state.slots_of(vpa_), anew.slots_of(anew.vpas[vpa_.key])

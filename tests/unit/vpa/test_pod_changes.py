@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale.effects import Action, List
-from kscale.objects.core import Pod
-from kscale.objects.selector_text import parse_selector
-from kscale.objects.vpa import VerticalPodAutoscaler
+from kscale.objects.api.core import Pod
+from kscale.objects.api.vpa import VerticalPodAutoscaler
+from kscale.objects.selectors import parse_selector
 from kscale.vpa import (
     Controllers,
     PodChanges,
@@ -20,10 +20,10 @@ from kscale.vpa import (
     RecommenderRound,
     RecommenderState,
     Usage,
-    pod_changes,
+    diff_pods,
     recommender_steps,
 )
-from kscale.vpa.model import CPU_SAMPLE
+from kscale.vpa.model.saved_state import CPU_SAMPLE
 from unit.vpa.builders import container, controller, pod, vpa
 from unit.vpa.worlds import World, counted
 
@@ -88,7 +88,7 @@ def test_changes_are_as_good_as_lists(saver: bool, given_rounds: list[Any]) -> N
         changed = [i for i, what in sorted(given_pods.items()) if before.get(i) != what]
         gone = [("default", f"p{i}") for i in before if i not in given_pods]
         changes = PodChanges(changed=pods_of({i: given_pods[i] for i in changed}), gone=gone)
-        expected, listed = one_round(whole, pods, pod_changes(whole, pods), vpas, now)
+        expected, listed = one_round(whole, pods, diff_pods(whole, pods), vpas, now)
         found, asked = one_round(parts, pods, changes, vpas, now)
         assert (found.vpas, found.errors, found.collected) == (expected.vpas, expected.errors, expected.collected)
         assert counted(asked.observations) == counted(listed.observations)

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from kscale.effects import Observation
 from kscale.objects.quantity import Quantity
-from kscale.objects.selector_text import parse_selector
-from kscale.snapshot.collector import collector_paused
+from kscale.objects.selectors import parse_selector
+from kscale.snapshot.caches import collector_paused
 from kscale.vpa import RecommenderRound, RecommenderState, Usage, run_once
-from kscale.vpa.metrics import METRICS
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, add_usage
-from kscale.vpa.quality import Quality
+from kscale.vpa.metrics import METRICS, QualityObserver
+from kscale.vpa.model.saved_state import CPU_SAMPLE, MEMORY_SAMPLE, OOM, add_usage
 from unit.vpa.builders import recommendation, recommended, vpa
 from unit.vpa.worlds import counted
 
@@ -37,8 +36,8 @@ def cluster(last: dict[str, str] | None, **more: Any) -> RecommenderState:
     return state
 
 
-def watched(state: RecommenderState, *events: tuple[int, int, int]) -> Quality:
-    quality = Quality()
+def watched(state: RecommenderState, *events: tuple[int, int, int]) -> QualityObserver:
+    quality = QualityObserver()
     add_usage(state, Usage.from_events((NAME, *event) for event in events), T0, quality)
     return quality
 
@@ -114,7 +113,7 @@ def test_nothing_is_said_of_what_needs_no_recommendation(more: dict[str, Any]) -
 
 def test_changes_of_recommendations() -> None:
     state = cluster(None)
-    quality = Quality()
+    quality = QualityObserver()
     for cpu in ("100m", "200m"):
         amounts = {"cpu": cpu, "memory": "1Gi"}
         item = {**recommended("app", (cpu, "1Gi")), "uncappedTarget": amounts}
@@ -141,7 +140,7 @@ def test_what_nobody_asks_for_is_gone_with_the_tally() -> None:
     gone = weakref.ref(values)
     with collector_paused():
         usage = Usage([NAME], np.zeros(1, np.int32), np.array([T0]), values, CPU_SAMPLE)
-        quality = Quality()
+        quality = QualityObserver()
         add_usage(state, usage, T0, quality)
         del usage, values, quality
         assert gone() is None
@@ -168,7 +167,7 @@ def test_a_batch_is_its_samples(events: list[tuple[int, int, int]], last: dict[s
     # All CPU samples of a batch come before the others.
     ordered = [e for e in events if e[2] == CPU_SAMPLE] + [e for e in events if e[2] != CPU_SAMPLE]
     batch = watched(cluster(last), *ordered)
-    state, single = cluster(last), Quality()
+    state, single = cluster(last), QualityObserver()
     for event in ordered:
         add_usage(state, Usage.from_events([(NAME, *event)]), T0, single)
     ours, theirs = batch.into.observations(), single.into.observations()

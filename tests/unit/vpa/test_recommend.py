@@ -14,11 +14,11 @@ import pytest
 import kscale
 from kscale import vpa
 from kscale.errors import InputError
+from kscale.objects.api.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
 from kscale.objects.decode import from_dict
-from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
 from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageBatch
-from kscale.vpa.advice.manifests import patch_of
+from kscale.vpa.advice.records import build_patch
 from kscale.vpa.strategies import find_strategy
 from unit.cli.recommend.support import MIB, START, dump, rows
 
@@ -226,7 +226,7 @@ def test_a_new_pod_below_a_custom_owner_is_patched_or_the_reason_is_told() -> No
     }
     (pod,) = cluster.pods()
     own = from_dict(body, VerticalPodAutoscaler)
-    admitted = vpa.admit_pod(pod, [own], controllers=vpa.controllers_of(cluster))
+    admitted = vpa.admit_pod(pod, [own], controllers=vpa.read_controllers(cluster))
     assert [each.value for each in admitted.patches if each.path.endswith("requests/cpu")] == ["2"]
     assert admitted.diagnostics == []
     unknown = vpa.admit_pod(pod, [own], controllers=vpa.Controllers(cluster))
@@ -253,7 +253,7 @@ def limited(limits: dict[str, str], policy: dict[str, Any] | None = None) -> lis
 
 
 def patch(objects: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    document = patch_of(vpa.recommend(objects, [batch()], **more).containers)
+    document = build_patch(vpa.recommend(objects, [batch()], **more).containers)
     assert document is not None
     (container,) = document["spec"]["template"]["spec"]["containers"]
     resources: dict[str, Any] = container["resources"]
@@ -334,7 +334,7 @@ def test_limits_of_a_strategy_are_not_below_requests() -> None:
 
 def test_a_custom_workload_has_no_patch() -> None:
     report = vpa.recommend([*owned_by("argoproj.io/v1alpha1", "Rollout", direct=True), ROLLOUT], [batch()])
-    assert patch_of(report.containers) is None
+    assert build_patch(report.containers) is None
 
 
 # -- what is said of a container -------------------------------------------------------------------------------

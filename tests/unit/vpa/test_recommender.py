@@ -11,13 +11,13 @@ import pytest
 
 from kscale.effects import Action, ApiError, GetMetric, GetScale, List, Patch, to_text
 from kscale.effects.outcomes import NOT_FOUND
-from kscale.objects.autoscaling import Scale
-from kscale.objects.core import Pod
+from kscale.objects.api.autoscaling import Scale
+from kscale.objects.api.core import Pod
+from kscale.objects.api.metrics import ExternalMetricValueList, PodMetrics
+from kscale.objects.api.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerStatus
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.metrics import ExternalMetricValueList, PodMetrics
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import RESTMapper, ServedResource
-from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerStatus
 from kscale.vpa import (
     Controllers,
     PodChanges,
@@ -26,14 +26,14 @@ from kscale.vpa import (
     RecommenderRound,
     RecommenderState,
     ScaleCache,
+    diff_pods,
     fork_state,
-    pod_changes,
     recommender_steps,
     run_once,
     save_state,
 )
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, Usage, UsageError, add_usage
-from kscale.vpa.recommender.metrics_sources import usage_of_pods
+from kscale.vpa.model.saved_state import CPU_SAMPLE, MEMORY_SAMPLE, Usage, UsageError, add_usage
+from kscale.vpa.recommender.cluster_feeder import convert_pod_metrics
 from unit.vpa.builders import container, controller, owned, pod, seen, vpa
 from unit.vpa.worlds import World, counted, refusing
 
@@ -141,7 +141,7 @@ def test_rounds_that_follow_others_recommend_what_one_does_that_remembers_nothin
         if number == 7:
             del vpas["z"]
         cpu = "2" if number > 4 else "100m"
-        usages = [] if number == 2 else [usage_of_pods([usage(app, cpu, to_text(at) or "") for app in apps])]
+        usages = [] if number == 2 else [convert_pod_metrics([usage(app, cpu, to_text(at) or "") for app in apps])]
         given = RecommenderRound(vpas=[*vpas.values()], pods=seen(*pods), controllers=sets(*apps), usage=usages)
         anew = run_once(fork_state(state), given, now=at)
         result = run_once(state, given, now=at)
@@ -169,7 +169,7 @@ def test_samples_that_take_turns_are_those_of_each_kind(late: set[int]) -> None:
             usage(name, f"{i + minute}", to_text(at) or "")
             for i, (name, at) in enumerate(zip("abc", times, strict=True))
         ]
-        whole = usage_of_pods(items)
+        whole = convert_pod_metrics(items)
         errors = add_usage(one, whole, T0)
         columns = whole.container, whole.time, whole.value
         apart: list[UsageError] = []
@@ -457,5 +457,5 @@ def test_a_whole_list_as_changes() -> None:
     state = saver()
     play(state, vpas=[named("x")], pods=seen(*apps("x1", "x2", "y1", "y2")), controllers=sets("x"))
     listed: Sequence[Pod] = apps("x1", "y1", "x3")
-    changes = pod_changes(state, listed)
+    changes = diff_pods(state, listed)
     assert changes == PodChanges(changed=listed, gone=[("default", "x2"), ("default", "y2")])

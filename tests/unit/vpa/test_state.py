@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale.errors import StateError
-from kscale.objects.apps import Deployment
+from kscale.objects.api.apps import Deployment
+from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.decode import from_dict
-from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa import (
     Controllers,
     RecommenderOptions,
@@ -24,14 +24,14 @@ from kscale.vpa import (
     RecommenderRound,
     RecommenderState,
     Usage,
+    diff_pods,
     fork_state,
     init_from_checkpoints,
     load_state,
-    pod_changes,
     run_once,
     save_state,
 )
-from kscale.vpa.model import CPU_SAMPLE, Store, add_usage
+from kscale.vpa.model.saved_state import CPU_SAMPLE, AggregateStore, add_usage
 from unit.vpa.builders import container, owned, pod
 from unit.vpa.written import checkpoints
 
@@ -101,7 +101,7 @@ def play(
         live = [pod(container("a"), container("b"), name=f"p{i}", labels={"app": label}) for i, label in names]
         usage = [Usage.from_events([event]) for event in happened] if split else [Usage.from_events(happened)]
         given_round = RecommenderRound(
-            vpas=vpas(rules), pods=pod_changes(state, live), controllers=CONTROLLERS, usage=usage
+            vpas=vpas(rules), pods=diff_pods(state, live), controllers=CONTROLLERS, usage=usage
         )
         results.append(run_once(state, given_round, now=now))
     return results
@@ -175,7 +175,7 @@ def test_checkpoints_that_come_after_rounds_are_merged_in_the_next() -> None:
     (result,) = play(RecommenderState(), [([(0, "x")], [(("default", "p0", "a"), START, 3_000, CPU_SAMPLE)], {}, 1)])
     state = RecommenderState()
     one = pod(container("a"), name="p0", labels={"app": "x"})
-    given = RecommenderRound(vpas=vpas({}), pods=pod_changes(state, [one]), controllers=CONTROLLERS, usage=[])
+    given = RecommenderRound(vpas=vpas({}), pods=diff_pods(state, [one]), controllers=CONTROLLERS, usage=[])
     run_once(state, given, now=START + HOUR)
     assert sample_counts(run_once(state, plain_round(), now=START + 2 * HOUR)) == {("vpa-x", "a"): 0}
     saved, now = checkpoints(result.actions), START + 3 * HOUR
@@ -332,6 +332,6 @@ def test_a_list_of_containers_that_comes_again_is_held_against_what_has_changed(
 
 def test_the_largest_fleet_fits_into_its_budget() -> None:
     """Ten thousand containers, both resources: 28 MiB of histograms."""
-    store = Store(RecommenderOptions())
+    store = AggregateStore(RecommenderOptions())
     store.reserve(10_000, 10_000)
     assert store.cpu.nbytes + store.memory.nbytes <= 28 * 2**20

@@ -23,10 +23,10 @@ from kscale.effects import (
     VirtualTime,
     to_text,
 )
-from kscale.objects.leases import Lease, LeaseSpec
-from kscale.objects.meta import ObjectMeta
+from kscale.objects.api.coordination import Lease, LeaseSpec
+from kscale.objects.api.meta import ObjectMeta
 from kscale.objects.times import micro_time
-from kscale.vpa.status_lease import check_status, is_status_valid, renew_status_steps
+from kscale.vpa.admission.status_lease import check_status_steps, is_status_valid, renew_status_steps
 
 SECOND = 10**9
 NOW = 1767571200 * SECOND
@@ -153,7 +153,7 @@ def test_a_renewal_takes_no_longer_than_the_interval() -> None:
 
 def check(now: Moment) -> Steps[bool | ApiError]:
     name, namespace = READ.name, READ.namespace
-    return check_status(Progress(now), name=name, namespace=namespace, timeout=60 * SECOND)
+    return check_status_steps(Progress(now), name=name, namespace=namespace, timeout=60 * SECOND)
 
 
 def test_reading() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.decode import from_dict
 from kscale.objects.kinds import find_kind
-from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa import Controllers
 from unit.vpa.builders import container, pod, recommended, vpa
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from kscale._native import _histogram as native
 from kscale.effects import ZERO_TIME
-from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, Histograms
+from kscale.vpa.model.histogram import CPU_HISTOGRAM_OPTIONS, MEMORY_HISTOGRAM_OPTIONS, Histograms
 
 HOUR = 3600 * 10**9
 DAY = 24 * HOUR
@@ -27,8 +27,8 @@ class World:
 
     def __post_init__(self) -> None:
         n, m = len(AGGREGATE_OF), max(AGGREGATE_OF) + 1
-        self.cpu = Histograms(CPU_OPTIONS, m, self.half_life)
-        self.memory = Histograms(MEMORY_OPTIONS, m, self.half_life)
+        self.cpu = Histograms(CPU_HISTOGRAM_OPTIONS, m, self.half_life)
+        self.memory = Histograms(MEMORY_HISTOGRAM_OPTIONS, m, self.half_life)
         unset = {
             name: np.full(k, ZERO_TIME, np.int64)
             for name, k in (("last_cpu", n), ("last_memory", n), ("window_end", n), ("first", m), ("last", m))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kscale.effects import Action, Create, Patch
+from kscale.objects.api.vpa import VerticalPodAutoscalerCheckpoint
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.vpa import VerticalPodAutoscalerCheckpoint
 
 
 def checkpoints(actions: Iterable[Action]) -> list[VerticalPodAutoscalerCheckpoint]:

@@ -12,7 +12,7 @@ from kscale.objects.rest_mapping import ServedResource
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.performer import Performer
-from kscale.world.nodegroups.api_cloud import blocking
+from kscale.world.nodegroups.provider import blocking
 from unit.world.fake_api_server import FakeApiServer
 
 

@@ -13,7 +13,7 @@ from kscale.objects.rest_mapping import ServedResource
 from kscale.world.kubernetes.resources import EVERYWHERE
 from kscale.world.kubernetes.transport import Call, ConnectionFailedError
 from kscale.world.protocols import Clock
-from kscale.world.simulated.patches import PatchError, json_patch, merge, strategic
+from kscale.world.simulated.api_server import PatchError, json_patch, merge, strategic
 
 Object = dict[str, Any]
 Key = tuple[str, str]

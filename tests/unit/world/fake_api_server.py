@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from kscale.objects.rest_mapping import ServedResource
 from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, Stream
 from kscale.world.protocols import Clock
-from kscale.world.simulated.patches import merge
+from kscale.world.simulated.api_server import merge
 from unit.world.fake_api_objects import FakeObjects, FakeWatch, Object, RefusalError, only, status
 
 __all__ = ["BROKEN", "REFUSED", "FakeApiServer", "Late", "RefusalError", "status"]

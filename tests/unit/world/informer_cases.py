@@ -11,10 +11,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
 from kscale.world.kubernetes.client import Client
-from kscale.world.kubernetes.informer import Informer
+from kscale.world.kubernetes.informer import Informer, ObjectSink
 from kscale.world.kubernetes.reflector import Reflector
 from kscale.world.kubernetes.resources import Resources
-from kscale.world.kubernetes.sinks import ObjectSink
 from kscale.world.protocols import Change, Clock, Watch
 
 __all__ = ["CASES", "Api", "pod"]

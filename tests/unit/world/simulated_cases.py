@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kscale.effects import SECOND, ApiError, GetScale, Outcome, PutScale, from_text
-from kscale.objects.apps import Deployment
-from kscale.objects.core import Node
+from kscale.objects.api.apps import Deployment
+from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.world.simulated.machines import GroupTimes
+from kscale.world.simulated.cloud import GroupTimes
 from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 
 T0 = from_text("2027-01-15T08:00:00Z")

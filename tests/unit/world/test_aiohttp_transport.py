@@ -14,8 +14,8 @@ import pytest
 import trustme
 
 from kscale.world.clock import SystemClock
-from kscale.world.kubernetes.access import Access, ClientCertificate, ExecConfig, Impersonation, Pem, Secret
 from kscale.world.kubernetes.aiohttp_transport import AiohttpTransport, proxy_of
+from kscale.world.kubernetes.kubeconfig import Access, ClientCertificate, ExecConfig, Impersonation, Pem, Secret
 from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, ServerLimits
 
 AUTHORITY = trustme.CA()

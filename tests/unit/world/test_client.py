@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from kscale.effects import SECOND
-from kscale.world.kubernetes.client import Client, RequestFailedError, pause_before_retry
+from kscale.world.clock import VirtualClock, run_in_virtual_time
+from kscale.world.kubernetes.client import Client, RequestFailedError, error_of, pause_before_retry
 from kscale.world.kubernetes.resources import Resources
-from kscale.world.kubernetes.status import error_of
 from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, ServerLimits, Stream
-from kscale.world.virtual_loop import VirtualClock, run_in_virtual_time
 
 T0 = 1_800_000_000 * SECOND
 GET, POST = Call(method="GET", path="/x"), Call(method="POST", path="/x", body=b"{}")

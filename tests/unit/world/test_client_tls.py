@@ -11,8 +11,8 @@ import pytest
 import trustme
 
 from kscale import InputError
-from kscale.world.kubernetes.access import Access, ClientCertificate, Pem
-from kscale.world.kubernetes.client_tls import ClientTLS
+from kscale.world.kubernetes.aiohttp_transport import ClientTLS
+from kscale.world.kubernetes.kubeconfig import Access, ClientCertificate, Pem
 
 SECOND = 10**9
 AUTHORITY = trustme.CA()

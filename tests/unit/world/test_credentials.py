@@ -14,8 +14,8 @@ import pytest
 
 from kscale.effects import SECOND, to_text
 from kscale.world.clock import SystemClock
-from kscale.world.kubernetes.access import Access, ClientCertificate, ExecConfig, Impersonation, Pem, Secret
 from kscale.world.kubernetes.credentials import CredentialError, Credentials, Identity, TokenFile, impersonation_headers
+from kscale.world.kubernetes.kubeconfig import Access, ClientCertificate, ExecConfig, Impersonation, Pem, Secret
 
 T0 = 1_800_000_000 * SECOND
 MINUTE = 60 * SECOND

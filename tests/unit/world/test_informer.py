@@ -12,16 +12,15 @@ import pytest
 
 from kscale import InputError
 from kscale.effects import SECOND, Observation
-from kscale.objects.meta import KubeObject
+from kscale.objects.api.meta import KubeObject
+from kscale.world.clock import VirtualClock, run_in_virtual_time
 from kscale.world.kubernetes.client import Client
-from kscale.world.kubernetes.informer import Informer
+from kscale.world.kubernetes.informer import Informer, ObjectSink
 from kscale.world.kubernetes.reflector import Reflector
 from kscale.world.kubernetes.resources import Resources
-from kscale.world.kubernetes.sinks import ObjectSink
 from kscale.world.kubernetes.transport import Answer, Call, ServerLimits
 from kscale.world.protocols import Change, Clock, Watch
-from kscale.world.simulated.patches import merge
-from kscale.world.virtual_loop import VirtualClock, run_in_virtual_time
+from kscale.world.simulated.api_server import merge
 from unit.world.fake_api_server import BROKEN, REFUSED, FakeApiServer, status
 from unit.world.informer_cases import CASES, PODS, Api, equal, following, pod, until
 

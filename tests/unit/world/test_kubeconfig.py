@@ -12,8 +12,16 @@ from typing import Any
 import pytest
 
 from kscale import InputError
-from kscale.world.kubernetes.access import Access, ClientCertificate, Impersonation, Pem, Secret
-from kscale.world.kubernetes.kubeconfig import in_cluster, load_access, read_contexts
+from kscale.world.kubernetes.kubeconfig import (
+    Access,
+    ClientCertificate,
+    Impersonation,
+    Pem,
+    Secret,
+    in_cluster,
+    load_access,
+    read_contexts,
+)
 
 SECRET = "s3cr3t-t0ken"
 

@@ -6,7 +6,7 @@ import pytest
 
 from kscale.effects import SECOND
 from kscale.objects.nodegroup import InstanceStatus, ProviderError
-from kscale.world.nodegroups.node_instances_cache import Instances, NodeInstancesCache
+from kscale.world.nodegroups.provider import Instances, NodeInstancesCache
 
 
 class Cloud:

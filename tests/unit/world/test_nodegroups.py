@@ -13,12 +13,12 @@ import pytest
 import trustme
 
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down.atomic import filter_atomic, registered_size
+from kscale.ca.scale_down.candidates import count_registered_nodes, filter_atomic_groups
 from kscale.effects import ANSWERS, ApiError, Delete, Outcome, Refresh
 from kscale.errors import InputError
-from kscale.objects.core import Node, NodeSpec
+from kscale.objects.api.core import Node, NodeSpec
+from kscale.objects.api.meta import ObjectMeta
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import ObjectMeta
 from kscale.objects.nodegroup import (
     InstanceError,
     InstanceStatus,
@@ -29,16 +29,12 @@ from kscale.objects.nodegroup import (
     ProviderError,
 )
 from kscale.objects.nodegroups import Groups
-from kscale.world.cloud_actions import ask_cloud
-from kscale.world.nodegroups.external import ExternalGroups, read_config
-from kscale.world.nodegroups.external_messages import message_of
+from kscale.world.nodegroups.external import ExternalGroups, message_of, read_config
 from kscale.world.nodegroups.external_server import ExternalServer
-from kscale.world.nodegroups.kwok import KwokGroups
-from kscale.world.nodegroups.kwok_config import groups_of, read_kwok_config, read_nodes
-from kscale.world.nodegroups.node_instances_cache import NodeInstancesCache
-from kscale.world.nodegroups.provider import Provider
+from kscale.world.nodegroups.kwok import KwokGroups, groups_of, read_kwok_config, read_nodes
+from kscale.world.nodegroups.provider import NodeInstancesCache, Provider
 from kscale.world.nodegroups.static import StaticGroups
-from kscale.world.protocols import NodeGroups
+from kscale.world.protocols import NodeGroups, ask_cloud
 from unit.world.api_on_a_thread import ThreadedApi
 
 pytest.importorskip("grpc")
@@ -286,8 +282,8 @@ def test_machines_of_a_group_that_goes_whole_are_asked_for_each_time() -> None:
 
         def judged(groups: Groups) -> tuple[list[str], int]:
             return (
-                filter_atomic(["n1"], groups=groups, options=AutoscalingOptions(), snapshot_nodes=NODES).kept,
-                registered_size(NODES, groups["whole"]),
+                filter_atomic_groups(["n1"], groups=groups, options=AutoscalingOptions(), snapshot_nodes=NODES).kept,
+                count_registered_nodes(NODES, groups["whole"]),
             )
 
         assert judged(told()) == (["n1"], 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kscale.world.simulated.patches import PatchError, json_patch
+from kscale.world.simulated.api_server import PatchError, json_patch
 
 LIST: list[Any] = [1, {"a": 1}]
 OTHER = {"x": 1}

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kscale.drivers.pretending import described
+from kscale.drivers.driver import described
 from kscale.effects import (
     SECOND,
     Action,
@@ -47,20 +47,19 @@ from kscale.effects import (
     WriteStatus,
     check_answer,
 )
-from kscale.objects.autoscaling import HorizontalPodAutoscalerV1
-from kscale.objects.core import ConfigMap, Node, ObjectReference, Pod
+from kscale.objects.api.autoscaling import HorizontalPodAutoscalerV1
+from kscale.objects.api.core import ConfigMap, Node, ObjectReference, Pod
+from kscale.objects.api.meta import KubeObject, ObjectMeta
+from kscale.objects.api.metrics import PodMetricsList
+from kscale.objects.api.vpa import VerticalPodAutoscalerCheckpointStatus
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import KINDS, find_kind
-from kscale.objects.meta import KubeObject, ObjectMeta
-from kscale.objects.metrics import PodMetricsList
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.rest_mapping import ServedResource
-from kscale.objects.vpa import VerticalPodAutoscalerCheckpointStatus
 from kscale.snapshot.snapshot import Snapshot
 from kscale.world.clock import SystemClock
-from kscale.world.kubernetes.calls import call_of
 from kscale.world.kubernetes.client import Client
-from kscale.world.kubernetes.performer import Performer
+from kscale.world.kubernetes.performer import Performer, call_of
 from kscale.world.kubernetes.resources import EVERYWHERE
 from kscale.world.protocols import NodeGroups
 from unit.world.fake_api_server import BROKEN, REFUSED, Late, RefusalError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kscale.world.kubernetes.rate_limit import TokenBucket
+from kscale.world.kubernetes.client import TokenBucket
 
 T0 = 1_800_000_000 * 10**9
 MS = 10**6

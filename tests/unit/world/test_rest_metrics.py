@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from kscale.effects import ApiError, GetMetric
-from kscale.objects.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
+from kscale.objects.api.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import ServedResource
+from kscale.world.clock import VirtualClock, run_in_virtual_time
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.transport import Answer, Call
 from kscale.world.metrics.rest import RESTMetrics
-from kscale.world.virtual_loop import VirtualClock, run_in_virtual_time
 from unit.world.fake_api_server import FakeApiServer, status
 from unit.world.test_informer import T0
 

@@ -19,11 +19,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kscale import InputError
 from kscale.effects import SECOND, Metric, Observation
-from kscale.world.serve.app import ConnectionLimits, Server, endpoints, parse_address
+from kscale.world.serve.app import (
+    ANY_PATH,
+    ConnectionLimits,
+    Server,
+    SnapshotDesk,
+    admission_webhook,
+    endpoints,
+    parse_address,
+    redacted,
+)
 from kscale.world.serve.metrics import MetricStore, UnknownMetricError
-from kscale.world.serve.snapshotz import SnapshotDesk, redacted
 from kscale.world.serve.tls import ReloadingContext
-from kscale.world.serve.webhook import ANY_PATH, admission_webhook
 
 AUTHORITY = trustme.CA()
 

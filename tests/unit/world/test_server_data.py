@@ -13,10 +13,10 @@ import pytest
 
 import kscale
 from kscale.errors import InputError
-from kscale.objects.core import Node, Pod
-from kscale.objects.resource import ResourceClaim
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.resource import ResourceClaim
 from kscale.snapshot.cluster import Cluster
-from kscale.world.kubernetes.sinks import ObjectSink
+from kscale.world.kubernetes.informer import ObjectSink
 from kscale.world.kubernetes.stores import ClusterSink
 from kscale.world.protocols import Change, Watch
 from kscale.world.server_data import (
@@ -248,10 +248,10 @@ DECODERS = {"world/server_data.py"}
 """Modules that may decode what a server sent."""
 
 NO_SERVER: dict[str, set[str]] = {
-    "drivers/autoscaler_manifests.py": {"int"},  # a flag of the manifest to write
+    "drivers/manifests/autoscalers.py": {"int"},  # a flag of the manifest to write
     "drivers/leader_election.py": {"int"},  # of a random number
     "world/kubernetes/reflector.py": {"int"},  # of a random number
-    "world/kubernetes/rate_limit.py": {"int"},  # of tokens
+    "world/kubernetes/client.py": {"int"},  # of tokens
     "world/rpc.py": {"int"},  # of a boolean
     "world/serve/app.py": {"int"},  # ports of flags
     "world/nodegroups/static.py": {"msgspec.json.decode"},  # of a file that kscale wrote

@@ -24,19 +24,19 @@ from kscale.effects import (
     Refresh,
     WriteStatus,
 )
-from kscale.objects.apps import StatefulSet
-from kscale.objects.core import ConfigMap
-from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.meta import ObjectMeta
-from kscale.objects.vpa import (
+from kscale.objects.api.apps import StatefulSet
+from kscale.objects.api.core import ConfigMap
+from kscale.objects.api.meta import ObjectMeta
+from kscale.objects.api.vpa import (
     RecommendedContainerResources,
     RecommendedPodResources,
     VerticalPodAutoscaler,
     VerticalPodAutoscalerCheckpoint,
     VerticalPodAutoscalerStatus,
 )
+from kscale.objects.decode import from_dict, to_dict
 from kscale.snapshot.cluster import Cluster
-from kscale.vpa.resources import memory_quantity
+from kscale.vpa.resources import to_memory_quantity
 from kscale.world.protocols import Change, TellingStores, Watch
 from kscale.world.simulated.world import WorldOptions
 from unit.world.simulated_cases import (
@@ -174,7 +174,7 @@ def test_a_status_that_is_patched_in_whole(kind: str, op: str, data: bool) -> No
 
 def test_quantities_of_a_status_are_as_the_api_prints_them() -> None:
     """731500000 bytes that were made print as they are; read from that text, they print as 731500k."""
-    made = memory_quantity(731_500_000)
+    made = to_memory_quantity(731_500_000)
     assert str(made) == "731500000"
     container = RecommendedContainerResources(container_name="c", target={"memory": made})
     status = VerticalPodAutoscalerStatus(recommendation=RecommendedPodResources(container_recommendations=[container]))

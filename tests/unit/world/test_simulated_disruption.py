@@ -9,8 +9,8 @@ import pytest
 from kscale.effects import (
     Evict,
 )
+from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.decode import from_dict
-from kscale.objects.policy import PodDisruptionBudget
 from unit.world.simulated_cases import (
     QUICK,
     deployment,

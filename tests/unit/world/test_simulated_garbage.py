@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kscale.objects.core import ConfigMap, Pod, PodSpec
+from kscale.objects.api.core import ConfigMap, Pod, PodSpec
+from kscale.objects.api.meta import ObjectMeta, OwnerReference
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import ObjectMeta, OwnerReference
 from kscale.world.simulated.world import SimulatedWorld
 from unit.world.simulated_cases import QUICK, deployment, pod_template, run, world_of
 

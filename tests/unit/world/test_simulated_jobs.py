@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from kscale.effects import SECOND, Evict
-from kscale.objects.batch import Job
+from kscale.objects.api.apps import Job
 from kscale.objects.conditions import find
 from kscale.objects.decode import from_dict
-from kscale.world.simulated.draws import Spread
 from kscale.world.simulated.kubelet import PodTimes
+from kscale.world.simulated.load import Spread
 from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 from unit.world.simulated_cases import done, pod_template, run, workload, world_of
 

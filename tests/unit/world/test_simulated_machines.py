@@ -16,12 +16,12 @@ from kscale.effects import (
     Refresh,
     Steps,
 )
-from kscale.objects.apps import StatefulSet
+from kscale.objects.api.apps import StatefulSet
 from kscale.objects.decode import from_dict
 from kscale.world.protocols import NodeGroups
-from kscale.world.simulated.draws import Draws, Spread
+from kscale.world.simulated.cloud import GroupTimes
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.machines import GroupTimes
+from kscale.world.simulated.load import Draws, Spread
 from kscale.world.simulated.pods import delete_pod
 from kscale.world.simulated.world import WorldOptions
 from unit.world.simulated_cases import (

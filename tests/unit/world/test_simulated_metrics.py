@@ -11,17 +11,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kscale.effects import SECOND, ApiError, GetMetric, Outcome, VirtualTime
-from kscale.objects.apps import StatefulSet
+from kscale.objects.api.apps import StatefulSet
 from kscale.objects.decode import from_dict
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.quantity import Quantity
-from kscale.world.simulated.api_objects import ApiObjects
-from kscale.world.simulated.draws import Spread
+from kscale.world.simulated.api_server import ApiObjects
+from kscale.world.simulated.controllers import Key, OwnedPods
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.load import Load, Queue, Usage
+from kscale.world.simulated.load import Load, Queue, Signal, Spread, Usage
 from kscale.world.simulated.metrics import ExternalMetric, Pipeline
-from kscale.world.simulated.owned_pods import Key, OwnedPods
-from kscale.world.simulated.signals import Signal
 from kscale.world.simulated.world import WorldOptions
 from unit.world.simulated_cases import T0, deployment, pod_template, pods, run, scale, workload, world_of
 

@@ -8,8 +8,8 @@ from kscale.effects import (
     PatchOperation,
     Resize,
 )
+from kscale.objects.api.core import Pod
 from kscale.objects.conditions import find
-from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity
 from unit.world.simulated_cases import QUICK, deployment, done, refused, run, scale, world_of

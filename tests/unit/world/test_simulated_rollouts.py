@@ -13,15 +13,15 @@ import pytest
 from msgspec.structs import replace
 
 from kscale.effects import SECOND
-from kscale.objects.apps import Deployment, ReplicaSet, StatefulSet
+from kscale.objects.api.apps import Deployment, ReplicaSet, StatefulSet
+from kscale.objects.api.core import Pod
+from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.conditions import pod_ready
-from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.policy import PodDisruptionBudget
-from kscale.world.simulated.draws import Spread
+from kscale.world.simulated.deployments import first_size, most_of, next_sizes, shared_sizes
 from kscale.world.simulated.kubelet import PodTimes
+from kscale.world.simulated.load import Spread
 from kscale.world.simulated.pods import delete_pod
-from kscale.world.simulated.rollouts import first_size, most_of, next_sizes, shared_sizes
 from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 from unit.world.simulated_cases import deployment, named, pod_template, run, scale, workload, world_of
 

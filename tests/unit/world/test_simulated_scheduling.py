@@ -8,12 +8,12 @@ from kscale.effects import (
     SECOND,
     Delete,
 )
+from kscale.objects.api.core import Pod
 from kscale.objects.conditions import find
-from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.scheduling.scores.options import ScoreOptions
-from kscale.world.simulated.draws import Spread
 from kscale.world.simulated.kubelet import PodTimes
+from kscale.world.simulated.load import Spread
 from kscale.world.simulated.world import WorldOptions
 from unit.world.simulated_cases import (
     deployment,

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from kscale.effects import (
     Delete,
 )
-from kscale.objects.apps import StatefulSet
+from kscale.objects.api.apps import StatefulSet
+from kscale.objects.api.storage import PersistentVolume, StorageClass
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity
-from kscale.objects.storage import PersistentVolume, StorageClass
 from unit.world.simulated_cases import deployment, done, node, pod_template, pods, run, scale, workload, world_of
 
 

@@ -7,12 +7,11 @@ from msgspec.structs import replace
 from kscale.effects import (
     SECOND,
 )
-from kscale.objects.apps import DaemonSet, StatefulSet
-from kscale.objects.batch import Job
+from kscale.objects.api.apps import DaemonSet, Job, StatefulSet
 from kscale.objects.conditions import find, pod_ready
 from kscale.objects.decode import from_dict
-from kscale.world.simulated.draws import Spread
 from kscale.world.simulated.kubelet import PodTimes
+from kscale.world.simulated.load import Spread
 from kscale.world.simulated.world import WorldOptions
 from unit.world.simulated_cases import (
     deployment,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kscale.effects import SECOND, ApiError
-from kscale.world.kubernetes.status import error_of, read_status
+from kscale.world.kubernetes.client import error_of, read_status
 from kscale.world.kubernetes.transport import Answer, Call
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kscale.effects import SECOND, Moment, Outcome, Progress, Steps, VirtualTime
-from kscale.world.virtual_loop import StuckError, VirtualClock, VirtualLoop, run_in_virtual_time
+from kscale.world.clock import StuckError, VirtualClock, VirtualLoop, run_in_virtual_time
 
 T0 = 1_800_000_000 * SECOND
 

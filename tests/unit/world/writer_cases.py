@@ -26,11 +26,11 @@ from kscale.effects import (
     WriteStatus,
     check_answer,
 )
-from kscale.objects.autoscaling import HorizontalPodAutoscaler
-from kscale.objects.core import ConfigMap, Node, Pod
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
+from kscale.objects.api.coordination import Lease, LeaseSpec
+from kscale.objects.api.core import ConfigMap, Node, Pod
+from kscale.objects.api.meta import ObjectMeta
 from kscale.objects.decode import from_dict
-from kscale.objects.leases import Lease, LeaseSpec
-from kscale.objects.meta import ObjectMeta
 from kscale.world.kubernetes.performer import Performer
 from unit.world.informer_cases import Api, pod
 

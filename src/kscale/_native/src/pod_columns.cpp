@@ -24,7 +24,7 @@ void ahead(const NotedPods& pods, std::size_t i, std::initializer_list<PodSlot> 
   for (const PodSlot slot : slots) __builtin_prefetch(pods.data + pods.place(slot, i + kAhead));
 }
 
-// As kscale.snapshot.record.READY numbers the statuses of a condition.
+// As kscale.snapshot.pods.record.READY numbers the statuses of a condition.
 std::int64_t ready_status(const NotedPods& pods, std::size_t i) {
   const std::int64_t size = pods.size_of(kReady, i);
   if (size < 0) return 0;

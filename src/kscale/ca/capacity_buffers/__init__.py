@@ -3,28 +3,36 @@
 ``replicas``: how many pods a buffer is; ``translation``: what the buffers' controller writes into its status, within
 ``resource_quotas``; ``reconciling``: that controller as a step machine, with ``fake_pods``, ``managed_template`` and
 ``scalable_objects``, and when it last was at each buffer (``reconciliation_times``);
-``injection``: its pods in a loop of scale-up; ``buffer_events``: what a scale-up says of them."""
+``injection``: its pods in a loop of scale-up; ``build_buffer_events``: what a scale-up says of them."""
 
 from __future__ import annotations
 
-from kscale.ca.capacity_buffers.buffer_events import buffer_events
-from kscale.ca.capacity_buffers.conditions import ACTIVE_STRATEGY
-from kscale.ca.capacity_buffers.injection import BufferPods, buffer_pods_steps, place_buffer_pods
-from kscale.ca.capacity_buffers.reconciling import reconcile_steps
-from kscale.ca.capacity_buffers.replicas import CapacityBufferError, buffer_replicas
-from kscale.ca.capacity_buffers.resource_quotas import AllocatedQuotas, allocate_quotas
-from kscale.ca.capacity_buffers.translation import translate
+from kscale.ca.capacity_buffers.controller import (
+    ACTIVE_PROVISIONING_STRATEGY,
+    AllocatedQuotas,
+    CapacityBufferError,
+    allocate_quotas,
+    compute_buffer_replicas,
+    reconcile_buffers_steps,
+    translate_buffer,
+)
+from kscale.ca.capacity_buffers.injection import (
+    InjectedBufferPods,
+    build_buffer_events,
+    inject_buffer_pods_steps,
+    place_buffer_pods,
+)
 
 __all__ = [
-    "ACTIVE_STRATEGY",
+    "ACTIVE_PROVISIONING_STRATEGY",
     "AllocatedQuotas",
-    "BufferPods",
     "CapacityBufferError",
+    "InjectedBufferPods",
     "allocate_quotas",
-    "buffer_events",
-    "buffer_pods_steps",
-    "buffer_replicas",
+    "build_buffer_events",
+    "compute_buffer_replicas",
+    "inject_buffer_pods_steps",
     "place_buffer_pods",
-    "reconcile_steps",
-    "translate",
+    "reconcile_buffers_steps",
+    "translate_buffer",
 ]

@@ -1,7 +1,10 @@
-"""The pods of buffers among those that need nodes (``processors/capacitybuffer/pod_list_processor.go``)."""
+"""Inject the fake pods of buffers into a loop, and emit events for their buffers (upstream:
+``processors/capacitybuffer``).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
@@ -9,27 +12,122 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from kscale.ca.capacity_buffers.conditions import ACTIVE_STRATEGY, PROVISIONING, READY, marked, missing_template
+from kscale.ca.capacity_buffers.controller import (
+    ACTIVE_PROVISIONING_STRATEGY,
+    PROVISIONING_CONDITION,
+    READY_FOR_PROVISIONING_CONDITION,
+    format_missing_template,
+    set_buffer_condition,
+)
+from kscale.ca.events import PodUidLookup
+from kscale.ca.loop_context import drop_uncounted_pods
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.expendable import without_expendable
-from kscale.ca.pod_lists.split import split
-from kscale.ca.pod_lists.waiting import WaitingPods
-from kscale.ca.simulated import without_uncounted_pods
-from kscale.effects import Moment, Progress, StepsOf, WriteStatus, as_if_done, moment
-from kscale.objects.capacity_buffers import CapacityBuffer
+from kscale.ca.pod_lists.lists import PendingPodList, filter_out_expendable_pods, split_pods
+from kscale.ca.scale_up_status import (
+    MAX_NODES_TOTAL_REASON,
+    SCALE_UP_ERROR,
+    SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL,
+    SCALE_UP_SUCCESSFUL,
+    ScaleUpStatus,
+    build_scale_up_events,
+    format_not_triggered_reasons,
+)
+from kscale.effects import Deferred, Event, Moment, Progress, StepsOf, WriteStatus, as_if_done, moment
+from kscale.objects.api.cluster_autoscaler import CapacityBuffer
+from kscale.objects.api.core import ObjectReference, Pod, PodStatus, PodTemplate, PodTemplateSpec
+from kscale.objects.api.meta import ObjectMeta, OwnerReference
 from kscale.objects.conditions import find, is_true
-from kscale.objects.core import Pod, PodStatus, PodTemplate, PodTemplateSpec
-from kscale.objects.meta import ObjectMeta, OwnerReference
 from kscale.scheduling.place import place
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["BufferPods", "buffer_pods_steps", "place_buffer_pods"]
+__all__ = [
+    "InjectedBufferPods",
+    "InjectedFakePods",
+    "build_buffer_events",
+    "inject_buffer_pods_steps",
+    "place_buffer_pods",
+]
 
-_API_VERSION: Final = "autoscaling.x-k8s.io/v1beta1"
+
+def build_buffer_events(status: ScaleUpStatus, buffers: Mapping[str, CapacityBuffer]) -> list[Event]:
+    """The events about the buffers, in the order of their first pods.
+
+    ``buffers``: the buffer of each pod that was injected, by the pod's ``namespace/name``.
+    """
+    events: list[Event] = []
+    if not buffers:
+        return events
+    by_key = {buffer.key: buffer for buffer in buffers.values()}
+    if status.result not in (SCALE_UP_SUCCESSFUL, SCALE_UP_ERROR):
+        existing = {group.id for group in status.considered_groups if group.exists}
+        reasons: dict[str, list[str]] = {}
+        for pod in status.pods_remain_unschedulable:
+            if pod.pod not in buffers:
+                continue
+            limited = status.result == SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL
+            why = MAX_NODES_TOTAL_REASON if limited else ", ".join(format_not_triggered_reasons(pod, existing))
+            reasons.setdefault(buffers[pod.pod].key, []).append(why)
+        for key, found in reasons.items():
+            text = f"capacity buffer {len(found)} fake pods didn't trigger scale-up: {','.join(found)}"
+            events.append(_build_buffer_event(by_key[key], "NotTriggerScaleUp", text))
+    if status.scale_ups:
+        plan = " ".join(map(str, status.scale_ups))
+        triggered = Counter(buffers[name].key for name in status.pods_triggered if name in buffers)
+        for key, count in triggered.items():
+            text = f"capacity buffer {count} fake pods triggered scale-up: [{plan}]"
+            events.append(_build_buffer_event(by_key[key], "TriggeredScaleUp", text))
+    return events
 
 
-class BufferPods(msgspec.Struct, kw_only=True):
+def _build_buffer_event(buffer: CapacityBuffer, reason: str, message: str) -> Event:
+    about = ObjectReference(
+        api_version=buffer.api_version,
+        kind="CapacityBuffer",
+        namespace=buffer.namespace,
+        name=buffer.name,
+        uid=buffer.metadata.uid,
+    )
+    return Event(regarding=about, type="Normal", reason=reason, message=message)
+
+
+class InjectedFakePods(msgspec.Struct, kw_only=True, frozen=True):
+    """Pods (``namespace/name``) that stand in a loop without being there.
+
+    ``missing``: those that controllers have yet to make; ``buffers``: those of capacity buffers, with their buffers.
+    """
+
+    missing: frozenset[str] = frozenset()
+    buffers: Mapping[str, CapacityBuffer] = {}
+
+    def __contains__(self, pod: str) -> bool:
+        return pod in self.missing or pod in self.buffers
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.buffers)
+
+    def without(self, status: ScaleUpStatus) -> ScaleUpStatus:
+        """What is told of a scale-up: pods that nobody has made are in no list."""
+        if not self:
+            return status
+        return replace(
+            status,
+            pods_triggered=Deferred(lambda: [pod for pod in status.pods_triggered if pod not in self]),
+            pods_await_evaluation=Deferred(lambda: [pod for pod in status.pods_await_evaluation if pod not in self]),
+            pods_remain_unschedulable=Deferred(
+                lambda: [pod for pod in status.pods_remain_unschedulable if pod.pod not in self]
+            ),
+        )
+
+    def events(self, status: ScaleUpStatus, uid_of: PodUidLookup) -> list[Event]:
+        """What upstream says after a scale-up: of the buffers, then of each pod that is there."""
+        return [*build_buffer_events(status, self.buffers), *build_scale_up_events(self.without(status), uid_of=uid_of)]
+
+
+_BUFFER_API_VERSION: Final = "autoscaling.x-k8s.io/v1beta1"
+
+
+class InjectedBufferPods(msgspec.Struct, kw_only=True):
     """Pods to put behind those that need nodes, before the rules for lists of pods are asked.
 
     ``buffers``: the buffer of each pod by the pod's uid; ``warnings``: what upstream only logs.
@@ -40,39 +138,45 @@ class BufferPods(msgspec.Struct, kw_only=True):
     warnings: list[str] = []
 
 
-def buffer_pods_steps(
+def inject_buffer_pods_steps(
     buffers: Iterable[CapacityBuffer],
     templates: Mapping[str, PodTemplate],
     *,
     now: Moment,
-    strategies: Collection[str] = (ACTIVE_STRATEGY,),
+    strategies: Collection[str] = (ACTIVE_PROVISIONING_STRATEGY,),
     safe_to_evict: bool = True,
-) -> StepsOf[WriteStatus, BufferPods]:
+) -> StepsOf[WriteStatus, InjectedBufferPods]:
     """The pods of every buffer that may be provided, and what is said of it in its status.
 
     ``templates`` by ``namespace/name``. A buffer counts if its strategy is among ``strategies``, if it is ready or
     provided already, and if its template has not changed since; a status that could not be written stops nothing.
     """
-    p, found = Progress(moment(now)), BufferPods()
+    p, found = Progress(moment(now)), InjectedBufferPods()
     for buffer in buffers:
         status = buffer.status
-        if status.provisioning_strategy not in strategies or not _wanted(buffer) or _changed(buffer, templates):
+        if (
+            status.provisioning_strategy not in strategies
+            or not _is_provisionable(buffer)
+            or _has_template_changed(buffer, templates)
+        ):
             continue
         template = None
         if status.pod_template_ref is not None:
             template = templates.get(f"{buffer.namespace}/{status.pod_template_ref.name}")
-        problem = _problem(buffer, template)
+        problem = _find_provisioning_problem(buffer, template)
         if problem is not None:
-            written = marked(buffer, PROVISIONING, False, problem[0], p.now, problem[1])
+            written = set_buffer_condition(buffer, PROVISIONING_CONDITION, False, problem[0], p.now, problem[1])
             if written is not buffer:
-                yield from _write(p, written, found)
+                yield from _write_buffer_status(p, written, found)
             continue
         assert template is not None
         assert status.replicas is not None
-        for pod in _pods(buffer, template.template, status.replicas, safe_to_evict):
+        for pod in _build_buffer_pods(buffer, template.template, status.replicas, safe_to_evict):
             found.pods.append(pod)
             found.buffers[pod.metadata.uid] = buffer
-        yield from _write(p, marked(buffer, PROVISIONING, True, "FakePodsInjected", p.now), found)
+        yield from _write_buffer_status(
+            p, set_buffer_condition(buffer, PROVISIONING_CONDITION, True, "FakePodsInjected", p.now), found
+        )
     return found
 
 
@@ -85,21 +189,27 @@ def place_buffer_pods(
     What fits nowhere is left out.
     """
     informers = snapshot.informers
-    found = as_if_done(buffer_pods_steps(informers.capacity_buffers, informers.pod_templates, now=now), now=now).value
-    counted = without_uncounted_pods(snapshot, options)
-    waiting = WaitingPods.of(counted.pending_records)
-    lists = split(waiting.in_play, bypassed=options.bypassed_scheduler_names, allowed=options.allowed_scheduler_names)
+    found = as_if_done(
+        inject_buffer_pods_steps(informers.capacity_buffers, informers.pod_templates, now=now), now=now
+    ).value
+    counted = drop_uncounted_pods(snapshot, options)
+    waiting = PendingPodList.of(counted.pending_records)
+    lists = split_pods(
+        waiting.in_play, bypassed=options.bypassed_scheduler_names, allowed=options.allowed_scheduler_names
+    )
     unschedulable = waiting.take(np.flatnonzero(waiting.among([*lists.unschedulable, *lists.unprocessed])))
     needed = unschedulable.followed_by(found.pods)
-    needed = needed.kept_by(lambda pods: without_expendable(pods, options.expendable_pods_priority_cutoff))
+    needed = needed.kept_by(lambda pods: filter_out_expendable_pods(pods, options.expendable_pods_priority_cutoff))
     return place(counted, needed.records, profile=profile).snapshot_after
 
 
-def _wanted(buffer: CapacityBuffer) -> bool:
-    return any(is_true(buffer.status.conditions, type_) for type_ in (READY, PROVISIONING))
+def _is_provisionable(buffer: CapacityBuffer) -> bool:
+    return any(
+        is_true(buffer.status.conditions, type_) for type_ in (READY_FOR_PROVISIONING_CONDITION, PROVISIONING_CONDITION)
+    )
 
 
-def _changed(buffer: CapacityBuffer, templates: Mapping[str, PodTemplate]) -> bool:
+def _has_template_changed(buffer: CapacityBuffer, templates: Mapping[str, PodTemplate]) -> bool:
     reference, generation = buffer.status.pod_template_ref, buffer.status.pod_template_generation
     if reference is None or generation is None:
         return False
@@ -107,32 +217,34 @@ def _changed(buffer: CapacityBuffer, templates: Mapping[str, PodTemplate]) -> bo
     return template is not None and (template.metadata.generation or 0) != generation
 
 
-def _problem(buffer: CapacityBuffer, template: PodTemplate | None) -> tuple[str, str] | None:
+def _find_provisioning_problem(buffer: CapacityBuffer, template: PodTemplate | None) -> tuple[str, str] | None:
     """Why it cannot be provided: reason and message."""
     status = buffer.status
-    ready = find(status.conditions, READY)
+    ready = find(status.conditions, READY_FOR_PROVISIONING_CONDITION)
     if status.pod_template_ref is None or status.replicas is None or (ready is not None and ready.status == "False"):
         return "NotReadyForProvisioning", "CapacityBuffer is not ready for provisioning"
     if status.replicas == 0:
         return "BufferIsEmpty", "CapacityBuffer has zero replicas"
     if template is None:
-        missing = missing_template(status.pod_template_ref)
+        missing = format_missing_template(status.pod_template_ref)
         return "FailedToGetPodTemplate", f"failed to get pod template with error: {missing}"
     return None
 
 
-def _write(p: Progress, buffer: CapacityBuffer, found: BufferPods) -> StepsOf[WriteStatus, None]:
+def _write_buffer_status(p: Progress, buffer: CapacityBuffer, found: InjectedBufferPods) -> StepsOf[WriteStatus, None]:
     error = (yield from p.act(WriteStatus(buffer))).error
     if error is not None:
         found.warnings.append(f"Failed to update buffer status for buffer {buffer.name}, error: {error.message}")
 
 
-def _pods(buffer: CapacityBuffer, template: PodTemplateSpec, count: int, safe_to_evict: bool) -> Iterable[Pod]:
+def _build_buffer_pods(
+    buffer: CapacityBuffer, template: PodTemplateSpec, count: int, safe_to_evict: bool
+) -> Iterable[Pod]:
     annotations = {**(template.metadata.annotations or {}), "podType": "capacityBufferFakePod"}
     if safe_to_evict:
         annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] = "true"
     owner = OwnerReference(
-        api_version=buffer.api_version or _API_VERSION,
+        api_version=buffer.api_version or _BUFFER_API_VERSION,
         kind="CapacityBuffer",
         name=buffer.name,
         uid=buffer.metadata.uid,

@@ -7,18 +7,29 @@ machine; :func:`update_nodes` runs it as if every action succeeded.
 
 from __future__ import annotations
 
-from kscale.ca.cluster_state.health import backoff_status, is_cluster_healthy, is_group_healthy, is_safe_to_scale_up
-from kscale.ca.cluster_state.registering import (
-    forget_failures,
-    register_candidates,
+from kscale.ca.cluster_state.health import (
+    UpcomingNodes,
+    count_upcoming_nodes,
+    get_autoscaled_nodes_count,
+    get_backoff_status,
+    get_upcoming_nodes,
+    is_cluster_healthy,
+    is_group_healthy,
+    is_safe_to_scale_up,
+    is_scaling_up,
+    recalculate_ranges,
+)
+from kscale.ca.cluster_state.register import (
+    clear_scale_up_failures,
+    get_scale_up_time,
     register_failed_scale_up,
     register_scale_down,
     register_scale_up,
-    scale_up_time,
+    update_scale_down_candidates,
 )
-from kscale.ca.cluster_state.sizes import autoscaled_nodes_count, recalculate
 from kscale.ca.cluster_state.state import (
     AcceptableRange,
+    ClusterAutoscalerStatus,
     ClusterStateRegistry,
     GroupReadiness,
     IncorrectSize,
@@ -26,17 +37,17 @@ from kscale.ca.cluster_state.state import (
     ScaleUpFailure,
     ScaleUpRequest,
     UnregisteredNode,
+    build_initializing_status,
 )
-from kscale.ca.cluster_state.status import cluster_status
-from kscale.ca.cluster_state.status_document import ClusterAutoscalerStatus, initializing_status
-from kscale.ca.cluster_state.upcoming import UpcomingNodes, is_scaling_up, upcoming_count, upcoming_nodes
-from kscale.ca.cluster_state.update import ClusterUpdate, Updating, update_nodes, update_nodes_steps
+from kscale.ca.cluster_state.status import build_cluster_status
+from kscale.ca.cluster_state.update import ClusterUpdate, ClusterUpdateAction, update_nodes, update_nodes_steps
 
 __all__ = [
     "AcceptableRange",
     "ClusterAutoscalerStatus",
     "ClusterStateRegistry",
     "ClusterUpdate",
+    "ClusterUpdateAction",
     "GroupReadiness",
     "IncorrectSize",
     "ScaleDownRequest",
@@ -44,24 +55,23 @@ __all__ = [
     "ScaleUpRequest",
     "UnregisteredNode",
     "UpcomingNodes",
-    "Updating",
-    "autoscaled_nodes_count",
-    "backoff_status",
-    "cluster_status",
-    "forget_failures",
-    "initializing_status",
+    "build_cluster_status",
+    "build_initializing_status",
+    "clear_scale_up_failures",
+    "count_upcoming_nodes",
+    "get_autoscaled_nodes_count",
+    "get_backoff_status",
+    "get_scale_up_time",
+    "get_upcoming_nodes",
     "is_cluster_healthy",
     "is_group_healthy",
     "is_safe_to_scale_up",
     "is_scaling_up",
-    "recalculate",
-    "register_candidates",
+    "recalculate_ranges",
     "register_failed_scale_up",
     "register_scale_down",
     "register_scale_up",
-    "scale_up_time",
-    "upcoming_count",
-    "upcoming_nodes",
     "update_nodes",
     "update_nodes_steps",
+    "update_scale_down_candidates",
 ]

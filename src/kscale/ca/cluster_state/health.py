@@ -1,23 +1,110 @@
-"""Whether the cluster, or one of its groups, is in a state to be scaled up."""
+"""Health, acceptable ranges, incorrect sizes and upcoming nodes of node groups (upstream: ``IsClusterHealthy``,
+``IsNodeGroupSafeToScaleUp``, ``GetUpcomingNodes``).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from datetime import datetime
 
-from kscale.ca.backoff import Backoff, backed_off
-from kscale.ca.cluster_state.state import ClusterStateRegistry
+import msgspec
+from msgspec.structs import replace
+
+from kscale.ca.backoff import Backoff, get_active_backoff
+from kscale.ca.cluster_state.state import AcceptableRange, ClusterStateRegistry, IncorrectSize
+from kscale.ca.errors import AutoscalerError
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import Moment, moment
+from kscale.objects.nodegroups import Groups
 
-__all__ = ["backoff_status", "is_cluster_healthy", "is_group_healthy", "is_safe_to_scale_up"]
+__all__ = [
+    "UpcomingNodes",
+    "compute_acceptable_ranges",
+    "count_upcoming_nodes",
+    "find_incorrect_sizes",
+    "get_autoscaled_nodes_count",
+    "get_backoff_status",
+    "get_target_sizes",
+    "get_upcoming_nodes",
+    "is_cluster_healthy",
+    "is_group_healthy",
+    "is_safe_to_scale_up",
+    "is_scaling_up",
+    "recalculate_ranges",
+]
 
 
-def backoff_status(
+def recalculate_ranges(state: ClusterStateRegistry, groups: Groups) -> ClusterStateRegistry:
+    """The expected sizes anew from the provider's target sizes; all zero if one of those cannot be read."""
+    try:
+        targets = get_target_sizes(groups)
+    except AutoscalerError:
+        targets = {}
+    return replace(state, ranges=compute_acceptable_ranges(state, groups, targets))
+
+
+def get_target_sizes(groups: Groups) -> dict[str, int]:
+    """By group. Raises :class:`AutoscalerError` if one cannot be read."""
+    for group in groups:
+        if group.target_size_error is not None:
+            raise AutoscalerError("", group.target_size_error)
+    return {group.id: group.size for group in groups}
+
+
+def compute_acceptable_ranges(
+    state: ClusterStateRegistry, groups: Groups, targets: Mapping[str, int]
+) -> dict[str, AcceptableRange]:
+    """The ranges around these target sizes, with what is under way."""
+    ranges: dict[str, AcceptableRange] = {}
+    for group in groups:
+        if not group.upcoming:
+            size = targets.get(group.id, 0)
+            known = state.readiness.get(group.id)
+            missing = len(known.long_unregistered) if known is not None else 0
+            ranges[group.id] = AcceptableRange(min_nodes=size - missing, max_nodes=size, current_target=size)
+    for name, request in state.scale_up_requests.items():
+        old = ranges.get(name, AcceptableRange())
+        ranges[name] = replace(old, min_nodes=old.min_nodes - request.increase)
+    for item in state.scale_down_requests:
+        old = ranges.get(item.group, AcceptableRange())
+        ranges[item.group] = replace(old, max_nodes=old.max_nodes + 1)
+    return ranges
+
+
+def find_incorrect_sizes(state: ClusterStateRegistry, groups: Groups, now: Moment) -> dict[str, IncorrectSize]:
+    """Groups that have another number of nodes than their target says; since when, if they had it before."""
+    found: dict[str, IncorrectSize] = {}
+    for group in groups:
+        known = state.readiness.get(group.id)
+        expected = state.ranges.get(group.id)
+        if group.upcoming or known is None or expected is None:
+            continue
+        target = expected.current_target
+        registered = len(known.registered)
+        waiting = len(known.unregistered) + len(known.long_unregistered)
+        if registered > target or registered < target - waiting:
+            old = state.incorrect_sizes.get(group.id)
+            same = old is not None and (old.current, old.expected) == (registered, target)
+            found[group.id] = (
+                old
+                if old is not None and same
+                else IncorrectSize(current=registered, expected=target, first_observed=now)
+            )
+    return found
+
+
+def get_autoscaled_nodes_count(state: ClusterStateRegistry) -> tuple[int, int]:
+    """(nodes of groups that have started, target sizes of the groups)."""
+    current = sum(len(known.registered) - len(known.not_started) for known in state.readiness.values())
+    return current, sum(item.current_target for item in state.ranges.values())
+
+
+def get_backoff_status(
     state: ClusterStateRegistry, group: str, now: datetime | Moment, *, has_template: bool = True
 ) -> Backoff | None:
     """The back-off in force for a group; a group without template is never in back-off."""
     now = moment(now)
-    return backed_off(state.backoffs, group, now) if has_template else None
+    return get_active_backoff(state.backoffs, group, now) if has_template else None
 
 
 def is_cluster_healthy(state: ClusterStateRegistry, options: AutoscalingOptions) -> bool:
@@ -58,4 +145,54 @@ def is_safe_to_scale_up(
     now = moment(now)
     if not is_group_healthy(state, group, options):
         return False
-    return backoff_status(state, group, now, has_template=has_template) is None
+    return get_backoff_status(state, group, now, has_template=has_template) is None
+
+
+class UpcomingNodes(msgspec.Struct, kw_only=True, frozen=True):
+    """How many nodes of a group are still to come, and the names of those that are there but have not started."""
+
+    count: int
+    registered: list[str] = []
+
+
+def count_upcoming_nodes(state: ClusterStateRegistry, group: str) -> int:
+    """How many nodes the group should have and has not, whatever became of them; negative for too many."""
+    expected = state.ranges.get(group)
+    if expected is None:
+        return 0
+    known = state.readiness.get(group)
+    if known is None:
+        return expected.current_target
+    return expected.current_target - (
+        len(known.ready) + len(known.unready) + len(known.suspended) + len(known.long_unregistered)
+    )
+
+
+def is_scaling_up(state: ClusterStateRegistry, group: str) -> bool:
+    """Whether nodes were asked for and are still to come."""
+    return group in state.scale_up_requests and count_upcoming_nodes(state, group) > 0
+
+
+def get_upcoming_nodes(
+    state: ClusterStateRegistry, groups: Groups, now: datetime | Moment, *, templates: Container[str] | None = None
+) -> dict[str, UpcomingNodes]:
+    """By group, in the provider's order, the nodes that are expected: asked for, not there, not in back-off.
+
+    ``templates``: ids of groups that have a template (None: all have); of the others back-off is not known.
+    A group that is still being created expects its whole target size (0 if that cannot be read).
+    """
+    now = moment(now)
+    found: dict[str, UpcomingNodes] = {}
+    for group in groups:
+        if group.upcoming:
+            size = 0 if group.target_size_error is not None else group.size
+            found[group.id] = UpcomingNodes(count=size)
+        elif is_scaling_up(state, group.id):
+            has_template = templates is None or group.id in templates
+            if get_backoff_status(state, group.id, now, has_template=has_template) is not None:
+                continue
+            known = state.readiness.get(group.id)
+            found[group.id] = UpcomingNodes(
+                count=count_upcoming_nodes(state, group.id), registered=[] if known is None else list(known.not_started)
+            )
+    return found

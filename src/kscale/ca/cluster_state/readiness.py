@@ -1,4 +1,5 @@
-"""What every node is: ready, starting, gone (``updateReadinessStats``).
+"""Classify every node: ready, starting, deleted, unregistered (upstream: ``updateReadinessStats``,
+``getNotRegisteredNodes``).
 
 Whether one node is Ready is read in :mod:`kscale.ca.nodes`, whether it still has a machine in
 :mod:`~.has_instance`; machines without a node are in :mod:`~.unregistered`.
@@ -9,29 +10,50 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from kscale.ca.cluster_state.has_instance import without_instance
-from kscale.ca.cluster_state.state import GroupReadiness
-from kscale.ca.node_lists import RESOURCE_NOT_READY
-from kscale.ca.node_readings import NodeReadings
-from kscale.ca.nodes import life_of, readiness
+from kscale.ca.cluster_state.state import ClusterStateRegistry, GroupReadiness, UnregisteredNode
+from kscale.ca.node_lists import RESOURCE_NOT_READY_REASON
+from kscale.ca.nodes import TO_BE_DELETED_TAINT, RegisteredNodes, get_readiness, get_ready_and_suspended, has_taint
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import SECOND, Moment, duration, later
 from kscale.effects.moments import ComparedDuration
+from kscale.objects.api.core import Node
 from kscale.objects.conditions import changed_at
-from kscale.objects.core import Node
-from kscale.objects.nodegroup import NodeGroup, NodeGroupAutoscalingOptions, ProviderError
+from kscale.objects.nodegroup import InstanceStatus, NodeGroup, NodeGroupAutoscalingOptions, ProviderError
 from kscale.objects.nodegroups import Groups
 from kscale.objects.times import moment_in
 
-_NOT_STARTED_1_3: Final = {("Ready", "False"), ("OutOfDisk", "True"), ("NetworkUnavailable", "True")}
-SET_WITHIN_1_3: Final[ComparedDuration] = 120 * SECOND
-STARTING_FOR_1_3: Final[ComparedDuration] = 900 * SECOND
+__all__ = [
+    "LEGACY_NODE_STARTUP_TIME",
+    "LEGACY_STATUS_SETTING_DELAY",
+    "classify_nodes",
+    "classify_unregistered_nodes",
+    "find_nodes_without_instance",
+    "find_unregistered_nodes",
+]
 
-__all__ = ["SET_WITHIN_1_3", "STARTING_FOR_1_3", "classify"]
+
+def find_nodes_without_instance(
+    nodes: Sequence[Node], names: Sequence[str], odd: Collection[int], has_instance: Mapping[str, bool]
+) -> set[int]:
+    """Positions of the nodes whose machine is gone: as the provider says; of a node of which it says nothing, if it
+    has the taint ``ToBeDeletedByClusterAutoscaler``.
+
+    ``odd``: the positions of those that are not simply ready (:func:`kscale.ca.nodes.is_ready_and_active`);
+    ``has_instance``: the provider's answers by node name.
+    """
+    gone = {i for i in odd if names[i] not in has_instance and has_taint(nodes[i], TO_BE_DELETED_TAINT)}
+    if not all(has_instance.values()):
+        gone.update(i for i, name in enumerate(names) if not has_instance.get(name, True))
+    return gone
 
 
-def classify(
-    registered: NodeReadings,
+_LEGACY_NOT_STARTED_CONDITIONS: Final = {("Ready", "False"), ("OutOfDisk", "True"), ("NetworkUnavailable", "True")}
+LEGACY_STATUS_SETTING_DELAY: Final[ComparedDuration] = 120 * SECOND
+LEGACY_NODE_STARTUP_TIME: Final[ComparedDuration] = 900 * SECOND
+
+
+def classify_nodes(
+    registered: RegisteredNodes,
     groups: Groups,
     *,
     now: Moment,
@@ -44,52 +66,54 @@ def classify(
     """
     nodes, names, odd = registered.nodes, registered.names, registered.odd
     group_of = groups.ids_of_nodes(names)
-    gone = without_instance(nodes, names, odd, has_instance)
+    gone = find_nodes_without_instance(nodes, names, odd, has_instance)
     if gone:
         odd = sorted({*odd, *gone})
     not_ready: dict[int, tuple[bool, bool]] = {}
     """Position -> (is it gone, is it suspended)."""
     for i in odd:
-        ready, suspended = life_of(nodes[i])
+        ready, suspended = get_ready_and_suspended(nodes[i])
         is_gone = i in gone
         if not ready or suspended or is_gone:
             not_ready[i] = is_gone, suspended
     members = groups.members(names)
     by_group = {group: GroupReadiness(registered=[*of]) for group, of in members.items() if group is not None}
-    total = GroupReadiness(registered=[*names], ready=_without(names, {names[i] for i in not_ready}))
+    total = GroupReadiness(registered=[*names], ready=_exclude_names(names, {names[i] for i in not_ready}))
     elsewhere: dict[str | None, set[str]] = {}
     for i in not_ready:
         elsewhere.setdefault(group_of[i], set()).add(names[i])
     for name, record in by_group.items():
-        record.ready = _without(record.registered, elsewhere.get(name, set()))
+        record.ready = _exclude_names(record.registered, elsewhere.get(name, set()))
     nobody = GroupReadiness()
     for i, (is_gone, suspended) in not_ready.items():
         group = group_of[i]
         if options.legacy:
-            kinds = _kinds_of_1_3(nodes[i], is_gone, now)
+            kinds = _get_legacy_readiness_lists(nodes[i], is_gone, now)
         else:
-            kinds = _kinds(nodes[i], is_gone, suspended, now - _startup_time(i, group_of, groups, options))
+            kinds = _get_readiness_lists(
+                nodes[i], is_gone, suspended, now - _get_node_startup_time(i, group_of, groups, options)
+            )
         for kind in kinds:
             getattr(nobody if group is None else by_group[group], kind).append(names[i])
             getattr(total, kind).append(names[i])
     return by_group, total
 
 
-def _without(names: Sequence[str], others: Collection[str]) -> list[str]:
+def _exclude_names(names: Sequence[str], others: Collection[str]) -> list[str]:
     return [name for name in names if name not in others] if others else [*names]
 
 
-def _startup_time(i: int, group_of: Sequence[str | None], groups: Groups, options: AutoscalingOptions) -> int:
+def _get_node_startup_time(i: int, group_of: Sequence[str | None], groups: Groups, options: AutoscalingOptions) -> int:
     """How long node ``i`` may take to start, in nanoseconds. Upstream has one variable for all nodes: one whose group
     says nothing inherits from the node before it."""
     for group in reversed(group_of[: i + 1]):
-        own = None if group is None else _startup(groups[group], options.node_group_defaults)
+        own = None if group is None else _get_group_startup_time(groups[group], options.node_group_defaults)
         if own is not None:
             return own
     return duration(options.max_node_startup_time)
 
 
-def _startup(group: NodeGroup, defaults: NodeGroupAutoscalingOptions) -> int | None:
+def _get_group_startup_time(group: NodeGroup, defaults: NodeGroupAutoscalingOptions) -> int | None:
     """How long nodes of a group may take to start, in nanoseconds; None if its options cannot be read."""
     try:
         return duration(group.options_or(defaults).max_node_startup_time)
@@ -97,7 +121,7 @@ def _startup(group: NodeGroup, defaults: NodeGroupAutoscalingOptions) -> int | N
         return None
 
 
-def _kinds(node: Node, gone: bool, suspended: bool, young_since: int) -> tuple[str, ...]:
+def _get_readiness_lists(node: Node, gone: bool, suspended: bool, young_since: int) -> tuple[str, ...]:
     """The lists besides ``registered`` that a node belongs to which is not simply ready; made after ``young_since`` it
     may still be starting."""
     if gone:
@@ -106,19 +130,60 @@ def _kinds(node: Node, gone: bool, suspended: bool, young_since: int) -> tuple[s
         return ("suspended",)
     if moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp") > young_since:
         return ("not_started",)
-    return ("unready", "resource_unready") if readiness(node).reason == RESOURCE_NOT_READY else ("unready",)
+    return ("unready", "resource_unready") if get_readiness(node).reason == RESOURCE_NOT_READY_REASON else ("unready",)
 
 
-def _kinds_of_1_3(node: Node, gone: bool, now: Moment) -> tuple[str, ...]:
+def _get_legacy_readiness_lists(node: Node, gone: bool, now: Moment) -> tuple[str, ...]:
     """The same in release 1.3: a node is starting whose conditions have not changed since it was made. One that takes
     too long (``LongNotStarted``) counts as unready wherever anything is counted."""
     if gone:
         return ("deleted",)
     made = moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp")
     starting = any(
-        (each.type, each.status) in _NOT_STARTED_1_3 and changed_at(node, each) - made < SET_WITHIN_1_3
+        (each.type, each.status) in _LEGACY_NOT_STARTED_CONDITIONS
+        and changed_at(node, each) - made < LEGACY_STATUS_SETTING_DELAY
         for each in node.status.conditions
     )
     if not starting:
         return ("unready",)
-    return ("not_started",) if later(made, STARTING_FOR_1_3) >= now else ("unready", "long_not_started")
+    return ("not_started",) if later(made, LEGACY_NODE_STARTUP_TIME) >= now else ("unready", "long_not_started")
+
+
+def find_unregistered_nodes(
+    before: Mapping[str, UnregisteredNode], registered: RegisteredNodes, groups: Groups, now: Moment
+) -> dict[str, UnregisteredNode]:
+    """Instances that should be there and have no node object, and since when that is so."""
+    known = registered.instance_ids
+    found: dict[str, UnregisteredNode] = {}
+    for group in groups:
+        if group.upcoming:
+            continue
+        if known.issuperset(group.instance_ids):
+            continue
+        for instance in [each for each in group.instance_ids if each not in known]:
+            status = group.instance_status.get(instance, InstanceStatus())
+            if status.state == "deleting" or status.error is not None:
+                continue
+            old = before.get(instance)
+            found[instance] = UnregisteredNode(group=group.id, since=now if old is None else old.since)
+    return found
+
+
+def classify_unregistered_nodes(
+    state: ClusterStateRegistry, groups: Groups, now: Moment, defaults: NodeGroupAutoscalingOptions
+) -> None:
+    """Puts the state's unregistered instances into its lists: for long, or not yet. One whose group the cloud cannot
+    tell is in neither, nor is one that is of no group any more."""
+    for name, item in state.unregistered.items():
+        if name in groups.node_errors:
+            continue
+        owner = groups[item.group]
+        if name in owner.gone_instances:
+            continue
+        try:
+            provision = duration(owner.options_or(defaults).max_node_provision_time)
+        except ProviderError:
+            continue
+        kind = "long_unregistered" if item.since + provision < now else "unregistered"
+        for record in (state.total, state.readiness.setdefault(owner.id, GroupReadiness())):
+            getattr(record, kind).append(name)

@@ -1,24 +1,153 @@
-"""What is kept about node groups from loop to loop, as plain data."""
+"""State of node groups carried from loop to loop, and the status document (upstream:
+``clusterstate/clusterstate.go``, ``clusterstate/api/types.go``).
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from kscale.ca.backoff import Backoff, ScaleUpError
-from kscale.ca.cluster_state.status_document import ClusterAutoscalerStatus
 from kscale.effects import Moment
 from kscale.effects.moments import Count
 
 __all__ = [
     "AcceptableRange",
+    "BackoffInfo",
+    "ClusterAutoscalerStatus",
+    "ClusterHealth",
+    "ClusterScaleUp",
     "ClusterStateRegistry",
+    "ClusterWideStatus",
+    "GroupHealth",
     "GroupReadiness",
+    "GroupScaleUp",
     "IncorrectSize",
+    "NodeCounts",
+    "NodeGroupStatus",
+    "RegisteredCount",
+    "ScaleDownCandidates",
     "ScaleDownRequest",
     "ScaleUpFailure",
     "ScaleUpRequest",
+    "StatusCondition",
+    "UnreadyCount",
     "UnregisteredNode",
+    "build_initializing_status",
 ]
+
+
+AUTOSCALER_RUNNING: Final = "Running"
+AUTOSCALER_INITIALIZING: Final = "Initializing"
+
+
+class _StatusStruct(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """Members as upstream names them. What is UNSET is left out; a time that is not known is null."""
+
+
+class UnreadyCount(_StatusStruct, kw_only=True, frozen=True):
+    """Nodes that are not ready, and those that only lack devices."""
+
+    total: int = 0
+    resource_unready: int = 0
+
+
+class RegisteredCount(_StatusStruct, kw_only=True, frozen=True):
+    """Nodes that have an object."""
+
+    total: int = 0
+    ready: int = 0
+    not_started: int = 0
+    suspended: int = 0
+    being_deleted: int | UnsetType = UNSET
+    unready: UnreadyCount = UnreadyCount()
+
+
+class NodeCounts(_StatusStruct, kw_only=True, frozen=True):
+    """All machines."""
+
+    registered: RegisteredCount = RegisteredCount()
+    long_unregistered: int = 0
+    unregistered: int = 0
+
+
+class StatusCondition(_StatusStruct, kw_only=True, frozen=True):
+    """What all conditions have: when it was looked at, and since when the status is what it is (RFC 3339)."""
+
+    status: str | UnsetType = UNSET
+    last_probe_time: str | None = None
+    last_transition_time: str | None = None
+
+
+class ClusterHealth(StatusCondition, kw_only=True, frozen=True):
+    """``Healthy`` or ``Unhealthy``."""
+
+    node_counts: NodeCounts = NodeCounts()
+
+
+class GroupHealth(StatusCondition, kw_only=True, frozen=True):
+    """``Healthy`` or ``Unhealthy``, and the group's sizes."""
+
+    node_counts: NodeCounts = NodeCounts()
+    cloud_provider_target: int = 0
+    min_size: int = 0
+    max_size: int = 0
+
+
+class ClusterScaleUp(StatusCondition, kw_only=True, frozen=True):
+    """``InProgress`` or ``NoActivity``."""
+
+
+class BackoffInfo(_StatusStruct, kw_only=True, frozen=True):
+    """Why a group is left alone."""
+
+    error_code: str | UnsetType = UNSET
+    error_message: str | UnsetType = UNSET
+
+
+class GroupScaleUp(StatusCondition, kw_only=True, frozen=True):
+    """``InProgress``, ``Unhealthy``, ``Backoff`` or ``NoActivity``."""
+
+    backoff_info: BackoffInfo = BackoffInfo()
+
+
+class ScaleDownCandidates(StatusCondition, kw_only=True, frozen=True):
+    """``CandidatesPresent`` or ``NoCandidates``."""
+
+    candidates: int | UnsetType = UNSET
+
+
+class ClusterWideStatus(_StatusStruct, kw_only=True, frozen=True):
+    """Of the whole cluster."""
+
+    health: ClusterHealth = ClusterHealth()
+    scale_up: ClusterScaleUp = ClusterScaleUp()
+    scale_down: ScaleDownCandidates = ScaleDownCandidates()
+
+
+class NodeGroupStatus(_StatusStruct, kw_only=True, frozen=True):
+    """Of one group."""
+
+    name: str | UnsetType = UNSET
+    health: GroupHealth = GroupHealth()
+    scale_up: GroupScaleUp = GroupScaleUp()
+    scale_down: ScaleDownCandidates = ScaleDownCandidates()
+
+
+class ClusterAutoscalerStatus(_StatusStruct, kw_only=True, frozen=True):
+    """The whole document, but for ``time``, which is said where it is written."""
+
+    autoscaler_status: str = AUTOSCALER_RUNNING
+    message: str | UnsetType = UNSET
+    cluster_wide: ClusterWideStatus = ClusterWideStatus()
+    node_groups: list[NodeGroupStatus] | UnsetType = UNSET
+
+
+def build_initializing_status(message: str = "") -> ClusterAutoscalerStatus:
+    """What is shown before a loop could look at anything."""
+    return ClusterAutoscalerStatus(autoscaler_status=AUTOSCALER_INITIALIZING, message=message or UNSET)
 
 
 class ScaleUpRequest(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
@@ -92,7 +221,7 @@ class ClusterStateRegistry(msgspec.Struct, kw_only=True, rename="camel"):
     scale_down_requests: list[ScaleDownRequest] = []
     backoffs: dict[str, Backoff] = {}
     failures: dict[str, list[ScaleUpFailure]] = {}
-    """In this loop: :func:`~kscale.ca.cluster_state.forget_failures` begins another."""
+    """In this loop: :func:`~kscale.ca.cluster_state.clear_scale_up_failures` begins another."""
     unregistered: dict[str, UnregisteredNode] = {}
     create_errors: dict[str, list[str]] = {}
     """Instances that were seen failing, by group."""

@@ -1,4 +1,4 @@
-"""The status that upstream shows of the cluster and its node groups (``clusterstate/clusterstate.go``, GetStatus)."""
+"""Build the status of the cluster and its node groups (upstream: ``clusterstate/clusterstate.go``: GetStatus)."""
 
 from __future__ import annotations
 
@@ -9,44 +9,45 @@ from typing import Final, TypeVar
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from kscale.ca.cluster_state.health import backoff_status, is_cluster_healthy, is_group_healthy
-from kscale.ca.cluster_state.state import AcceptableRange, ClusterStateRegistry, GroupReadiness
-from kscale.ca.cluster_state.status_document import (
+from kscale.ca.cluster_state.health import get_backoff_status, is_cluster_healthy, is_group_healthy, is_scaling_up
+from kscale.ca.cluster_state.state import (
+    AcceptableRange,
     BackoffInfo,
     ClusterAutoscalerStatus,
     ClusterHealth,
     ClusterScaleUp,
+    ClusterStateRegistry,
     ClusterWideStatus,
-    Condition,
     GroupHealth,
+    GroupReadiness,
     GroupScaleUp,
     NodeCounts,
     NodeGroupStatus,
     RegisteredCount,
     ScaleDownCandidates,
+    StatusCondition,
     UnreadyCount,
 )
-from kscale.ca.cluster_state.upcoming import is_scaling_up
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import SECOND, Moment, moment, to_text
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 
-__all__ = ["cluster_status", "truncated"]
+__all__ = ["build_cluster_status", "truncate_message"]
 
 HEALTHY: Final = "Healthy"
 UNHEALTHY: Final = "Unhealthy"
 IN_PROGRESS: Final = "InProgress"
 NO_ACTIVITY: Final = "NoActivity"
-BACKOFF: Final = "Backoff"
+IN_BACKOFF: Final = "Backoff"
 CANDIDATES_PRESENT: Final = "CandidatesPresent"
 NO_CANDIDATES: Final = "NoCandidates"
 
 MAX_ERROR_BYTES: Final = 500
-_TRUNCATED: Final = b"<truncated>"
+_TRUNCATION_MARKER: Final = b"<truncated>"
 
 
-def cluster_status(
+def build_cluster_status(
     state: ClusterStateRegistry,
     groups: Groups,
     *,
@@ -63,8 +64,8 @@ def cluster_status(
     now = moment(now)
     before = state.last_status
     known = {} if before is None or before.node_groups is UNSET else {each.name: each for each in before.node_groups}
-    probed = _text(state.last_update, options)
-    scanned = _text(state.last_scale_down_update, options)
+    probed = _format_probe_time(state.last_update, options)
+    scanned = _format_probe_time(state.last_scale_down_update, options)
     found = []
     for group in groups:
         if group.upcoming:
@@ -74,38 +75,44 @@ def cluster_status(
         found.append(
             NodeGroupStatus(
                 name=group.id,
-                health=_since(old.health, _group_health(state, group, options, probed)),
-                scale_up=_since(old.scale_up, _group_scale_up(state, group, now, options, probed, has_template)),
-                scale_down=_since(old.scale_down, _candidates(len(state.candidates.get(group.id, ())), scanned)),
+                health=_with_transition_time(old.health, _build_group_health(state, group, options, probed)),
+                scale_up=_with_transition_time(
+                    old.scale_up, _build_group_scale_up(state, group, now, options, probed, has_template)
+                ),
+                scale_down=_with_transition_time(
+                    old.scale_down, _build_scale_down_candidates(len(state.candidates.get(group.id, ())), scanned)
+                ),
             )
         )
     whole = ClusterWideStatus() if before is None else before.cluster_wide
     healthy = is_cluster_healthy(state, options)
     growing = any(each.scale_up.status == IN_PROGRESS for each in found)
     health = ClusterHealth(
-        status=HEALTHY if healthy else UNHEALTHY, node_counts=_counts(state.total), last_probe_time=probed
+        status=HEALTHY if healthy else UNHEALTHY, node_counts=_build_node_counts(state.total), last_probe_time=probed
     )
     scale_up = ClusterScaleUp(status=IN_PROGRESS if growing else NO_ACTIVITY, last_probe_time=probed)
     return ClusterAutoscalerStatus(
         cluster_wide=ClusterWideStatus(
-            health=_since(whole.health, health),
-            scale_up=_since(whole.scale_up, scale_up),
-            scale_down=_since(whole.scale_down, _candidates(sum(map(len, state.candidates.values())), scanned)),
+            health=_with_transition_time(whole.health, health),
+            scale_up=_with_transition_time(whole.scale_up, scale_up),
+            scale_down=_with_transition_time(
+                whole.scale_down, _build_scale_down_candidates(sum(map(len, state.candidates.values())), scanned)
+            ),
         ),
         node_groups=found or UNSET,
     )
 
 
-_C = TypeVar("_C", bound=Condition)
+_C = TypeVar("_C", bound=StatusCondition)
 
 
-def _since(old: _C, new: _C) -> _C:
+def _with_transition_time(old: _C, new: _C) -> _C:
     """The new condition, with the time at which its status became what it is."""
     same = old.status == new.status
     return replace(new, last_transition_time=old.last_transition_time if same else new.last_probe_time)
 
 
-def _text(time: Moment | None, options: AutoscalingOptions) -> str | None:
+def _format_probe_time(time: Moment | None, options: AutoscalingOptions) -> str | None:
     """As the API prints it: in whole seconds, but in the text of release 1.3 in nanoseconds."""
     if time is None:
         return None
@@ -115,7 +122,7 @@ def _text(time: Moment | None, options: AutoscalingOptions) -> str | None:
     return f"{printed.removesuffix('Z')}.{rest:09d}Z"
 
 
-def _counts(known: GroupReadiness) -> NodeCounts:
+def _build_node_counts(known: GroupReadiness) -> NodeCounts:
     return NodeCounts(
         registered=RegisteredCount(
             total=len(known.registered),
@@ -130,13 +137,13 @@ def _counts(known: GroupReadiness) -> NodeCounts:
     )
 
 
-def _group_health(
+def _build_group_health(
     state: ClusterStateRegistry, group: NodeGroup, options: AutoscalingOptions, probed: str | None
 ) -> GroupHealth:
     known = state.readiness.get(group.id)
     return GroupHealth(
         status=HEALTHY if is_group_healthy(state, group.id, options) else UNHEALTHY,
-        node_counts=_counts(known or GroupReadiness()),
+        node_counts=_build_node_counts(known or GroupReadiness()),
         cloud_provider_target=state.ranges.get(group.id, AcceptableRange()).current_target,
         min_size=group.min_size,
         max_size=group.max_size,
@@ -144,7 +151,7 @@ def _group_health(
     )
 
 
-def _group_scale_up(
+def _build_group_scale_up(
     state: ClusterStateRegistry,
     group: NodeGroup,
     now: Moment,
@@ -152,17 +159,17 @@ def _group_scale_up(
     probed: str | None,
     has_template: bool,
 ) -> GroupScaleUp:
-    backoff = backoff_status(state, group.id, now, has_template=has_template)
+    backoff = get_backoff_status(state, group.id, now, has_template=has_template)
     info = BackoffInfo()
     if is_scaling_up(state, group.id):
         status = IN_PROGRESS
     elif not is_group_healthy(state, group.id, options):
-        status = BACKOFF if options.legacy else UNHEALTHY  # release 1.3 had one word for both
+        status = IN_BACKOFF if options.legacy else UNHEALTHY  # release 1.3 had one word for both
     elif backoff is not None:
-        status = BACKOFF
+        status = IN_BACKOFF
         info = BackoffInfo(
             error_code=backoff.error.code or UNSET,
-            error_message=truncated(backoff.error.message, MAX_ERROR_BYTES) or UNSET,
+            error_message=truncate_message(backoff.error.message, MAX_ERROR_BYTES) or UNSET,
         )
     else:
         status = NO_ACTIVITY
@@ -170,12 +177,12 @@ def _group_scale_up(
     return GroupScaleUp(status=status, backoff_info=info, last_probe_time=probed)
 
 
-def _candidates(count: int, scanned: str | None) -> ScaleDownCandidates:
+def _build_scale_down_candidates(count: int, scanned: str | None) -> ScaleDownCandidates:
     status = CANDIDATES_PRESENT if count else NO_CANDIDATES
     return ScaleDownCandidates(status=status, candidates=count or UNSET, last_probe_time=scanned)
 
 
-def truncated(text: str, most: int) -> str:
+def truncate_message(text: str, most: int) -> str:
     """At most so many bytes, with a marker at the end of what was cut, if there is room for one.
 
     A character that is cut in two is left out: the API server holds no half characters.
@@ -183,5 +190,5 @@ def truncated(text: str, most: int) -> str:
     raw = text.encode()
     if len(raw) <= most:
         return text
-    cut = raw[: most - len(_TRUNCATED)] + _TRUNCATED if most >= len(_TRUNCATED) else raw[:most]
+    cut = raw[: most - len(_TRUNCATION_MARKER)] + _TRUNCATION_MARKER if most >= len(_TRUNCATION_MARKER) else raw[:most]
     return cut.decode(errors="ignore")

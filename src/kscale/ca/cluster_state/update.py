@@ -1,4 +1,4 @@
-"""One look at the nodes: who is there, whose time is up, what could not be made (``UpdateNodes``)."""
+"""Update the cluster state from the nodes of a loop (upstream: ``UpdateNodes``)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
-from kscale.ca.backoff import ScaleUpError, drop_stale
-from kscale.ca.cluster_state.readiness import classify
-from kscale.ca.cluster_state.registering import register_failed_scale_up, register_scale_up
-from kscale.ca.cluster_state.sizes import acceptable_ranges, incorrect_sizes, target_sizes
+from kscale.ca.backoff import ScaleUpError, remove_stale_backoffs
+from kscale.ca.cluster_state.health import (
+    compute_acceptable_ranges,
+    count_upcoming_nodes,
+    find_incorrect_sizes,
+    get_target_sizes,
+    is_scaling_up,
+)
+from kscale.ca.cluster_state.readiness import classify_nodes, classify_unregistered_nodes, find_unregistered_nodes
+from kscale.ca.cluster_state.register import register_failed_scale_up, register_scale_up
 from kscale.ca.cluster_state.state import ClusterStateRegistry, ScaleUpRequest
-from kscale.ca.cluster_state.unregistered import find_unregistered, sort_unregistered
-from kscale.ca.cluster_state.upcoming import is_scaling_up, upcoming_count
-from kscale.ca.event_subjects import status_event
-from kscale.ca.node_readings import NodeReadings
+from kscale.ca.events import build_status_event
+from kscale.ca.nodes import RegisteredNodes
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import (
     DecreaseTargetSize,
@@ -29,14 +33,14 @@ from kscale.effects import (
     duration,
     moment,
 )
-from kscale.objects.core import Node
-from kscale.objects.durations import format_duration
+from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
+from kscale.objects.times import format_duration
 
-__all__ = ["ClusterUpdate", "Updating", "update_nodes", "update_nodes_steps"]
+__all__ = ["ClusterUpdate", "ClusterUpdateAction", "update_nodes", "update_nodes_steps"]
 
-Updating = DecreaseTargetSize | Emit
+ClusterUpdateAction = DecreaseTargetSize | Emit
 """What an update asks for."""
 
 
@@ -53,7 +57,7 @@ class ClusterUpdate(msgspec.Struct, kw_only=True):
 
 def update_nodes(
     state: ClusterStateRegistry,
-    nodes: Iterable[Node] | NodeReadings,
+    nodes: Iterable[Node] | RegisteredNodes,
     groups: Groups,
     *,
     now: datetime | Moment,
@@ -71,14 +75,14 @@ def update_nodes(
 
 def update_nodes_steps(
     state: ClusterStateRegistry,
-    nodes: Iterable[Node] | NodeReadings,
+    nodes: Iterable[Node] | RegisteredNodes,
     groups: Groups,
     *,
     now: datetime | Moment,
     options: AutoscalingOptions | None = None,
     templates: Container[str] | None = None,
     has_instance: Mapping[str, bool] | None = None,
-) -> StepsOf[Updating, ClusterUpdate]:
+) -> StepsOf[ClusterUpdateAction, ClusterUpdate]:
     """Classifies nodes, ends requests that are fulfilled or overdue, and works out what sizes to expect.
 
     - ``templates``: ids of groups that have a template (None: all have); only those enter back-off.
@@ -89,19 +93,19 @@ def update_nodes_steps(
     taken back, whatever has come of it. Raises :class:`AutoscalerError` if a group's target size cannot be read.
     """
     options = options or AutoscalingOptions()
-    targets = target_sizes(groups)
-    update = _Update(state, groups, targets, moment(now), options, templates)
-    update.look_at(NodeReadings.of(nodes), has_instance or {})
+    targets = get_target_sizes(groups)
+    update = _ClusterStateUpdate(state, groups, targets, moment(now), options, templates)
+    update.look_at(RegisteredNodes.of(nodes), has_instance or {})
     update.set_ranges()
     yield from update.end_requests()
     if not options.legacy:  # release 1.3 knew nothing of machines that could not be made
         yield from update.creation_errors()
     update.set_ranges()
-    update.state.incorrect_sizes = incorrect_sizes(update.state, groups, update.now)
+    update.state.incorrect_sizes = find_incorrect_sizes(update.state, groups, update.now)
     return ClusterUpdate(state=update.state, groups=groups.with_targets(update.lowered) if update.lowered else groups)
 
 
-class _Update:
+class _ClusterStateUpdate:
     """One update: a state under construction."""
 
     def __init__(
@@ -123,25 +127,25 @@ class _Update:
         self.lowered: dict[str, int] = {}
 
     def warn(self, reason: str, message: str) -> StepsOf[Emit, None]:
-        return self.p.emit(status_event(self.options, "Warning", reason, message))
+        return self.p.emit(build_status_event(self.options, "Warning", reason, message))
 
-    def look_at(self, nodes: NodeReadings, has_instance: Mapping[str, bool]) -> None:
+    def look_at(self, nodes: RegisteredNodes, has_instance: Mapping[str, bool]) -> None:
         state, defaults = self.state, self.options.node_group_defaults
         state.node_count, state.last_update = len(nodes), self.now
-        state.readiness, state.total = classify(
+        state.readiness, state.total = classify_nodes(
             nodes, self.groups, now=self.now, options=self.options, has_instance=has_instance
         )
-        state.unregistered = find_unregistered(state.unregistered, nodes, self.groups, self.now)
-        sort_unregistered(state, self.groups, self.now, defaults)
+        state.unregistered = find_unregistered_nodes(state.unregistered, nodes, self.groups, self.now)
+        classify_unregistered_nodes(state, self.groups, self.now, defaults)
 
     # -- requests ----------------------------------------------------------------------------------------------
 
     def set_ranges(self) -> None:
-        self.state.ranges = acceptable_ranges(self.state, self.groups, self.targets)
+        self.state.ranges = compute_acceptable_ranges(self.state, self.groups, self.targets)
 
-    def end_requests(self) -> StepsOf[Updating, None]:
+    def end_requests(self) -> StepsOf[ClusterUpdateAction, None]:
         reset = duration(self.options.node_group_backoff_reset_timeout)
-        self.state.backoffs = drop_stale(self.state.backoffs, self.now, reset)
+        self.state.backoffs = remove_stale_backoffs(self.state.backoffs, self.now, reset)
         # Upstream walks the requests in random order; this is the provider's.
         order = [group.id for group in self.groups]
         names = [name for name in order if name in self.state.scale_up_requests]
@@ -151,7 +155,7 @@ class _Update:
             group = self.groups.get(name)
             if group is not None and group.upcoming:
                 continue
-            if upcoming_count(self.state, name) <= 0 or group is None:
+            if count_upcoming_nodes(self.state, name) <= 0 or group is None:
                 self._drop_request(name)
                 if self.options.legacy:  # a scale-up that succeeded ended the back-off then
                     self.state.backoffs = {key: each for key, each in self.state.backoffs.items() if key != name}
@@ -173,7 +177,7 @@ class _Update:
             return request.expected_add_time <= self.now
         return request.expected_add_time < self.now
 
-    def _revert(self, group: NodeGroup, increase: int) -> StepsOf[Updating, None]:
+    def _revert(self, group: NodeGroup, increase: int) -> StepsOf[ClusterUpdateAction, None]:
         error = (yield from self.p.act(DecreaseTargetSize(group=group.id, delta=-increase))).error
         if error is None:
             self.lowered[group.id] = group.size - increase

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kscale.ca.estimator.binpacking import estimate, estimate_many
-from kscale.ca.estimator.options import EstimateOptions, NodeGroupSize
+from kscale.ca.estimator.limiter import EstimateOptions, NodeGroupSize
 from kscale.ca.estimator.result import EstimateResult
 
 __all__ = [

@@ -1,38 +1,121 @@
-"""How many nodes an estimate may add (upstream: ``estimator/threshold_based_limiter.go`` and the thresholds)."""
+"""Options of an estimate, and how many nodes it may add (upstream: ``estimator/threshold_based_limiter.go`` and its
+thresholds).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from kscale.ca.estimator.options import EstimateOptions, NodeGroupSize
+import msgspec
+
 from kscale.errors import InputError
+from kscale.scheduling.coercion import short
 
-__all__ = ["cluster_capacity", "limit_in_words", "node_limit", "sng_capacity", "stricter"]
+__all__ = [
+    "KNOWN_THRESHOLDS",
+    "NO_NODES_ALLOWED",
+    "EstimateOptions",
+    "NodeGroupSize",
+    "coerce_estimate_options",
+    "compute_node_limit",
+    "describe_limit",
+    "get_cluster_capacity",
+    "get_sng_capacity",
+    "get_stricter_limit",
+]
 
 
-def stricter(base: int, target: int) -> int:
+KNOWN_THRESHOLDS = ("static", "sng", "cluster")
+"""Known thresholds, in the order of upstream's production set-up."""
+NO_NODES_ALLOWED = -1
+"""A limit that allows no node."""
+
+
+class NodeGroupSize(msgspec.Struct, frozen=True, kw_only=True):
+    """The size of a node group (``id``), for the capacity threshold: ``target_size`` of ``max_size`` nodes.
+    ``target_size_error``: the provider could not tell it."""
+
+    id: str = ""
+    max_size: int = 0
+    target_size: int = 0
+    target_size_error: bool = False
+
+
+class EstimateOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits, and how to pack.
+
+    ``max_nodes``: at most so many new nodes (``--max-nodes-per-scaleup``; 0 = no limit). ``thresholds``: which limits
+    hold, in upstream's order of evaluation; ``static`` is ``max_nodes``, ``sng`` the room left in ``node_group`` and
+    ``similar_node_groups``, ``cluster`` what ``cluster_max_nodes`` leaves above ``current_node_count``.
+    ``no_context``: the estimation context is missing, as in some of upstream's callers. ``fast_path``:
+    ``--fastpath-binpacking-enabled``.
+    """
+
+    max_nodes: int = 0
+    thresholds: tuple[str, ...] = ("static",)
+    node_group: NodeGroupSize | None = None
+    similar_node_groups: tuple[NodeGroupSize, ...] = ()
+    cluster_max_nodes: int = 0
+    current_node_count: int = 0
+    no_context: bool = False
+    fast_path: bool = False
+
+
+def coerce_estimate_options(options: Any, count: int) -> list[EstimateOptions]:
+    """The options of ``count`` estimates: None, or one a template, each of them None or options.
+
+    Raises InputError for anything else, and for options whose fields are of another type than they say.
+    """
+    if options is None:
+        return [EstimateOptions()] * count
+    if isinstance(options, (str, bytes)) or not isinstance(options, Sequence):
+        raise InputError(f"options is {short(options)}, not a list, one entry a template")
+    if len(options) != count:
+        raise InputError(f"options has {len(options)} entries for {count} templates")
+    return [_check_estimate_options(each) for each in options]
+
+
+def _check_estimate_options(options: Any) -> EstimateOptions:
+    if options is None:
+        return EstimateOptions()
+    if not isinstance(options, EstimateOptions):
+        raise InputError(f"options is {short(options)}, not EstimateOptions")
+    try:
+        # A struct takes what it is given; reading it again checks what the types say.
+        msgspec.convert(msgspec.structs.asdict(options), EstimateOptions)
+    except msgspec.ValidationError as problem:
+        text, _, at = str(problem).partition(" - at `$.")
+        field = at.rstrip("`") or "?"
+        raise InputError(f"options.{field}: {text}") from None
+    return options
+
+
+def get_stricter_limit(base: int, target: int) -> int:
     """The stricter of two limits: 0 = no limit, negative = nothing allowed."""
     if base < 0 or target < 0:
         return -1
     return target if target > 0 and (base == 0 or base > target) else base
 
 
-def sng_capacity(options: EstimateOptions) -> int:
+def get_sng_capacity(options: EstimateOptions) -> int:
     """What the group and its similar groups can still grow by; no room at all allows nothing."""
     if options.no_context:
         return 0
     groups: list[NodeGroupSize] = [*options.similar_node_groups]
     if options.node_group is not None:
         groups.append(options.node_group)
-    room = sum(max(0, g.max_size - (0 if g.target_size_error else g.target_size)) for g in groups if not _unknown(g))
+    room = sum(
+        max(0, g.max_size - (0 if g.target_size_error else g.target_size)) for g in groups if not _has_unknown_size(g)
+    )
     return room if room > 0 else -1
 
 
-def _unknown(group: NodeGroupSize) -> bool:
+def _has_unknown_size(group: NodeGroupSize) -> bool:
     return group.target_size_error
 
 
-def cluster_capacity(options: EstimateOptions) -> int:
+def get_cluster_capacity(options: EstimateOptions) -> int:
     """What ``MaxNodesTotal`` leaves."""
     if options.no_context or options.cluster_max_nodes == 0:
         return 0
@@ -41,42 +124,42 @@ def cluster_capacity(options: EstimateOptions) -> int:
     return options.cluster_max_nodes - options.current_node_count
 
 
-_LIMITS: dict[str, Callable[[EstimateOptions], int]] = {
+_THRESHOLD_LIMITS: dict[str, Callable[[EstimateOptions], int]] = {
     "static": lambda options: options.max_nodes,
-    "sng": sng_capacity,
-    "cluster": cluster_capacity,
+    "sng": get_sng_capacity,
+    "cluster": get_cluster_capacity,
 }
 
 
-def limit_in_words(options: EstimateOptions) -> str:
+def describe_limit(options: EstimateOptions) -> str:
     """Which threshold it is that stops an estimate; empty if none would."""
     limit, said = 0, ""
     for name in options.thresholds:
-        stricter_now = stricter(limit, _LIMITS[name](options))
+        stricter_now = get_stricter_limit(limit, _THRESHOLD_LIMITS[name](options))
         if stricter_now != limit:
-            limit, said = stricter_now, _WORDS[name](options)
+            limit, said = stricter_now, _THRESHOLD_TEXTS[name](options)
     return said
 
 
-def _room(options: EstimateOptions) -> str:
+def _describe_sng_capacity(options: EstimateOptions) -> str:
     group = options.node_group
     if group is not None and not options.similar_node_groups:
         return f"the maximum size of {group.id} is {group.max_size:,}"
-    return f"similar groups have room for {max(0, sng_capacity(options)):,} nodes"
+    return f"similar groups have room for {max(0, get_sng_capacity(options)):,} nodes"
 
 
-_WORDS: dict[str, Callable[[EstimateOptions], str]] = {
+_THRESHOLD_TEXTS: dict[str, Callable[[EstimateOptions], str]] = {
     "static": lambda options: f"--max-nodes-per-scaleup is {options.max_nodes:,}",
-    "sng": _room,
+    "sng": _describe_sng_capacity,
     "cluster": lambda options: f"--max-nodes-total is {options.cluster_max_nodes:,}",
 }
 
 
-def node_limit(options: EstimateOptions) -> int:
+def compute_node_limit(options: EstimateOptions) -> int:
     """All thresholds folded, in order: 0 = no limit, negative = nothing may be added."""
     limit = 0
     for name in options.thresholds:
-        if name not in _LIMITS:
-            raise InputError(f"unknown threshold {name!r}: {', '.join(_LIMITS)}")
-        limit = stricter(limit, _LIMITS[name](options))
+        if name not in _THRESHOLD_LIMITS:
+            raise InputError(f"unknown threshold {name!r}: {', '.join(_THRESHOLD_LIMITS)}")
+        limit = get_stricter_limit(limit, _THRESHOLD_LIMITS[name](options))
     return limit

@@ -1,17 +1,32 @@
-"""Choosing one option of several: a chain of filters, then chance (``expander/factory/chain.go``)."""
+"""Expanders by name and the chain of them, with the expanders ``random`` and ``grpc`` (upstream:
+``expander/factory``, ``expander/random``, ``expander/grpcplugin``).
+
+The gRPC client belongs to the drivers; this module defines the request and how a response counts.
+
+The client is :mod:`kscale.drivers.grpc_expander`: a decision does not talk to anybody.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
-from kscale.ca.expander.grpc import NO_CLIENT, grpc_steps
-from kscale.ca.expander.price import price, price_steps
-from kscale.ca.expander.random_choice import choose
-from kscale.ca.expander.registry import FILTERS, GRPC, build_chain
-from kscale.ca.expander.types import ExpanderInput, Filter, Filtered, Option, Rank, Rng, TellPrices
+from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
+from kscale.ca.expander.least_and_most import filter_least_nodes, filter_least_waste, filter_most_pods
+from kscale.ca.expander.price import filter_by_price, filter_by_price_steps
+from kscale.ca.expander.priority import filter_by_priority
+from kscale.ca.expander.types import (
+    ExpanderFilter,
+    ExpanderInput,
+    FilterResult,
+    Option,
+    PriceResponder,
+    RankResponder,
+    Rng,
+)
 from kscale.effects import (
     Action,
     ApiError,
@@ -21,6 +36,7 @@ from kscale.effects import (
     Prices,
     Progress,
     Ranking,
+    RankOption,
     RankOptions,
     StepsOf,
     as_if_done,
@@ -30,14 +46,123 @@ from kscale.errors import InputError, Problem
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import ProviderError
 
-__all__ = ["ExpanderStep", "Expansion", "expand", "expand_steps", "respond_with"]
+__all__ = [
+    "EXPANDER_FILTERS",
+    "EXPANDER_NAMES",
+    "GRPC_EXPANDER",
+    "NO_GRPC_CLIENT",
+    "RANDOM_EXPANDER",
+    "ExpanderStep",
+    "Expansion",
+    "build_dry_run_responder",
+    "build_expander_chain",
+    "choose_random",
+    "expand",
+    "expand_steps",
+    "filter_with_grpc_steps",
+]
+
+
+def choose_random(options: Sequence[Option], rng: Rng | None) -> Option | None:
+    """One of the options, by ``rng``; without one the first, so that an answer can be repeated. None for no options."""
+    if not options:
+        return None
+    return options[rng.randrange(len(options)) if rng is not None else 0]
+
+
+RANDOM_EXPANDER = "random"
+GRPC_EXPANDER = "grpc"
+
+EXPANDER_FILTERS: dict[str, ExpanderFilter] = {
+    "most-pods": filter_most_pods,
+    "least-waste": filter_least_waste,
+    "least-nodes": filter_least_nodes,
+    "price": filter_by_price,
+    "priority": filter_by_priority,
+}
+"""The expanders that answer at once. ``random`` picks one option for good and ``grpc`` asks somebody."""
+
+EXPANDER_NAMES = (RANDOM_EXPANDER, *EXPANDER_FILTERS, GRPC_EXPANDER)
+
+
+@typed
+def build_expander_chain(names: Sequence[str], own: Container[str] = ()) -> list[str]:
+    """The names of the filters to run, in order (``random`` is what follows every chain, and is not listed).
+
+    ``own`` are names of filters that the caller brings along. Raises :class:`AutoscalerError` for a repeated or an
+    unknown name and for one that comes after ``random``.
+    """
+    filters: list[str] = []
+    seen: set[str] = set()
+    complete = ""
+    for name in names:
+        if name in seen:
+            text = f"Expander {name} was specified multiple times, each expander must not be specified more than once"
+            raise AutoscalerError(INTERNAL_ERROR, text)
+        if complete:
+            text = (
+                f"Expander {name} came after an expander {complete} that will always return only one result, "
+                f"this is not allowed since {name} will never be used"
+            )
+            raise AutoscalerError(INTERNAL_ERROR, text)
+        seen.add(name)
+        if name == RANDOM_EXPANDER:
+            complete = name
+        elif name in EXPANDER_FILTERS or name == GRPC_EXPANDER or name in own:
+            filters.append(name)
+        else:
+            raise AutoscalerError(INTERNAL_ERROR, f"Expander {name} not supported")
+    return filters
+
+
+NO_GRPC_CLIENT: Final = ApiError("Incorrect gRPC client config", reason="NotConfigured")
+"""The answer where there is nobody to ask."""
+
+
+def filter_with_grpc_steps(
+    p: Progress, options: Sequence[Option], given: ExpanderInput
+) -> StepsOf[RankOptions, FilterResult]:
+    """Asks the ranker, and returns what is left.
+
+    An error, or an answer that names only unknown groups, leaves all options; an empty answer leaves none. Survivors
+    stand in the ranker's order. ``warnings`` are what upstream logs.
+    """
+    outcome = yield from p.act(
+        RankOptions(
+            options=[RankOption(group=o.group, node_count=o.node_count, debug=o.debug, pods=o.pods) for o in options],
+            nodes=given.nodes,
+            bare=given.compared,
+        )
+    )
+    if outcome.error is not None:
+        if outcome.error == NO_GRPC_CLIENT:
+            text = f"{outcome.error.message}, filtering no options"
+        else:
+            text = f"GRPC call failed, no options filtered: {outcome.error.message}"
+        return FilterResult(survivors=list(options), warnings=[text])
+    ranking = outcome.value
+    warnings = list(ranking.warnings)
+    if not ranking.groups:
+        return FilterResult(survivors=[], warnings=[*warnings, "GRPC returned nil bestOptions"])
+    by_id = {option.group: option for option in options}
+    named = []
+    for group in ranking.groups:
+        if group is None:
+            warnings.append("GRPC server returned nil Option")
+        elif group not in by_id:
+            warnings.append(f"GRPC server returned invalid nodeGroup ID: {group}")
+        else:
+            named.append(by_id[group])
+    if not named:
+        warnings.append("Unable to sanitize GPRC returned bestOptions, no options filtered")
+    return FilterResult(survivors=named or list(options), warnings=warnings)
 
 
 class ExpanderStep(msgspec.Struct, kw_only=True):
     """One filter that was really run, and what it left."""
 
     expander: str
-    filtered: Filtered
+    filtered: FilterResult
 
 
 class Expansion(msgspec.Struct, kw_only=True):
@@ -71,39 +196,39 @@ def expand_steps(
     *,
     now: datetime | Moment | Progress,
     rng: Rng | None = None,
-    filters: Mapping[str, Filter] | None = None,
+    filters: Mapping[str, ExpanderFilter] | None = None,
 ) -> StepsOf[RankOptions | GetPrices, Expansion]:
     """The chain as a step machine: yields :class:`~kscale.effects.RankOptions` where ``grpc`` asks, and
-    :class:`~kscale.effects.GetPrices` where ``price`` has to ask the cloud.
+    :class:`~kscale.effects.GetPrices` where ``filter_by_price`` has to ask the cloud.
 
     ``given``: what expanders look at besides the options. ``now``: when it is begun, or the machine that it is a part
     of.
 
     The first filter sees even a single option; once exactly one survives the later ones are not run. Ties that
     remain go to ``rng``, or without one to the first survivor. ``filters`` are further expanders by name. Raises
-    :class:`kscale.ca.AutoscalerError` for a chain that cannot be built, :class:`InputError` for ``price`` without
-    prices where nobody is to be asked.
+    :class:`kscale.ca.AutoscalerError` for a chain that cannot be built, :class:`InputError` for ``filter_by_price``
+    without prices where nobody is to be asked.
     """
     given = given or ExpanderInput()
-    known = {**FILTERS, **(filters or {})}
-    names = build_chain(expanders, known)
+    known = {**EXPANDER_FILTERS, **(filters or {})}
+    names = build_expander_chain(expanders, known)
     if "price" in names and given.prices is None and not given.ask_prices:
         raise InputError("the price expander needs prices")
     p = now if isinstance(now, Progress) else Progress(moment(now))
     survivors = list(options)
     steps: list[ExpanderStep] = []
     for name in names:
-        if name == GRPC:
-            filtered = yield from grpc_steps(p, survivors, given)
-        elif known[name] is price:
-            filtered = yield from price_steps(p, survivors, given)
+        if name == GRPC_EXPANDER:
+            filtered = yield from filter_with_grpc_steps(p, survivors, given)
+        elif known[name] is filter_by_price:
+            filtered = yield from filter_by_price_steps(p, survivors, given)
         else:
             filtered = known[name](survivors, given)
         steps.append(ExpanderStep(expander=name, filtered=filtered))
         survivors = filtered.survivors
         if len(survivors) == 1:
             break
-    return Expansion(best=choose(survivors, rng), survivors=survivors, steps=steps)
+    return Expansion(best=choose_random(survivors, rng), survivors=survivors, steps=steps)
 
 
 @typed
@@ -113,7 +238,7 @@ def expand(
     given: ExpanderInput | None = None,
     *,
     rng: Rng | None = None,
-    rank: Rank | None = None,
+    rank: RankResponder | None = None,
 ) -> Expansion:
     """Chooses an option by a chain of expanders (names, or the text of ``--expander``).
 
@@ -123,12 +248,12 @@ def expand(
     Raises :class:`InputError` for ``ask_prices`` without prices: nobody is there to be asked.
     """
     names = expanders.split(",") if isinstance(expanders, str) else expanders
-    respond = respond_with(given, rank)
+    respond = build_dry_run_responder(given, rank)
     return as_if_done(expand_steps(options, names, given, now=0, rng=rng), now=0, respond=respond).value
 
 
-def respond_with(
-    given: ExpanderInput | None, rank: Rank | None, prices: TellPrices | None = None
+def build_dry_run_responder(
+    given: ExpanderInput | None, rank: RankResponder | None, prices: PriceResponder | None = None
 ) -> Callable[[Action], Ranking | Prices | ApiError]:
     """Answers the questions of a scale-up in a dry run: for an outside ranker, and for a cloud that tells prices, or
     refuses to (:class:`~kscale.objects.nodegroup.ProviderError`). Raises InputError where ``given`` wants a cloud asked
@@ -144,6 +269,6 @@ def respond_with(
             except ProviderError as error:
                 return ApiError(error.message, reason=error.type)
         assert isinstance(action, RankOptions)
-        return NO_CLIENT if rank is None else rank(action)
+        return NO_GRPC_CLIENT if rank is None else rank(action)
 
     return respond

@@ -1,51 +1,152 @@
-"""price: the options that cost least for what they run, on nodes that suit the cluster's size (``expander/price``).
+"""The ``price`` expander, and prices derived from those of node groups (upstream: ``expander/price``).
 
-Prices come from a model that the caller has, or the cloud is asked (:func:`price_steps`).
+Upstream's price models belong to cloud providers. Without one, the prices of a core and of a GiB are derived from the
+prices of the groups, or the cloud is asked (:func:`filter_by_price_steps`).
+
+Upstream's price models belong to its cloud providers. That of GCE has the same shape: a price of a core and of a GiB
+for one hour, times what a pod requests. Here the two come from the groups themselves unless they are given.
+
+Prices come from a model that the caller has, or the cloud is asked (:func:`filter_by_price_steps`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from math import inf
+from math import inf, isfinite
 from typing import Any, Final
 
 import msgspec
 
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.expander.minimum import Minimum
-from kscale.ca.expander.types import HOUR, ExpanderInput, Filtered, Option, PriceModel
-from kscale.ca.go_math import divide, format_fixed, tanh
+from kscale.ca.expander.types import HOUR, ExpanderInput, FilterResult, MinimumScore, Option, PriceModel
+from kscale.ca.go_math import divide_floats, format_fixed, tanh
 from kscale.ca.gpu import node_has_gpu
 from kscale.effects import ApiError, GetPrices, Moment, Prices, Progress, StepsOf
-from kscale.objects.core import Node, Pod
+from kscale.errors import InputError, Problem
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.pod_resources import CPU, MEMORY, occupancy
 from kscale.objects.quantity import Quantity
 from kscale.objects.times import virtual_moment
 
 __all__ = [
+    "GIB_PER_CORE",
+    "GroupPrices",
     "HourlyPrices",
     "PreferredNode",
-    "node_unfitness",
-    "preferred_node",
-    "price",
-    "price_steps",
-    "suppressed_unfitness",
+    "build_group_prices",
+    "compute_node_unfitness",
+    "filter_by_price",
+    "filter_by_price_steps",
+    "get_preferred_node",
+    "suppress_unfitness",
 ]
+
+
+GIB_PER_CORE = 7.5
+"""So many GiB of memory cost as much as one core, roughly, in the price lists of the large clouds."""
+_GIB = float(1 << 30)
+_ZERO_QUANTITY = Quantity.zero()
+
+
+class GroupPrices(msgspec.Struct, kw_only=True, frozen=True):
+    """Per hour: ``nodes`` by the name of a group's template node, pods by ``per_core`` and ``per_gib`` requested.
+
+    ``amounts``: pods by identity, with the cores and GiB that they request, of those that were asked about.
+    """
+
+    nodes: dict[str, float]
+    per_core: float
+    per_gib: float
+    amounts: dict[int, tuple[Pod, float, float]] = {}
+
+    def node_price(self, node: Node, start: Moment, end: Moment) -> float:
+        price = self.nodes.get(node.metadata.name)
+        if price is None:
+            raise AutoscalerError("", f"no price for {node.metadata.name}")
+        return price * _count_hours(start, end)
+
+    def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float:
+        known = self.amounts.get(id(pod))
+        if known is None:
+            known = self.amounts[id(pod)] = (pod, *_get_cores_and_gib(occupancy(pod)))
+        _, cores, gib = known
+        return (cores * self.per_core + gib * self.per_gib) * _count_hours(start, end)
+
+
+def build_group_prices(
+    groups: Iterable[NodeGroup],
+    templates: Mapping[str, NodeTemplate],
+    given: ExpanderInput,
+    amounts: dict[int, tuple[Pod, float, float]] | None = None,
+) -> GroupPrices:
+    """The prices that the groups say, and those of a core and a GiB.
+
+    Where ``given`` does not say what a core costs, it is the least that any group asks for one: the price of its node,
+    divided by cores and memory (:data:`GIB_PER_CORE` GiB count as a core). So no option costs less than its pods are
+    worth. Where nothing costs anything a core costs 1. A GiB costs its part of a core. ``amounts``: of the prices of
+    another time, whose pods need not be looked at again.
+
+    Raises InputError that names each group without a price, and prices of a core and a GiB that are no
+    amounts or both 0.
+    """
+    groups = list(groups)
+    problems = [
+        Problem("the price expander needs a price", object=f"node group {group.id}", field="price")
+        for group in groups
+        if group.price is None
+    ]
+    rates = {"price_per_core_hour": given.price_per_core_hour, "price_per_gib_hour": given.price_per_gib_hour}
+    problems += [
+        Problem(f"{rate} is no price", field=name)
+        for name, rate in rates.items()
+        if rate is not None and not (isfinite(rate) and rate >= 0)
+    ]
+    if not any(rate is None or rate for rate in rates.values()):
+        problems.append(Problem("a core or a GiB must cost something", field="price_per_core_hour"))
+    if problems:
+        raise InputError(problems)
+    nodes, asked = {}, []
+    for group in groups:
+        template = templates.get(group.id)
+        if template is None or group.price is None:
+            continue
+        nodes[template.node.metadata.name] = group.price
+        cores, gib = _get_cores_and_gib(template.node.status.capacity or {})
+        if group.price > 0 and cores + gib > 0:
+            asked.append(group.price / (cores + gib / GIB_PER_CORE))
+    per_core = given.price_per_core_hour
+    if per_core is None:
+        per_core = min(asked, default=1.0)
+    per_gib = given.price_per_gib_hour
+    if per_gib is None:
+        per_gib = per_core / GIB_PER_CORE
+    return GroupPrices(nodes=nodes, per_core=per_core, per_gib=per_gib, amounts={} if amounts is None else amounts)
+
+
+def _count_hours(start: Moment, end: Moment) -> float:
+    return (end - start) / HOUR
+
+
+def _get_cores_and_gib(amounts: Mapping[str, Quantity]) -> tuple[float, float]:
+    return amounts.get(CPU, _ZERO_QUANTITY).milli_value() / 1000, amounts.get(MEMORY, _ZERO_QUANTITY).value() / _GIB
+
 
 _MIB = 1 << 20
 _GPU_UNFITNESS = 1000.0
 _NON_EXISTING_FACTOR = 2.0
-_SUPPRESSION = 15.0
+_UNFITNESS_SUPPRESSION = 15.0
 
-_STABILIZATION: Final[dict[str, Any]] = {
+_STABILIZATION_POD_DATA: Final[dict[str, Any]] = {
     "metadata": {
         "name": "stabilize", "namespace": "default", "selfLink": "/api/v1/namespaces/default/pods/stabilize",
     },
     "spec": {"containers": [{"resources": {"requests": {"cpu": "500m", "memory": "524288k"}}}]},
 }  # fmt: skip
-_STABILIZATION_POD = from_dict(_STABILIZATION, Pod)
+_STABILIZATION_POD = from_dict(_STABILIZATION_POD_DATA, Pod)
 """Its price is added to both sides of the ratio, so that small options do not decide by rounding."""
 
 
@@ -56,8 +157,8 @@ class PreferredNode(msgspec.Struct, frozen=True):
     memory: int
 
 
-_PREFERRED = ((2, 1), (6, 2), (20, 4), (60, 8), (200, 16), (inf, 32))
-_WITHOUT_CLUSTER = PreferredNode(4000, 16 * 1024 * _MIB)
+_PREFERRED_CORES = ((2, 1), (6, 2), (20, 4), (60, 8), (200, 16), (inf, 32))
+_PREFERRED_WITHOUT_NODE_COUNT = PreferredNode(4000, 16 * 1024 * _MIB)
 
 
 class HourlyPrices(msgspec.Struct, kw_only=True):
@@ -95,27 +196,27 @@ class HourlyPrices(msgspec.Struct, kw_only=True):
         return prices.get(name, 0.0) * (passed / HOUR)
 
 
-def preferred_node(cluster_node_count: int | None) -> PreferredNode:
+def get_preferred_node(cluster_node_count: int | None) -> PreferredNode:
     """The preferred node for a cluster of that many nodes; None: nobody knows how many."""
     if cluster_node_count is None:
-        return _WITHOUT_CLUSTER
-    cores = next(cores for limit, cores in _PREFERRED if cluster_node_count <= limit)
+        return _PREFERRED_WITHOUT_NODE_COUNT
+    cores = next(cores for limit, cores in _PREFERRED_CORES if cluster_node_count <= limit)
     return PreferredNode(cores * 1000, cores * 3750 * _MIB)
 
 
-def node_unfitness(preferred: PreferredNode, node: Node) -> float:
+def compute_node_unfitness(preferred: PreferredNode, node: Node) -> float:
     """How many times larger or smaller the node's CPU capacity is than the preferred one (1 = just right)."""
     capacity = (node.status.capacity or {}).get("cpu", Quantity.zero())
     cpu, wanted = float(capacity.milli_value()), float(preferred.milli_cpu)
-    return max(divide(wanted, cpu), divide(cpu, wanted))
+    return max(divide_floats(wanted, cpu), divide_floats(cpu, wanted))
 
 
-def suppressed_unfitness(unfitness: float, node_count: int) -> float:
+def suppress_unfitness(unfitness: float, node_count: int) -> float:
     """Unfitness matters less the more nodes are added at once."""
-    return (unfitness - 1.0) * (1.0 - tanh((node_count - 1) / _SUPPRESSION)) + 1.0
+    return (unfitness - 1.0) * (1.0 - tanh((node_count - 1) / _UNFITNESS_SUPPRESSION)) + 1.0
 
 
-def price(options: Sequence[Option], given: ExpanderInput) -> Filtered:
+def filter_by_price(options: Sequence[Option], given: ExpanderInput) -> FilterResult:
     """Keeps the options with the smallest score.
 
     Survivors are new options: they carry the arithmetic in ``debug`` and have no similar groups any more.
@@ -126,27 +227,27 @@ def price(options: Sequence[Option], given: ExpanderInput) -> Filtered:
     def per_hour(pod: Pod) -> float:
         return given.prices.pod_price(pod, start, end)  # type: ignore[union-attr]  # asserted above
 
-    preferred = preferred_node(given.cluster_node_count)
+    preferred = get_preferred_node(given.cluster_node_count)
     try:
         stabilization = per_hour(_STABILIZATION_POD)
     except AutoscalerError:
         stabilization = 0.0
-    result = Filtered(survivors=[])
-    minimum = Minimum()
+    result = FilterResult(survivors=[])
+    minimum = MinimumScore()
     for option in options:
         node = given.nodes.get(option.group)
         if node is None:
             result.skipped[option.group] = f"No node info for {option.group}"
             continue
         try:
-            nodes = _nodes_price(given.prices, node, option.node_count, start, end)
-            pods = _pods_price(option, per_hour)
+            nodes = _get_nodes_price(given.prices, node, option.node_count, start, end)
+            pods = _get_pods_price(option, per_hour)
         except AutoscalerError as error:
             result.skipped[option.group] = f"Failed to calculate price for {option.group}: {error.message}"
             continue
-        ratio = divide(nodes + stabilization, pods + stabilization)
-        unfitness = node_unfitness(preferred, node)
-        suppressed = suppressed_unfitness(unfitness, option.node_count)
+        ratio = divide_floats(nodes + stabilization, pods + stabilization)
+        unfitness = compute_node_unfitness(preferred, node)
+        suppressed = suppress_unfitness(unfitness, option.node_count)
         if node_has_gpu(given.gpu_label, node):
             suppressed = _GPU_UNFITNESS
         score = suppressed * ratio
@@ -171,11 +272,11 @@ def price(options: Sequence[Option], given: ExpanderInput) -> Filtered:
     return result
 
 
-def _nodes_price(prices: PriceModel, node: Node, count: int, start: Moment, end: Moment) -> float:
+def _get_nodes_price(prices: PriceModel, node: Node, count: int, start: Moment, end: Moment) -> float:
     return prices.node_price(node, start, end) * float(count)
 
 
-def _pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:
+def _get_pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:
     total = 0.0
     for run in option.pods:
         one = per_hour(run.pod)
@@ -184,17 +285,19 @@ def _pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:
     return total
 
 
-def price_steps(p: Progress, options: Sequence[Option], given: ExpanderInput) -> StepsOf[GetPrices, Filtered]:
+def filter_by_price_steps(
+    p: Progress, options: Sequence[Option], given: ExpanderInput
+) -> StepsOf[GetPrices, FilterResult]:
     """The same with ``given.prices``, or where there are none with those that the cloud tells when it is asked: of the
     template of each option's group, and of one pod of each run; a scale-up lists pods one by one for that."""
     if given.prices is not None:
-        return price(options, given)
+        return filter_by_price(options, given)
     nodes = {option.group: given.nodes[option.group] for option in options if option.group in given.nodes}
     pods = {run.pod.key: run for option in options for run in option.pods}
     start, end = given.hour
     question = GetPrices(
         nodes=(*nodes.values(),),
-        pods=(_STABILIZATION, *(run.data for run in pods.values())),
+        pods=(_STABILIZATION_POD_DATA, *(run.data for run in pods.values())),
         start=start,
         end=end,
     )
@@ -204,15 +307,15 @@ def price_steps(p: Progress, options: Sequence[Option], given: ExpanderInput) ->
     else:
         told = outcome.value
     stabilization, *of_pods = told.pods
-    model = _Told(
+    model = _CloudPrices(
         nodes={id(node): answer for node, answer in zip(nodes.values(), told.nodes, strict=True)},
         pods=dict(zip(pods, of_pods, strict=True)),
         stabilization=stabilization,
     )
-    return price(options, replace(given, prices=model))
+    return filter_by_price(options, replace(given, prices=model))
 
 
-class _Told(msgspec.Struct, frozen=True, kw_only=True):
+class _CloudPrices(msgspec.Struct, frozen=True, kw_only=True):
     """Prices for the time that was asked about, whatever is asked now. ``nodes``: by identity; ``pods``: by their
     keys."""
 
@@ -221,13 +324,13 @@ class _Told(msgspec.Struct, frozen=True, kw_only=True):
     stabilization: float | ApiError
 
     def node_price(self, node: Node, start: Moment, end: Moment) -> float:  # noqa: ARG002  # as every model has them
-        return _amount(self.nodes[id(node)])
+        return _get_price_or_raise(self.nodes[id(node)])
 
     def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float:  # noqa: ARG002  # the same
-        return _amount(self.stabilization if pod is _STABILIZATION_POD else self.pods[pod.key])
+        return _get_price_or_raise(self.stabilization if pod is _STABILIZATION_POD else self.pods[pod.key])
 
 
-def _amount(told: float | ApiError) -> float:
+def _get_price_or_raise(told: float | ApiError) -> float:
     if isinstance(told, ApiError):
         raise AutoscalerError("", told.message)
     return float(told)

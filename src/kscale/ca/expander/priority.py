@@ -1,36 +1,308 @@
-"""priority: the options whose group names the user ranks highest (``expander/priority``)."""
+"""The ``priority`` expander and its configuration, with Go's regular expressions (upstream: ``expander/priority``).
+
+Patterns are matched by RE2 (extra ``[regex]``) in linear time. Where RE2 and Go differ, Go's rules and error texts
+are used. The classes ``ASCII``, ``Assigned`` and ``LC`` of Go 1.25, and counts above 1000 that a count of zero
+cancels, are rejected. Upstream converts YAML 1.1 to JSON first: keys may be quoted, and numbers in a list become
+patterns.
+
+Both answer in time linear in the text. Where the two differ, Go decides: ``\\C`` is no escape, names of groups are
+ASCII, and what is wrong with a pattern is told in Go's words. What RE2 lacks is refused: the classes ``ASCII``,
+``Assigned`` and ``LC`` of Go 1.25, and counts above 1000 that a count of zero takes back.
+
+Upstream turns YAML 1.1 into JSON first (``sigs.k8s.io/yaml``): keys may be quoted, numbers in a list become patterns.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any, Final
 
-from kscale.ca.expander.priority_config import PriorityConfigError, parse_priorities
-from kscale.ca.expander.types import ExpanderInput, Filtered, Option
+from kscale.ca.expander.types import ExpanderInput, FilterResult, Option
 from kscale.effects import Event
-from kscale.objects.core import ObjectReference
+from kscale.libraries import library
+from kscale.objects.api.core import ObjectReference
 
-__all__ = ["CONFIG_MAP_NAME", "priority"]
+__all__ = [
+    "PRIORITY_CONFIG_MAP_NAME",
+    "GoPattern",
+    "GoPatternError",
+    "PriorityConfigError",
+    "filter_by_priority",
+    "parse_priorities",
+]
 
-CONFIG_MAP_NAME = "cluster-autoscaler-priority-expander"
-_KEY = "priorities"
-_LOWEST = -1
+
+_MAX_MEMORY = 64 << 20
+"""RE2's bound on a compiled pattern, in bytes; Go's are counts of repetitions, which RE2 has too."""
+_SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
+_TOKEN_PATTERN = re.compile(
+    r"\\Q.*?(?:\\E|\Z)"  # literal text
+    r"|\[\^?\]?(?:\\.|\[:\^?\w*:\]|[^\]\\])*\]"  # a class
+    r"|(?P<escape>\\.)"
+    r"|(?P<group>\(\?P?<(?P<name>[^>=!]*)>)"
+    r"|(?P<open>\((?!\?)|\(\?[^():<]*:)"
+    r"|(?P<close>\))",
+    re.DOTALL,
+)
+_MAX_DEPTH = 1000
+"""Go's limit on the height of an expression; each group that captures is one."""
+_GROUP_NAME_PATTERN = re.compile(r"[A-Za-z0-9_]+")
+_NOT_CLOSED_ERROR = "missing )"
+_TOO_LARGE_ERROR = "pattern too large - compile failed"
+_GO_ERROR_KINDS = {
+    "missing ]": "missing closing ]",
+    _NOT_CLOSED_ERROR: "missing closing )",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid named capture group": "invalid named capture",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    _TOO_LARGE_ERROR: "expression too large",
+}
+
+
+class GoPatternError(ValueError):
+    """A pattern that Go refuses, with Go's text."""
+
+
+class GoPattern:
+    """One compiled pattern. Raises :class:`GoPatternError`, and MissingExtraError without the library."""
+
+    __slots__ = ("_compiled",)
+
+    def __init__(self, pattern: str) -> None:
+        pattern = _SURROGATE_PATTERN.sub("\ufffd", pattern)
+        found = _find_go_only_error(pattern)
+        if found is not None:  # what stands before it is told first
+            error = _compile_re2(pattern[: found[0]])[1]
+            if error is None or error[0] == _NOT_CLOSED_ERROR:
+                raise GoPatternError(f"error parsing regexp: {found[1]}")
+            raise GoPatternError(_format_go_error(*error, pattern))
+        self._compiled, error = _compile_re2(pattern)
+        if error is not None:
+            raise GoPatternError(_format_go_error(*error, pattern))
+
+    def search(self, text: str) -> bool:
+        """``MatchString``: whether the pattern matches anywhere in the text."""
+        return self._compiled.search(_SURROGATE_PATTERN.sub("\ufffd", text)) is not None
+
+
+def _find_go_only_error(pattern: str) -> tuple[int, str] | None:
+    """Where the pattern first holds what RE2 takes and Go does not, and what Go says of it."""
+    opened: list[bool] = []
+    depth = 0
+    for token in _TOKEN_PATTERN.finditer(pattern):
+        if token["escape"] == r"\C":
+            return token.start(), r"invalid escape sequence: `\C`"
+        if token["group"] and not _GROUP_NAME_PATTERN.fullmatch(token["name"]):
+            return token.start(), f"invalid named capture: `{token['group']}`"
+        if token["group"] or token["open"]:
+            opened.append(token["open"] in (None, "("))
+            depth += opened[-1]
+            if depth >= _MAX_DEPTH:
+                return len(pattern), f"expression nests too deeply: `{pattern}`"
+        elif token["close"] and opened:
+            depth -= opened.pop()
+    return None
+
+
+def _compile_re2(pattern: str) -> tuple[Any, tuple[str, str] | None]:
+    """The pattern, or RE2's error: its kind and the part of the pattern that is wrong."""
+    re2 = library("re2", "the priority expander")
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MAX_MEMORY
+    try:
+        return re2.compile(pattern, options), None
+    except re2.error as error:
+        text = error.args[0]
+        kind, _, part = (text.decode() if isinstance(text, bytes) else text).partition(": ")
+        return None, (kind, part)
+
+
+def _format_go_error(kind: str, part: str, pattern: str) -> str:
+    if kind == "trailing \\":
+        kind, part = "trailing backslash at end of expression", ""
+    elif kind == _TOO_LARGE_ERROR:
+        part = pattern
+    elif part in ("(?<=", "(?<!"):  # the beginning of a name, to Go
+        rest = pattern[pattern.find(part) :]
+        kind, part = "invalid named capture", rest[: rest.find(">") + 1] or rest
+    return f"error parsing regexp: {_GO_ERROR_KINDS.get(kind, kind)}: `{part}`"
+
+
+_EXPANDER_NAME: Final = "the priority expander"
+
+Priorities = dict[int, list[GoPattern]]
+
+_UNMARSHAL_ERROR = "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal"
+_NULL_TEXTS = frozenset(("", "~", "null", "Null", "NULL"))
+_BOOL_TEXTS = {
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+}
+_DECIMAL_PATTERN = re.compile(r"[+-]?(0|[1-9][0-9]*)\Z")
+_OCTAL_PATTERN = re.compile(r"([+-]?)0[oO]?([0-7]+)\Z")
+_OTHER_BASE_PATTERN = re.compile(r"([+-]?)0(?:[xX]([0-9a-fA-F]+)|[bB]([01]+))\Z")
+_FLOAT_PATTERN = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+_PRIORITY_PATTERN = re.compile(r"[+-]?[0-9]+\Z")
+
+
+class PriorityConfigError(ValueError):
+    """A configuration that upstream refuses, with its text (the tail of YAML and pattern errors may differ)."""
+
+
+def _resolve_scalar(node: Any) -> str | int | float | bool | None:
+    """The value of a scalar as YAML 1.1 resolves it (plain ones only; a quoted one is a string)."""
+    text: str = node.value
+    if node.style is not None or node.tag == "tag:yaml.org,2002:str!":
+        return text
+    if text in _NULL_TEXTS:
+        return None
+    if text in _BOOL_TEXTS:
+        return _BOOL_TEXTS[text]
+    digits = text.replace("_", "")
+    if _DECIMAL_PATTERN.match(digits):
+        return int(digits)
+    if match := _OCTAL_PATTERN.match(digits):
+        return int(match[1] + match[2], 8)
+    if match := _OTHER_BASE_PATTERN.match(digits):
+        return int(match[1] + (match[2] or match[3]), 16 if match[2] else 2)
+    if _FLOAT_PATTERN.match(digits):
+        return float(digits)
+    return text
+
+
+def _format_go_float(number: float) -> str:
+    """``strconv.FormatFloat(number, 'g', -1, 64)``."""
+    text = repr(number)
+    text = text.removesuffix(".0")
+    mantissa, exponent, power = text.partition("e")
+    if exponent:
+        return f"{mantissa}e{power[0]}{power[1:].zfill(2)}" if power[0] in "+-" else f"{mantissa}e+{power.zfill(2)}"
+    digits = text.lstrip("-")
+    if "." not in digits and len(digits) > 21:
+        stripped = digits.rstrip("0")
+        point = f"{stripped[0]}.{stripped[1:]}" if len(stripped) > 1 else stripped
+        return f"{'-' if number < 0 else ''}{point}e+{len(digits) - 1:02d}"
+    return text
+
+
+def _format_scalar(value: str | float | bool | None) -> str:
+    """A scalar where a string is wanted."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _format_go_float(value) if isinstance(value, float) else str(value)
+
+
+def _compose_yaml(text: str) -> Any:
+    yaml = library("yaml", _EXPANDER_NAME)
+    try:
+        loader = yaml.SafeLoader(text)
+        try:
+            return loader.get_node() if loader.check_node() else None
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        raise PriorityConfigError(f"error converting YAML to JSON: yaml: {error}".replace("\n", " ")) from None
+    except RecursionError:
+        raise PriorityConfigError("error converting YAML to JSON: yaml: nested too deeply") from None
+
+
+def _get_json_kind(node: Any) -> str:
+    yaml = library("yaml", _EXPANDER_NAME)
+    if isinstance(node, yaml.MappingNode):
+        return "object"
+    if isinstance(node, yaml.SequenceNode):
+        return "array"
+    value = _resolve_scalar(node)
+    if value is None:
+        return "null"
+    return "bool" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "string"
+
+
+def _read_patterns(node: Any) -> list[str]:
+    kind = _get_json_kind(node)
+    if kind == "null":
+        return []
+    if kind != "array":
+        raise PriorityConfigError(f"{_UNMARSHAL_ERROR} {kind} into Go value of type []string")
+    for item in node.value:
+        if _get_json_kind(item) in ("object", "array"):
+            raise PriorityConfigError(f"{_UNMARSHAL_ERROR} {_get_json_kind(item)} into Go value of type string")
+    return [_format_scalar(_resolve_scalar(item)) for item in node.value]
+
+
+def _compile_pattern(priority: int, pattern: str) -> GoPattern:
+    try:
+        return GoPattern(pattern)
+    except GoPatternError as error:
+        text = f"Can't compile regexp rule for priority {priority} and rule {pattern}: {error}"
+        raise PriorityConfigError(text) from None
+
+
+def parse_priorities(text: str) -> Priorities:
+    """Priority -> patterns. Raises :class:`PriorityConfigError` with what stands between upstream's prefix and suffix.
+
+    Blank text, ``null`` and ``{}`` are valid and empty; the empty string itself is not.
+    """
+    if text == "":
+        raise PriorityConfigError(
+            "priority configuration in cluster-autoscaler-priority-expander configmap is empty; "
+            "please provide valid configuration"
+        )
+    try:
+        texts = _parse_config(text)
+    except PriorityConfigError as error:
+        raise PriorityConfigError(f"Can't parse YAML with priorities in the configmap: {error}") from None
+    return {
+        priority: [_compile_pattern(priority, pattern) for pattern in patterns] for priority, patterns in texts.items()
+    }
+
+
+def _parse_config(text: str) -> dict[int, list[str]]:
+    root = _compose_yaml(text)
+    kind = "null" if root is None else _get_json_kind(root)
+    if kind == "null":
+        return {}
+    if kind != "object":
+        raise PriorityConfigError(f"{_UNMARSHAL_ERROR} {kind} into Go value of type map[int][]string")
+    found: dict[int, list[str]] = {}
+    for key_node, value_node in root.value:
+        if _get_json_kind(key_node) in ("object", "array", "null"):
+            raise PriorityConfigError("error converting YAML to JSON: unsupported map key")
+        key = _format_scalar(_resolve_scalar(key_node))
+        if not _PRIORITY_PATTERN.match(key) or not -(2**63) <= int(key) < 2**63:
+            raise PriorityConfigError(f"{_UNMARSHAL_ERROR} number {key} into Go value of type int")
+        found[int(key)] = _read_patterns(value_node)
+    return found
+
+
+PRIORITY_CONFIG_MAP_NAME = "cluster-autoscaler-priority-expander"
+_PRIORITIES_KEY = "priorities"
+_MIN_PRIORITY = -1
 """Priorities below this can never win."""
 
 
-def priority(options: Sequence[Option], given: ExpanderInput) -> Filtered:
+def filter_by_priority(options: Sequence[Option], given: ExpanderInput) -> FilterResult:
     """Keeps the options of the highest priority that any pattern gives; ``scores`` are the negated priorities.
 
     Without a ConfigMap, with one that cannot be read, or when nothing matches, all options stay.
     """
-    result = Filtered(survivors=list(options))
+    result = FilterResult(survivors=list(options))
     if not options or given.priorities is None:
         return result
-    where = ObjectReference(api_version="v1", kind="ConfigMap", namespace=given.namespace, name=CONFIG_MAP_NAME)
+    where = ObjectReference(
+        api_version="v1", kind="ConfigMap", namespace=given.namespace, name=PRIORITY_CONFIG_MAP_NAME
+    )
 
     def warn(reason: str, message: str) -> None:
         result.events.append(Event(regarding=where, type="Warning", reason=reason, message=message))
 
-    text = given.priorities.get(_KEY)
+    text = given.priorities.get(_PRIORITIES_KEY)
     if text is None:
         warn(
             "PriorityConfigMapInvalid",
@@ -43,7 +315,7 @@ def priority(options: Sequence[Option], given: ExpanderInput) -> Filtered:
         warn("PriorityConfigMapInvalid", f"Wrong configuration for priority expander: {error}. Ignoring update.")
         return result
 
-    best = _LOWEST
+    best = _MIN_PRIORITY
     winners: list[Option] = []
     for option in options:
         matching = [rank for rank, patterns in priorities.items() if any(p.search(option.group) for p in patterns)]

@@ -1,4 +1,4 @@
-"""What expanders read and return."""
+"""Inputs, options and results of expanders (upstream: ``expander/expander.go``)."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ import msgspec
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.effects import SECOND, ApiError, Event, GetPrices, Moment, Prices, Ranking, RankOptions, moment
 from kscale.effects.moments import OtherDuration
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import to_dict
-from kscale.snapshot.record import PodRecord
+from kscale.snapshot.pods.record import PodRecord
 
 __all__ = [
     "HOUR",
     "ExpanderInput",
-    "Filtered",
+    "FilterResult",
+    "MinimumScore",
     "Option",
     "PodRun",
     "PodRuns",
     "PriceModel",
-    "Rank",
+    "PriceResponder",
+    "RankResponder",
     "Rng",
-    "TellPrices",
 ]
+
 
 HOUR: Final[OtherDuration] = 3600 * SECOND
 """What prices are for."""
@@ -107,12 +109,12 @@ class ExpanderInput:
     - ``ask_prices``: where there are no ``prices`` the cloud is asked (:class:`~kscale.effects.GetPrices`). Doors that
       act as if everything succeeded refuse it where they are not given who answers (``prices=`` of ``run_once``).
     - ``price_per_core_hour``, ``price_per_gib_hour``: what pods are worth by their requests, where a loop makes the
-      prices out of those of the groups (:mod:`kscale.ca.expander.group_prices`); None: as the groups' own prices say.
+      prices out of those of the groups (:mod:`kscale.ca.expander.price`); None: as the groups' own prices say.
     - ``gpu_label``: the node label that names the type of GPU: ``price`` counts nodes that have it as unfit, and the
       scale-up counts GPUs by it for its limits.
     - ``now``: prices are asked for the hour from here.
     - ``compared``: keys of pods that upstream has stripped by comparing them, which an outside ranker can see
-      (:mod:`kscale.ca.scale_up.compared_pods`).
+      (:mod:`kscale.ca.scale_up.equivalence_groups`).
     """
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
@@ -138,7 +140,7 @@ class ExpanderInput:
         return start, start + HOUR
 
 
-class Filtered(msgspec.Struct, kw_only=True):
+class FilterResult(msgspec.Struct, kw_only=True):
     """What one expander left of the options, in their order.
 
     ``scores`` (by group id; the smaller the better) and ``notes`` (upstream's log texts by group id) hold what the
@@ -156,11 +158,29 @@ class Filtered(msgspec.Struct, kw_only=True):
     warnings: list[str] = msgspec.field(default_factory=list)
 
 
-Filter = Callable[[Sequence[Option], ExpanderInput], Filtered]
+ExpanderFilter = Callable[[Sequence[Option], ExpanderInput], FilterResult]
 
 
-Rank = Callable[[RankOptions], Ranking | ApiError]
+RankResponder = Callable[[RankOptions], Ranking | ApiError]
 """Answers for an outside ranker: the grpc expander's server."""
 
-TellPrices = Callable[[GetPrices], Prices | ApiError]
+PriceResponder = Callable[[GetPrices], Prices | ApiError]
 """Answers for a cloud that tells prices."""
+
+
+class MinimumScore:
+    """Offer options one after the other; ``options`` are those whose scores equal the smallest one exactly.
+
+    Comparisons with NaN are false: a first score that is NaN stays and nothing joins or beats it.
+    """
+
+    def __init__(self) -> None:
+        self.options: list[Option] = []
+        self.score = 0.0
+
+    def offer(self, option: Option, score: float) -> None:
+        if self.options and score == self.score:
+            self.options.append(option)
+        elif not self.options or score < self.score:
+            self.options = [option]
+            self.score = score

@@ -1,5 +1,7 @@
 """The estimators of Cluster Autoscaler 1.3: ``basic`` (removed in 1.16) and binpacking with upcoming nodes.
 
+Both count the nodes that are already upcoming.
+
 They are what the walk-throughs of 2019 describe. Both count the nodes that are already on their way (``coming``).
 """
 
@@ -12,20 +14,19 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kscale.errors import InputError
-from kscale.objects.base import ResourceList
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.pod_resources import CPU, MEMORY, PODS
 from kscale.objects.quantity import Quantity
-from kscale.objects.requests import CPU, MEMORY, PODS
-from kscale.scheduling.doors import TemplateLike, template_of
-from kscale.scheduling.pods import PodsLike, pods_of
+from kscale.scheduling.coercion import PodsLike, TemplateLike, pods_of, template_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
-from kscale.snapshot.record import PodRecord, pod_record
+from kscale.snapshot.pods.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["BasicEstimate", "OldBinpackingEstimate", "basic_estimate", "old_binpacking_estimate"]
+__all__ = ["BasicEstimate", "LegacyBinpackingEstimate", "estimate_basic", "estimate_legacy_binpacking"]
 
-_ZERO = Quantity("0")
+_ZERO_QUANTITY = Quantity("0")
 
 
 class BasicEstimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +45,7 @@ class BasicEstimate(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(["Needed nodes according to:", *lines, ""])
 
 
-def _regular_requests(pod: Pod) -> ResourceList:
+def _sum_container_requests(pod: Pod) -> ResourceList:
     """What the regular containers ask for; init containers did not count."""
     total: ResourceList = {}
     for container in pod.spec.containers:
@@ -53,22 +54,22 @@ def _regular_requests(pod: Pod) -> ResourceList:
     return total
 
 
-def _add(total: ResourceList, amounts: ResourceList | None) -> None:
+def _add_amounts(total: ResourceList, amounts: ResourceList | None) -> None:
     for name, quantity in (amounts or {}).items():
         total[name] = total[name] + quantity if name in total else quantity
 
 
-def _host_ports(pod: Pod) -> set[int]:
+def _get_host_ports(pod: Pod) -> set[int]:
     return {port.host_port for container in pod.spec.containers for port in container.ports if port.host_port > 0}
 
 
-def _needed(missing: int, capacity: int, measure: str) -> int:
+def _compute_node_count(missing: int, capacity: int, measure: str) -> int:
     if capacity == 0:
         raise InputError(f"the template's capacity of {measure} is zero: the basic estimator would divide by it")
     return math.ceil(float(missing) / float(capacity))
 
 
-def basic_estimate(pods: Iterable[Pod], template: TemplateLike, coming: Sequence[Node] = ()) -> BasicEstimate:
+def estimate_basic(pods: Iterable[Pod], template: TemplateLike, coming: Sequence[Node] = ()) -> BasicEstimate:
     """Sums of requests against the *capacity* of the template, less that of the nodes on their way.
 
     Pods that are there already, other predicates and allocatable do not count. A pod object given twice is one pod but
@@ -79,53 +80,53 @@ def basic_estimate(pods: Iterable[Pod], template: TemplateLike, coming: Sequence
     asked: ResourceList = {}
     ports: Counter[int] = Counter()
     for pod in given:
-        _add(asked, _regular_requests(pod))
-        ports.update(_host_ports(pod))
+        _add_amounts(asked, _sum_container_requests(pod))
+        ports.update(_get_host_ports(pod))
     have: ResourceList = {}
     for node in coming:
-        _add(have, node.status.capacity)
+        _add_amounts(have, node.status.capacity)
     by_measure: dict[str, int] = {}
     if CPU in capacity:
-        missing = asked.get(CPU, _ZERO).milli_value() - have.get(CPU, _ZERO).milli_value()
-        by_measure[CPU] = _needed(missing, capacity[CPU].milli_value(), CPU)
+        missing = asked.get(CPU, _ZERO_QUANTITY).milli_value() - have.get(CPU, _ZERO_QUANTITY).milli_value()
+        by_measure[CPU] = _compute_node_count(missing, capacity[CPU].milli_value(), CPU)
     if MEMORY in capacity:
-        missing = asked.get(MEMORY, _ZERO).value() - have.get(MEMORY, _ZERO).value()
-        by_measure[MEMORY] = _needed(missing, capacity[MEMORY].value(), MEMORY)
+        missing = asked.get(MEMORY, _ZERO_QUANTITY).value() - have.get(MEMORY, _ZERO_QUANTITY).value()
+        by_measure[MEMORY] = _compute_node_count(missing, capacity[MEMORY].value(), MEMORY)
     if PODS in capacity:
-        missing = len({id(pod) for pod in given}) - have.get(PODS, _ZERO).value()
-        by_measure[PODS] = _needed(missing, capacity[PODS].value(), PODS)
+        missing = len({id(pod) for pod in given}) - have.get(PODS, _ZERO_QUANTITY).value()
+        by_measure[PODS] = _compute_node_count(missing, capacity[PODS].value(), PODS)
     by_port = {port: users - len(coming) for port, users in sorted(ports.items())}
     return BasicEstimate(
         node_count=max([0, *by_measure.values(), *by_port.values()]), by_measure=by_measure, by_port=by_port
     )
 
 
-class OldBinpackingEstimate(msgspec.Struct, frozen=True, kw_only=True):
+class LegacyBinpackingEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """``node_count`` new nodes; ``placement``: pod -> ``coming-<i>`` or ``new-<i>``, in the order they were placed."""
 
     node_count: int
     placement: dict[str, str]
 
 
-def _score(record: PodRecord, node: Node) -> float:
-    requests, allocatable = _regular_requests(record.pod), node.status.allocatable or {}
-    cpu, memory = allocatable.get(CPU, _ZERO).milli_value(), allocatable.get(MEMORY, _ZERO).value()
+def _compute_pod_score(record: PodRecord, node: Node) -> float:
+    requests, allocatable = _sum_container_requests(record.pod), node.status.allocatable or {}
+    cpu, memory = allocatable.get(CPU, _ZERO_QUANTITY).milli_value(), allocatable.get(MEMORY, _ZERO_QUANTITY).value()
     score = 0.0
     if cpu > 0:
-        score += float(requests.get(CPU, _ZERO).milli_value()) / float(cpu)
+        score += float(requests.get(CPU, _ZERO_QUANTITY).milli_value()) / float(cpu)
     if memory > 0:
-        score += float(requests.get(MEMORY, _ZERO).value()) / float(memory)
+        score += float(requests.get(MEMORY, _ZERO_QUANTITY).value()) / float(memory)
     return score
 
 
-def old_binpacking_estimate(
+def estimate_legacy_binpacking(
     snapshot: Snapshot,
     pods: PodsLike = None,
     *,
     template: TemplateLike,
     coming: Sequence[TemplateLike] = (),
     profile: SchedulerProfile | None = None,
-) -> OldBinpackingEstimate:
+) -> LegacyBinpackingEstimate:
     """First fit, in index order, over the nodes on their way and the new ones, for every pod by falling score.
 
     A pod that fits none opens a new node *without* being checked against it. Existing nodes take nothing; the pods on
@@ -134,7 +135,7 @@ def old_binpacking_estimate(
     records = [pod_record(record) for record in pods_of(snapshot, pods, waiting=True)]
     nodes = snapshot.columns.objects
     new, underway = template_of(template, nodes), [template_of(node, nodes) for node in coming]
-    records.sort(key=lambda record: -_score(record, new.node))
+    records.sort(key=lambda record: -_compute_pod_score(record, new.node))
     classes = snapshot.classify(records)
     session = Session(snapshot, classes, [new, *underway], profile)
     engine, first = session.engine, len(snapshot.columns)
@@ -150,6 +151,6 @@ def old_binpacking_estimate(
             engine.place(pod, node)
             number = node - first
             placement[record.key] = f"coming-{number}" if number < len(underway) else f"new-{number - len(underway)}"
-        return OldBinpackingEstimate(node_count=engine.nodes - first - len(underway), placement=placement)
+        return LegacyBinpackingEstimate(node_count=engine.nodes - first - len(underway), placement=placement)
     finally:
         engine.revert()

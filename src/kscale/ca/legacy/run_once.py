@@ -1,59 +1,364 @@
-"""One whole loop of release 1.3 (``core/static_autoscaler.go`` of then), told as a report of today.
+"""One whole loop of release 1.3, with its deletion of nodes and its status text (``core/static_autoscaler.go``).
+
+Differences from the current loop: removed instances, or a refusal to remove them, end the loop; long unregistered
+instances make a cluster unhealthy; the cloud is not asked whether instances exist; failed instances are not looked
+for; a scale-up ends the loop, and its error is the error of the loop; upcoming nodes are not simulated; the loop
+waits until empty nodes are deleted, and no other node is deleted during a drain; there are no soft taints and no
+minimum sizes.
 
 What differs from today's: machines that were removed end the loop, and so does a refusal to remove them; machines that
 should long have registered make a cluster unhealthy; the cloud is not asked whether machines still run; nothing looks
 for machines that could not be made; a scale-up ends the loop, and its error is the loop's; nodes that are coming are in
 no simulation; the loop waits for empty nodes to go, and while a node is drained no other goes; there are no soft taints
-and no minimum sizes. The status is a text (:mod:`kscale.ca.legacy.status_text`).
+and no minimum sizes. The status is a text (:mod:`kscale.ca.legacy.run_once`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from kscale.ca.actionable import not_actionable
-from kscale.ca.cluster_state import cluster_status, register_candidates
-from kscale.ca.errors import CLOUD_PROVIDER_ERROR, TRANSIENT_ERROR, AutoscalerError
-from kscale.ca.event_subjects import status_event
-from kscale.ca.legacy.actuation import LegacyDeleting, delete_empty_nodes, free_ready_nodes, start_draining
-from kscale.ca.legacy.metrics import gpu_name_1_3
-from kscale.ca.legacy.scale_up_loop import LegacyScaleUpLoop, LegacyScalingUp
-from kscale.ca.legacy.status_text import shown_1_3, status_1_3
-from kscale.ca.legacy.unregistered import remove_unregistered_1_3
-from kscale.ca.metrics import PREFIX, FunctionTimer, last_activity, observation
-from kscale.ca.repair import Repair, Repairing, fix_node_group_size_steps
-from kscale.ca.scale_down.actuation.actuator import Actuator
-from kscale.ca.scale_down.actuation.remember import caught_up
-from kscale.ca.scale_down.actuation.results import StartedDeletion
+from kscale.ca.cluster_state import (
+    ClusterAutoscalerStatus,
+    ClusterStateRegistry,
+    build_cluster_status,
+    update_scale_down_candidates,
+)
+from kscale.ca.cluster_state.state import GroupReadiness, StatusCondition
+from kscale.ca.errors import API_CALL_ERROR, CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
+from kscale.ca.events import build_node_event, build_status_event
+from kscale.ca.go_math import format_shortest
+from kscale.ca.legacy.metrics import get_legacy_gpu_name
+from kscale.ca.legacy.scale_up_loop import LegacyScaleUpAction, LegacyScaleUpLoop
+from kscale.ca.loop_context import LoopContext, check_actionable
+from kscale.ca.metrics import METRIC_PREFIX, FunctionTimer, build_last_activity_observation, build_observation
+from kscale.ca.nodes import TO_BE_DELETED_TAINT, get_ready_and_suspended, has_taint, is_ready
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.repair import Repair, RepairAction, fix_node_group_size_steps
+from kscale.ca.scale_down.actuation.actuator import Actuator, sync_deletions
+from kscale.ca.scale_down.actuation.deletion_tracker import (
+    NODE_DELETE_ERROR_FAILED_TO_DELETE,
+    NODE_DELETE_OK,
+    NodeDeleteResult,
+    NodeDeletionTracker,
+    StartedDeletion,
+)
+from kscale.ca.scale_down.actuation.drain import DrainAction, Evictor
+from kscale.ca.scale_down.actuation.tainting import TaintAction, clean_to_be_deleted, mark_to_be_deleted
+from kscale.ca.scale_down.entry_point import scale_down
 from kscale.ca.scale_down.inputs import ScaleDownInputs
-from kscale.ca.scale_down.one_loop import scale_down
 from kscale.ca.scale_down.plan import ScaleDownPlan
-from kscale.ca.scale_up.scene import Scene
-from kscale.ca.scale_up.status import SUCCESSFUL
-from kscale.ca.static_autoscaler import observing
-from kscale.ca.static_autoscaler.ending import EndedError, unreadable
-from kscale.ca.static_autoscaler.inputs import LoopInputs
-from kscale.ca.static_autoscaler.report import LoopReport
+from kscale.ca.scale_up_status import SCALE_UP_SUCCESSFUL
+from kscale.ca.static_autoscaler import loop_metrics
+from kscale.ca.static_autoscaler.report import LoopEndedError, LoopInputs, LoopReport, build_unreadable_error
 from kscale.ca.static_autoscaler.unneeded_groups import remove_unneeded_groups
-from kscale.ca.status_config_map import WritingStatus, write_status
-from kscale.effects import DeleteGroup, Emit, Observation, Observe, Progress, Refresh, StepsOf, Wait
+from kscale.ca.status_config_map import StatusConfigMapAction, format_go_time, write_status_config_map
+from kscale.effects import (
+    DeleteGroup,
+    DeleteNodes,
+    Emit,
+    InBackground,
+    Moment,
+    Observation,
+    Observe,
+    Progress,
+    Refresh,
+    StepsOf,
+    Together,
+    Wait,
+    duration,
+    from_text,
+    later,
+)
 from kscale.errors import InputError, UnreadableObjectError
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.nodegroup import NodeTemplate, ProviderError
+from kscale.objects.nodegroups import Groups
 
-__all__ = ["LegacyLooping", "LegacyRunOnce"]
+__all__ = [
+    "LegacyAutoscalerLoop",
+    "LegacyDeletionAction",
+    "LegacyLoopAction",
+    "clean_ready_nodes_taints",
+    "delete_empty_nodes",
+    "format_legacy_status",
+    "format_legacy_status_message",
+    "remove_legacy_unregistered_steps",
+    "start_node_drain",
+]
 
-LegacyLooping = (
-    LegacyScalingUp | LegacyDeleting | Repairing | WritingStatus | Refresh | DeleteGroup | Observe | Wait | Emit
+
+_NEVER_TEXT: Final = "0001-01-01 00:00:00 +0000 UTC"
+
+
+def format_legacy_status_message(message: str, now: Moment) -> str:
+    """What is written of a message, or of a status."""
+    return f"Cluster-autoscaler status at {format_go_time(now)}:\n{message}"
+
+
+def format_legacy_status(status: ClusterAutoscalerStatus, state: ClusterStateRegistry) -> str:
+    """The status after a loop. ``state``: what it was made of, whose counts that release tells in other words.
+
+    Go says behind each moment what its process's own clock showed, too (``m=+...``); that is left out.
+    """
+    total, whole = state.total, status.cluster_wide
+    candidates = sum(map(len, state.candidates.values()))
+    lines = [
+        "Cluster-wide:",
+        *_format_condition("Health", whole.health, _format_counts(total)),
+        *_format_condition("ScaleUp", whole.scale_up, f"ready={len(total.ready)} registered={len(total.registered)}"),
+        *_format_condition("ScaleDown", whole.scale_down, f"candidates={candidates}"),
+    ]
+    groups = [] if status.node_groups is UNSET else status.node_groups
+    if groups:
+        lines += ["", "NodeGroups:"]
+    for group in groups:
+        name, health = str(group.name), group.health
+        known = state.readiness.get(name, GroupReadiness())
+        target = f"cloudProviderTarget={health.cloud_provider_target}"
+        sizes = f"{target} (minSize={health.min_size}, maxSize={health.max_size})"
+        lines += [
+            f"  Name:        {name}",
+            *_format_condition("Health", health, f"{_format_counts(known)} {sizes}"),
+            *_format_condition("ScaleUp", group.scale_up, f"ready={len(known.ready)} {target}"),
+            *_format_condition("ScaleDown", group.scale_down, f"candidates={len(state.candidates.get(name, ()))}"),
+            "",
+        ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _format_condition(kind: str, condition: StatusCondition, message: str) -> Sequence[str]:
+    return (
+        f"  {kind + ':':<12} {condition.status} ({message})",
+        f"  {'':13}LastProbeTime:      {_format_time(condition.last_probe_time)}",
+        f"  {'':13}LastTransitionTime: {_format_time(condition.last_transition_time)}",
+    )
+
+
+def _format_counts(known: GroupReadiness) -> str:
+    late = len(known.long_not_started)
+    return (
+        f"ready={len(known.ready)} unready={len(known.unready) - late} notStarted={len(known.not_started)} "
+        f"longNotStarted={late} registered={len(known.registered)} longUnregistered={len(known.long_unregistered)}"
+    )
+
+
+def _format_time(text: str | None) -> str:
+    return _NEVER_TEXT if text is None else format_go_time(from_text(text))
+
+
+def remove_legacy_unregistered_steps(
+    p: Progress,
+    state: ClusterStateRegistry,
+    groups: Groups,
+    repair: Repair,
+    *,
+    now: Moment,
+    options: AutoscalingOptions,
+) -> StepsOf[DeleteNodes | Emit, AutoscalerError | None]:
+    """One after the other, the oldest first, no group below its minimum. A refusal ends it, and is what it gives."""
+    provision = duration(options.max_node_provision_time)
+    oldest_first = sorted(state.unregistered.items(), key=lambda item: (item[1].since, item[0]))
+    for name, machine in oldest_first:
+        if later(machine.since, provision) >= now or machine.group not in groups:
+            continue
+        group = groups[machine.group]
+        if name in group.gone_instances:
+            continue
+        removed = repair.removed.get(group.id, [])
+        if group.target_size_error is not None:
+            repair.warnings.append(f"Failed to get node group size, err: {group.target_size_error}")
+            continue
+        if group.min_size >= group.size - len(removed):
+            repair.warnings.append(
+                f"Failed to remove node {name}: node group min size reached, skipping unregistered node removal"
+            )
+            continue
+        text = f"Removing unregistered node {name}"
+        yield from p.emit(build_status_event(options, "Normal", "DeleteUnregistered", text))
+        refusal = (yield from p.act(DeleteNodes(group=group.id, nodes=(name,)))).error
+        if refusal is not None:
+            return AutoscalerError(CLOUD_PROVIDER_ERROR, refusal.message)
+        repair.removed[group.id] = [*removed, name]
+    return None
+
+
+LegacyDeletionAction = DrainAction | TaintAction | DeleteNodes | Emit | Observe | Together | InBackground
+"""What deleting nodes asks for."""
+
+
+def clean_ready_nodes_taints(p: Progress, nodes: Iterable[Node]) -> StepsOf[TaintAction | Emit, None]:
+    """What the first loop of a process does: nodes that are ready, of whatever group, lose the mark that an earlier
+    process left on them."""
+    for node in nodes:
+        if not get_ready_and_suspended(node)[0] or node.spec.unschedulable or not has_taint(node, TO_BE_DELETED_TAINT):
+            continue
+        error, changed = yield from clean_to_be_deleted(p, node, uncordon=False)
+        if error is not None:
+            text = f"failed to clean toBeDeletedTaint: {error.message}"
+            yield from p.emit(build_node_event(node, "Warning", "ClusterAutoscalerCleanup", text))
+        elif changed:
+            yield from p.emit(
+                build_node_event(node, "Normal", "ClusterAutoscalerCleanup", "marking the node as schedulable")
+            )
+
+
+def delete_empty_nodes(
+    p: Progress,
+    nodes: Sequence[Node],
+    groups: Groups,
+    options: AutoscalingOptions,
+    tracker: NodeDeletionTracker,
+    templates: Mapping[str, NodeTemplate],
+) -> StepsOf[LegacyDeletionAction, AutoscalerError | None]:
+    """Delete nodes side by side and wait for all of them; return the last error, None if there was none.
+
+    ``templates`` are those of the groups, for the label of GPUs in metrics.
+    """
+    for node in nodes:
+        text = f"Scale-down: removing empty node {node.name}"
+        yield from p.emit(build_status_event(options, "Normal", "ScaleDownEmpty", text))
+    found: list[AutoscalerError | None] = yield from p.together(
+        [partial(_delete_empty_node, node, groups, tracker, templates) for node in nodes]
+    )
+    failed = [error for error in found if error is not None]
+    return failed[-1].with_prefix("failed to delete at least one empty node: ") if failed else None
+
+
+def _delete_empty_node(
+    node: Node, groups: Groups, tracker: NodeDeletionTracker, templates: Mapping[str, NodeTemplate], now: Moment
+) -> StepsOf[LegacyDeletionAction, AutoscalerError | None]:
+    p = Progress(now)
+    marked = yield from _mark_legacy_to_be_deleted(p, node)
+    if marked is not None:
+        return marked
+    error = yield from _delete_from_cloud(p, node, groups, tracker)
+    if error is not None:
+        yield from clean_to_be_deleted(p, node, uncordon=False)
+        text = f"failed to delete empty node: {error.message}"
+        yield from p.emit(build_node_event(node, "Warning", "ScaleDownFailed", text))
+        return error
+    yield from _observe_removed_node(p, node, groups, templates, "empty")
+    return None
+
+
+def _observe_removed_node(
+    p: Progress, node: Node, groups: Groups, templates: Mapping[str, NodeTemplate], reason: str
+) -> StepsOf[Observe, None]:
+    """Count a node that was removed (``RegisterScaleDown``)."""
+    labels = {"reason": reason if is_ready(node) else "unready"}
+    gpu = get_legacy_gpu_name(node, templates.get(groups.id_of_node(node.name) or ""))
+    yield from p.observe(Observation(name=f"{METRIC_PREFIX}scaled_down_nodes_total", labels=labels))
+    if gpu:
+        yield from p.observe(
+            Observation(name=f"{METRIC_PREFIX}scaled_down_gpu_nodes_total", labels={**labels, "gpu_name": gpu})
+        )
+
+
+def start_node_drain(
+    p: Progress,
+    node: Node,
+    pods: Sequence[Pod],
+    groups: Groups,
+    options: AutoscalingOptions,
+    tracker: NodeDeletionTracker,
+    templates: Mapping[str, NodeTemplate],
+    utilization: float,
+) -> StepsOf[LegacyDeletionAction, None]:
+    """Begin to drain a node; no other node is touched until the drain has ended."""
+    names = ",".join(pod.key for pod in pods)
+    share = format_shortest(utilization)
+    text = f"Scale-down: removing node {node.name}, utilization: {share}, pods to reschedule: {names}"
+    yield from p.emit(build_status_event(options, "Normal", "ScaleDown", text))
+    group = groups.id_of_node(node.name) or ""
+    tracker.start_deletion(group, node.name, drain=True)
+    yield from p.act(InBackground(partial(_drain_and_delete, node, group, pods, groups, options, tracker, templates)))
+
+
+def _drain_and_delete(
+    node: Node,
+    group: str,
+    pods: Sequence[Pod],
+    groups: Groups,
+    options: AutoscalingOptions,
+    tracker: NodeDeletionTracker,
+    templates: Mapping[str, NodeTemplate],
+    now: Moment,
+) -> StepsOf[LegacyDeletionAction, None]:
+    p = Progress(now)
+    error = yield from _mark_legacy_to_be_deleted(p, node)
+    if error is None:
+        yield from p.emit(build_node_event(node, "Normal", "ScaleDown", "marked the node as toBeDeleted/unschedulable"))
+        evictor = Evictor(replace(options, drain_priority_config=""), tracker.register_eviction)
+        error = (yield from evictor.evict(p, node.name, pods, [])).error
+        text = "failed to drain the node, aborting ScaleDown"
+        if error is None:
+            error = yield from _delete_from_cloud(p, node, groups, tracker)
+            text = "failed to delete the node"
+        if error is not None:
+            yield from clean_to_be_deleted(p, node, uncordon=False)
+            yield from p.emit(build_node_event(node, "Warning", "ScaleDownFailed", text))
+    result = NodeDeleteResult(result=NODE_DELETE_OK)
+    if error is None:
+        yield from _observe_removed_node(p, node, groups, templates, "underutilized")
+    else:
+        result = NodeDeleteResult(result=NODE_DELETE_ERROR_FAILED_TO_DELETE, error=error.record)
+    tracker.end_deletion(group, node.name, result, p.now)
+
+
+def _mark_legacy_to_be_deleted(p: Progress, node: Node) -> StepsOf[TaintAction | Emit, AutoscalerError | None]:
+    """That release did not cordon."""
+    refusal = yield from mark_to_be_deleted(p, node, cordon=False)
+    if refusal is None:
+        return None
+    text = f"failed to mark the node as toBeDeleted/unschedulable: {refusal.message}"
+    yield from p.emit(build_node_event(node, "Warning", "ScaleDownFailed", text))
+    return AutoscalerError(API_CALL_ERROR, refusal.message)
+
+
+def _delete_from_cloud(
+    p: Progress, node: Node, groups: Groups, tracker: NodeDeletionTracker
+) -> StepsOf[DeleteNodes | Emit, AutoscalerError | None]:
+    try:
+        group = groups.of_node(node.name)
+    except ProviderError as error:
+        text = f"failed to find node group for {node.name}: {error.message}"
+        return AutoscalerError(CLOUD_PROVIDER_ERROR, text)
+    if group is None:
+        text = f"picked node that doesn't belong to a node group: {node.name}"
+        return AutoscalerError(INTERNAL_ERROR, text)
+    refusal = (yield from p.act(DeleteNodes(group=group.id, nodes=(node.name,), objects=(node,)))).error
+    if refusal is not None:
+        return AutoscalerError(CLOUD_PROVIDER_ERROR, f"failed to delete {node.name}: {refusal.message}")
+    yield from p.emit(build_node_event(node, "Normal", "ScaleDown", "node removed by cluster autoscaler"))
+    tracker.register_scale_down(group.id, node.name, p.now)
+    return None
+
+
+LegacyLoopAction = (
+    LegacyScaleUpAction
+    | LegacyDeletionAction
+    | RepairAction
+    | StatusConfigMapAction
+    | Refresh
+    | DeleteGroup
+    | Observe
+    | Wait
+    | Emit
 )
 """What a whole loop asks for."""
-_DEVICES = ("gpu_resource_name", "gpu_name", "dra_drivers")
+_DEVICE_LABELS = ("gpu_resource_name", "gpu_name", "dra_drivers")
 
 
-class LegacyRunOnce:
+class LegacyAutoscalerLoop:
     """One loop under way."""
 
     def __init__(
-        self, p: Progress, scene: Scene, up: LegacyScaleUpLoop, actuator: Actuator, inputs: LoopInputs
+        self, p: Progress, scene: LoopContext, up: LegacyScaleUpLoop, actuator: Actuator, inputs: LoopInputs
     ) -> None:
         self.p, self.scene, self.up, self.actuator, self.inputs = p, scene, up, actuator, inputs
         self.looked = False
@@ -62,132 +367,138 @@ class LegacyRunOnce:
             state=up.state, groups=scene.groups, snapshot_after=scene.found, warnings=scene.warnings
         )
 
-    def run(self) -> StepsOf[LegacyLooping, LoopReport]:
+    def run(self) -> StepsOf[LegacyLoopAction, LoopReport]:
         """The loop."""
         p, report = self.p, self.report
         timer = FunctionTimer(p, "main")
-        yield from p.observe(last_activity("main", p.now))
+        yield from p.observe(build_last_activity_observation("main", p.now))
         try:
             yield from self.look()
             yield from self.repair()
-            yield from p.observe(last_activity("autoscaling", p.now))
+            yield from p.observe(build_last_activity_observation("autoscaling", p.now))
             yield from self.grow()
             if self.options.scale_down_enabled:
                 yield from self.shrink()
-        except EndedError as end:
+        except LoopEndedError as end:
             report.ended, report.error = end.why, None if end.error is None else end.error.record
         except UnreadableObjectError as error:
-            report.error = unreadable(error).record
+            report.error = build_unreadable_error(error).record
         if self.looked and self.options.write_status_configmap:
             yield from self.show()
         yield from p.observe(
             *(
-                observation("failed_scale_ups_total", 1.0, reason=failure.error.code, **dict.fromkeys(_DEVICES, ""))
+                build_observation(
+                    "failed_scale_ups_total", 1.0, reason=failure.error.code, **dict.fromkeys(_DEVICE_LABELS, "")
+                )
                 for failures in self.up.state.cluster.failures.values()
                 for failure in failures
             )
         )
         if report.error is not None and report.error.type != TRANSIENT_ERROR:
-            yield from p.observe(observation("errors_total", type=report.error.type))
+            yield from p.observe(build_observation("errors_total", type=report.error.type))
         if report.successful:
-            yield from p.observe(last_activity("mainSuccessful", p.now))
+            yield from p.observe(build_last_activity_observation("mainSuccessful", p.now))
         yield from timer.stop()
         report.state, report.groups, report.snapshot_after = self.up.state, self.scene.groups, self.scene.snapshot
         return report
 
-    def look(self) -> StepsOf[LegacyLooping, None]:
+    def look(self) -> StepsOf[LegacyLoopAction, None]:
         p, scene, options = self.p, self.scene, self.options
         if not self.up.state.taints_cleaned:
-            yield from free_ready_nodes(p, scene.found.columns.objects)
+            yield from clean_ready_nodes_taints(p, scene.found.columns.objects)
             yield from p.clock()
             self.up.state = replace(self.up.state, taints_cleaned=True)
         timer = FunctionTimer(p, "updateClusterState")
         without_flag = replace(options, scale_up_from_zero=False)  # it is younger
-        idle = not_actionable(len(scene.lists.all), len(scene.lists.ready), without_flag, self.inputs.process_age)
+        idle = check_actionable(len(scene.lists.all), len(scene.lists.ready), without_flag, self.inputs.process_age)
         if idle is not None:
             self.up.forget_unneeded()
-            yield from p.observe(*observing.of_nothing())
+            yield from p.observe(*loop_metrics.build_inactive_observations())
             yield from self.write(idle.message)
             if idle.tell:
-                yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", idle.message))
-            raise EndedError(idle.message)
+                yield from p.emit(build_status_event(options, "Warning", "ClusterUnhealthy", idle.message))
+            raise LoopEndedError(idle.message)
         self.under_way = self.actuator.tracker.status(self.now)
         self.report.deletions_under_way = bool(self.under_way.draining)
-        self.up.state = caught_up(self.up.state, self.actuator.tracker)
+        self.up.state = sync_deletions(self.up.state, self.actuator.tracker)
         self.up.find_templates()
         outcome = yield from p.act(Refresh())
         if outcome.error is not None:
-            raise EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
+            raise LoopEndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
         if outcome.value is not None:
             try:
                 scene.adopt(outcome.value)
             except InputError as error:
-                raise EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, str(error))) from None
+                raise LoopEndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, str(error))) from None
         try:
             yield from self.up.update(self.inputs.templates)
         except AutoscalerError as error:
             self.up.forget_unneeded()
-            raise EndedError(error=AutoscalerError(error.type or CLOUD_PROVIDER_ERROR, error.message)) from None
-        yield from p.observe(*observing.of_readiness(self.up.state.cluster, scene.groups, options))
+            raise LoopEndedError(error=AutoscalerError(error.type or CLOUD_PROVIDER_ERROR, error.message)) from None
+        yield from p.observe(*loop_metrics.build_readiness_observations(self.up.state.cluster, scene.groups, options))
         yield from timer.stop()
         self.looked = True
 
-    def show(self) -> StepsOf[WritingStatus, None]:
+    def show(self) -> StepsOf[StatusConfigMapAction, None]:
         """What that release deferred until the loop was over, however it ended."""
         scene, now = self.scene, self.now
-        status = cluster_status(self.up.state.cluster, scene.groups, now=now, options=self.options)
+        status = build_cluster_status(self.up.state.cluster, scene.groups, now=now, options=self.options)
         cluster = replace(self.up.state.cluster, last_status=status)
         self.up.state = replace(self.up.state, cluster=cluster)
         self.report.status = status
-        yield from self.write(status_1_3(status, cluster))
+        yield from self.write(format_legacy_status(status, cluster))
 
-    def write(self, message: str) -> StepsOf[WritingStatus, None]:
+    def write(self, message: str) -> StepsOf[StatusConfigMapAction, None]:
         if self.options.write_status_configmap:
             written = self.p.now
-            problem = yield from write_status(self.p, shown_1_3(message, written), self.options, written)
+            problem = yield from write_status_config_map(
+                self.p, format_legacy_status_message(message, written), self.options, written
+            )
             if problem is not None:
                 self.scene.warnings.append(problem)
 
-    def repair(self) -> StepsOf[LegacyLooping, None]:
+    def repair(self) -> StepsOf[LegacyLoopAction, None]:
         p, scene, options, now = self.p, self.scene, self.options, self.now
         repair = self.report.repair = Repair()
         if self.up.state.cluster.unregistered:
-            error = yield from remove_unregistered_1_3(
+            error = yield from remove_legacy_unregistered_steps(
                 p, self.up.state.cluster, scene.groups, repair, now=now, options=options
             )
             scene.warnings += repair.warnings
             if repair.removed:
                 scene.groups = scene.groups.with_targets(repair.targets(scene.groups))
             if error is not None:
-                raise EndedError(error=error)
+                raise LoopEndedError(error=error)
             if repair.removed:
-                raise EndedError("Some unregistered nodes were removed, skipping iteration")
+                raise LoopEndedError("Some unregistered nodes were removed, skipping iteration")
         if not (yield from self.up.is_healthy()):
             repair.healthy = False
-            raise EndedError("Cluster is unhealthy")
+            raise LoopEndedError("Cluster is unhealthy")
         yield from fix_node_group_size_steps(p, self.up.state.cluster, scene.groups, repair, now=now, options=options)
         if repair.error is not None:
-            raise EndedError(error=AutoscalerError(repair.error.type, repair.error.message))
+            raise LoopEndedError(error=AutoscalerError(repair.error.type, repair.error.message))
         if repair.fixed:
-            raise EndedError("Some node group target size was fixed, skipping the iteration")
+            raise LoopEndedError("Some node group target size was fixed, skipping the iteration")
 
-    def grow(self) -> StepsOf[LegacyLooping, None]:
+    def grow(self) -> StepsOf[LegacyLoopAction, None]:
         p, up = self.p, self.up
         timer = FunctionTimer(p, "filterOutSchedulable")
         tried = up.filter_pods()
-        yield from p.observe(observation("unschedulable_pods_count", up.before.unschedulable, type="unschedulable"))
+        yield from p.observe(
+            build_observation("unschedulable_pods_count", up.before.unschedulable, type="unschedulable")
+        )
         yield from timer.stop()
         if tried:
-            yield from p.observe(last_activity("scaleUp", p.now))
+            yield from p.observe(build_last_activity_observation("scaleUp", p.now))
             timer = FunctionTimer(p, "scaleUp")
             yield from up.scale_up()
             yield from p.observe(*self.new_nodes())
             yield from timer.stop()
         plan = self.report.scale_up = up.plan
         if plan.error is not None:
-            raise EndedError(error=AutoscalerError(plan.error.type, plan.error.message))
-        if plan.result == SUCCESSFUL:
-            raise EndedError("No scale down in this iteration")
+            raise LoopEndedError(error=AutoscalerError(plan.error.type, plan.error.message))
+        if plan.result == SCALE_UP_SUCCESSFUL:
+            raise LoopEndedError("No scale down in this iteration")
 
     def new_nodes(self) -> list[Observation]:
         """Count the nodes that the scale-up asked for."""
@@ -197,16 +508,16 @@ class LegacyRunOnce:
         counted = []
         for info, _ in done.resized:
             count = float(info.new - info.current)
-            counted.append(Observation(name=f"{PREFIX}scaled_up_nodes_total", value=count))
+            counted.append(Observation(name=f"{METRIC_PREFIX}scaled_up_nodes_total", value=count))
             template = self.up.made.get(info.group)
-            gpu = "" if template is None else gpu_name_1_3(template.node, None)
+            gpu = "" if template is None else get_legacy_gpu_name(template.node, None)
             if gpu:
                 counted.append(
-                    Observation(name=f"{PREFIX}scaled_up_gpu_nodes_total", value=count, labels={"gpu_name": gpu})
+                    Observation(name=f"{METRIC_PREFIX}scaled_up_gpu_nodes_total", value=count, labels={"gpu_name": gpu})
                 )
         return counted
 
-    def shrink(self) -> StepsOf[LegacyLooping, None]:
+    def shrink(self) -> StepsOf[LegacyLoopAction, None]:
         p, scene, options, inputs = self.p, self.scene, self.options, self.inputs
         timer = FunctionTimer(p, "findUnneeded")
         plan = self.report.scale_down = scale_down(
@@ -224,24 +535,24 @@ class LegacyRunOnce:
             ),
         )
         unneeded = [item.name for item in plan.unneeded]
-        cluster = register_candidates(plan.state.cluster, unneeded, scene.groups, self.now)
+        cluster = update_scale_down_candidates(plan.state.cluster, unneeded, scene.groups, self.now)
         self.up.state = replace(plan.state, cluster=cluster)
-        yield from p.observe(observation("unneeded_nodes_count", len(plan.unneeded)))
+        yield from p.observe(build_observation("unneeded_nodes_count", len(plan.unneeded)))
         yield from timer.stop()
         if plan.chosen is None:  # cool-down, or a node is being drained
             return
         if options.node_autoprovisioning_enabled:
             yield from remove_unneeded_groups(p, scene, self.report, options)
-        yield from p.observe(last_activity("scaleDown", p.now))
+        yield from p.observe(build_last_activity_observation("scaleDown", p.now))
         timer = FunctionTimer(p, "scaleDown")
         error = yield from self.delete(plan)
         yield from timer.stop()
         if error is not None:
             memory = replace(self.up.state.scale_down, last_failure=self.now)
             self.up.state = replace(self.up.state, scale_down=memory)
-            raise EndedError(error=error)
+            raise LoopEndedError(error=error)
 
-    def delete(self, plan: ScaleDownPlan) -> StepsOf[LegacyLooping, AutoscalerError | None]:
+    def delete(self, plan: ScaleDownPlan) -> StepsOf[LegacyLoopAction, AutoscalerError | None]:
         p, tracker, snapshot = self.p, self.actuator.tracker, self.scene.found
         chosen = plan.chosen
         assert chosen is not None
@@ -258,7 +569,7 @@ class LegacyRunOnce:
         for name in chosen.drain:
             pods: list[Pod] = [snapshot.pod(key) for key in plan.removable[name].placement]
             used = plan.eligibility[name].utilization if name in plan.eligibility else None
-            yield from start_draining(
+            yield from start_node_drain(
                 p,
                 nodes[index[name]],
                 pods,
@@ -270,5 +581,5 @@ class LegacyRunOnce:
             )
         result = "ScaleDownError" if error is not None else plan.result
         self.report.started = StartedDeletion(result=result, error=None if error is None else error.record)
-        self.up.state = caught_up(self.up.state, tracker)
+        self.up.state = sync_deletions(self.up.state, tracker)
         return error

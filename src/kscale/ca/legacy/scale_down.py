@@ -1,4 +1,9 @@
-"""One loop of scale-down of release 1.3 (``core/scale_down.go``): what is unneeded, and what to delete now.
+"""Scale-down of release 1.3 (``core/scale_down.go``, ``simulator/cluster.go``, ``utils/drain``): which nodes are
+unneeded and which are deleted now.
+
+Upstream shuffles the nodes before it simulates them; here they keep the order of the list, one of upstream's possible
+results. Predicates are the current scheduler's; destinations must also pass the node-condition predicate of release
+1.3.
 
 Where upstream shuffles the nodes before it looks for a place, the order here is that of the list (one of the outcomes
 upstream can have). Predicates are those of the current scheduler; destinations must also have the conditions that the
@@ -10,51 +15,289 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
+import msgspec
+import numpy as np
 from msgspec.structs import replace
 
+from kscale._native import _engine
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.legacy.pod_checks import pods_to_drain
-from kscale.ca.legacy.removal import LegacySimulator
 from kscale.ca.legacy.usage_tracker import UsageTracker
-from kscale.ca.legacy.utilization import legacy_utilization
-from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, is_being_deleted, is_ready
+from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, is_being_deleted, is_ready
 from kscale.ca.options import ResourceLimiter
-from kscale.ca.quota import NODES, NodeResources
-from kscale.ca.scale_down import reasons
+from kscale.ca.quota import NODES_RESOURCE, NodeResources
+from kscale.ca.scale_down import drainability_status, reasons
+from kscale.ca.scale_down.actuation.tainting import SoftTaints
 from kscale.ca.scale_down.budgets import CroppedNodes, GroupNodes
-from kscale.ca.scale_down.candidates import prefilter
-from kscale.ca.scale_down.drainability.context import DrainContext
+from kscale.ca.scale_down.candidates import prefilter_nodes
+from kscale.ca.scale_down.drainability import DrainContext, Listers, build_over_budget_status
+from kscale.ca.scale_down.drainability_status import BlockingPod
 from kscale.ca.scale_down.eligibility import Eligibility
-from kscale.ca.scale_down.inputs import ScaleDownInputs
-from kscale.ca.scale_down.nodes_to_delete import NodesToDelete
-from kscale.ca.scale_down.plan import ScaleDownPlan
-from kscale.ca.scale_down.planner_input import PlannerInput
-from kscale.ca.scale_down.removal_answers import RemovableNode, UnremovableCandidate
-from kscale.ca.scale_down.soft_taints import SoftTaints
-from kscale.ca.scale_down.unneeded import UnneededNode
-from kscale.ca.scale_down.unremovable import UnremovableNode
+from kscale.ca.scale_down.inputs import PlannerInput, ScaleDownInputs
+from kscale.ca.scale_down.moving_pods import MovingPods, get_moving_pods
+from kscale.ca.scale_down.plan import NodesToDelete, ScaleDownPlan
+from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
+from kscale.ca.scale_down.unneeded import UnneededNode, UnremovableNode
+from kscale.ca.scale_down.utilization import Usage, Utilization, calculate_utilization_from_usage
 from kscale.ca.state import LoopState
 from kscale.effects import SECOND, Moment, duration, later
-from kscale.objects.core import Node
+from kscale.objects.api.apps import DaemonSet, Job, ReplicaSet, StatefulSet
+from kscale.objects.api.core import Node, Pod, ReplicationController
+from kscale.objects.api.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup, ProviderError
+from kscale.objects.pod_owners import SAFE_TO_EVICT, controller_of, is_mirror_pod, pod_annotation
+from kscale.objects.pod_resources import CPU, MEMORY
+from kscale.objects.quantity import Quantity
+from kscale.objects.times import nanoseconds
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.scheduling.session import Session
+from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["legacy_scale_down", "started_1_3"]
+__all__ = [
+    "LegacyRemovalSimulator",
+    "PodsToDrain",
+    "calculate_legacy_utilization",
+    "get_pods_to_drain",
+    "plan_legacy_scale_down",
+    "start_cooldowns",
+]
 
-_RECHECK = 300 * SECOND
+
+def calculate_legacy_utilization(node: Node, pods: Iterable[Pod]) -> tuple[Utilization, str | None]:
+    """The larger of cpu and memory: requests of containers alone, over what is allocatable.
+
+    Where that cannot be told the node counts as unused; the second part says why.
+    """
+    asked = [container.resources.requests or {} for pod in pods for container in pod.spec.containers]
+    used = {
+        name: Quantity.sum(requests[name] for requests in asked if name in requests).milli_value()
+        for name in (CPU, MEMORY)
+    }
+    try:
+        return calculate_utilization_from_usage(node, Usage(used=used)), None
+    except AutoscalerError as error:
+        return Utilization(utilization=0.0, resource_name=""), error.message
 
 
-def legacy_scale_down(given: PlannerInput, inputs: ScaleDownInputs) -> ScaleDownPlan:
+_POD_DELETION_TIMEOUT: Final = 12 * 60 * SECOND
+_CONTROLLER_KINDS: Final[dict[str, tuple[type[KubeObject], str]]] = {
+    "ReplicationController": (ReplicationController, "replication controller for {} is not available, err: {}"),
+    "DaemonSet": (DaemonSet, "daemonset for {} is not present, err: {}"),
+    "Job": (Job, "job for {} is not available: err: {}"),
+    "ReplicaSet": (ReplicaSet, "replication controller for {} is not available, err: {}"),
+    "StatefulSet": (StatefulSet, "statefulset for {} is not available: err: {}"),
+}
+
+
+class PodsToDrain(msgspec.Struct, kw_only=True):
+    """The pods to move, in node order; with ``blocking`` the node cannot be drained, for the reason in ``error``."""
+
+    pods: list[Pod] = []
+    blocking: BlockingPod | None = None
+    error: str | None = None
+
+
+class _BlockedError(Exception):
+    def __init__(self, pod: Pod, reason: str, text: str) -> None:
+        self.pod, self.reason, self.text = pod, reason, text
+
+
+def get_pods_to_drain(pods: Iterable[Pod], context: DrainContext, *, system: bool, storage: bool) -> PodsToDrain:
+    """Judges the pods of a node, up to the first that blocks, and then the disruption budgets.
+
+    ``system``, ``storage``: pods of the system without a budget, and pods with local storage, block. Without listers in
+    the context controllers are taken for granted (the fast mode), else they must exist and have replicas to spare.
+    """
+    found: list[Pod] = []
+    try:
+        found.extend(pod for pod in pods if _is_pod_to_move(pod, context, system, storage))
+        _check_budgets(found, context)
+    except _BlockedError as blocked:
+        who = BlockingPod(pod=blocked.pod.key, reason=blocked.reason)
+        return PodsToDrain(pods=found, blocking=who, error=blocked.text)
+    return PodsToDrain(pods=found)
+
+
+def _is_pod_to_move(pod: Pod, context: DrainContext, system: bool, storage: bool) -> bool:
+    deleted = pod.metadata.deletion_timestamp
+    if is_mirror_pod(pod) or (deleted is not None and nanoseconds(deleted) + _POD_DELETION_TIMEOUT < context.now):
+        return False
+    kind = _get_controller_kind(pod, context)
+    if kind == "DaemonSet":
+        return False
+    ended = pod.status.phase == "Failed" or (
+        pod.status.phase == "Succeeded" and pod.spec.restart_policy in ("Never", "OnFailure")
+    )
+    if ended or pod_annotation(pod, SAFE_TO_EVICT) == "true":
+        return True
+    name = pod.metadata.name
+    if kind is None:
+        raise _BlockedError(pod, drainability_status.NOT_REPLICATED, f"{pod.key} is not replicated")
+    if system and pod.metadata.namespace == "kube-system" and not context.pdbs.matching(pod):
+        text = f"non-daemonset, non-mirrored, non-pdb-assigned kube-system pod present: {name}"
+        raise _BlockedError(pod, drainability_status.UNMOVABLE_KUBE_SYSTEM_POD, text)
+    if storage and any(volume.host_path is not None or volume.empty_dir is not None for volume in pod.spec.volumes):
+        raise _BlockedError(pod, drainability_status.LOCAL_STORAGE_REQUESTED, f"pod with local storage present: {name}")
+    if pod_annotation(pod, SAFE_TO_EVICT) == "false":
+        raise _BlockedError(
+            pod, drainability_status.NOT_SAFE_TO_EVICT_ANNOTATION, f"pod annotated as not safe to evict present: {name}"
+        )
+    return True
+
+
+def _get_controller_kind(pod: Pod, context: DrainContext) -> str | None:
+    """The kind of the pod's controller, None if it has none that counts."""
+    owner = controller_of(pod.metadata)
+    if owner is None or owner.kind not in _CONTROLLER_KINDS:
+        return None
+    if context.listers is None:
+        return owner.kind
+    kind, text = _CONTROLLER_KINDS[owner.kind]
+    controller = context.listers.get(kind, pod.metadata.namespace, owner.name)
+    if controller is None:
+        error = text.format(pod.key, Listers.not_found(kind, owner.name))
+        raise _BlockedError(pod, drainability_status.CONTROLLER_NOT_FOUND, error)
+    if isinstance(controller, ReplicationController | ReplicaSet):
+        replicas, least = controller.spec.replicas, context.options.min_replica_count
+        if replicas is not None and replicas < least:
+            error = f"replication controller for {pod.key} has too few replicas spec: {replicas} min: {least}"
+            raise _BlockedError(pod, drainability_status.MIN_REPLICAS_REACHED, error)
+    return owner.kind
+
+
+def _check_budgets(pods: Sequence[Pod], context: DrainContext) -> None:
+    for pdb in context.pdbs.pdbs:
+        for pod in pods:
+            if pdb.disruptions_allowed < 1 and pdb.matches(pod):
+                status = build_over_budget_status(pod.key)
+                raise _BlockedError(pod, status.blocking_reason, status.error or "")
+
+
+_API_SERVER_LABEL = ("component", "kube-apiserver")
+
+
+class LegacyRemovalSimulator:
+    """``everything``: the cluster with expendable pods, ``snapshot``: without. ``hints``: pod -> node of the last loop.
+
+    ``index``: node numbers; ``new_hints``: where pods went in this loop. Relations are registered in ``usage``.
+    """
+
+    def __init__(
+        self,
+        everything: Snapshot,
+        snapshot: Snapshot,
+        *,
+        usage: UsageTracker,
+        hints: Mapping[str, str],
+        now: Moment,
+        profile: SchedulerProfile | None = None,
+    ) -> None:
+        self.index: dict[str, int] = snapshot.columns.index
+        self.new_hints: dict[str, str] = {}
+        self._usage, self._hints, self._now = usage, hints, now
+        self._names = snapshot.nodes
+        self._all = get_moving_pods(everything)
+        self._all_on = _group_pods_by_node(self._all, len(self._names))
+        self._pods = get_moving_pods(snapshot)
+        self._on = _group_pods_by_node(self._pods, len(self._names))
+        classes = self._pods.classes()
+        session = Session(snapshot, classes, profile=profile, moving=True)
+        self._engine = session.engine
+        number = np.zeros(len(snapshot.interner.classes), dtype=np.int32)
+        number[[of.index for of in classes]] = session.classes_of(classes)
+        self._class = number[self._pods.class_of]
+        self._takes = np.array([_can_take_pods(node) for node in snapshot.columns.objects], dtype=np.uint8)
+
+    def pods_on(self, node: str) -> list[Pod]:
+        """The pods of a node that are not expendable."""
+        return [self._pods.pod(i) for i in self._on[self.index[node]]]
+
+    def empty(self, names: Iterable[str], context: DrainContext) -> list[str]:
+        """The nodes without any pod to move, expendable ones counted; budgets are not asked."""
+        alone = DrainContext(context.now, context.options)
+        found = []
+        for name in names:
+            pods = [self._all.pod(i) for i in self._all_on[self.index[name]]]
+            checked = get_pods_to_drain(pods, alone, system=True, storage=True)
+            if checked.blocking is None and not checked.pods:
+                found.append(name)
+        return found
+
+    def masters(self) -> set[str]:
+        """Nodes that run an API server."""
+        key, value = _API_SERVER_LABEL
+        found: set[str] = set()
+        for kind in range(len(self._all.exemplars)):
+            metadata = self._all.exemplars[kind].metadata
+            if metadata.namespace == "kube-system" and (metadata.labels or {}).get(key) == value:
+                found.update(self._names[n] for n in self._all.node[self._all.kind_of == kind].tolist())
+        return found
+
+    def find_places(self, name: str, keys: Sequence[str]) -> RemovableNode | UnremovableCandidate:
+        """A place on other nodes for these pods of a node, in order: where it was last time, or the first in the list.
+
+        Other candidates take pods like any other node, and nothing stays placed.
+        """
+        engine, n = self._engine, self.index[name]
+        here = self._on[n]
+        wanted = set(keys)
+        moving = [i for i in here if self._pods.names[i] in wanted]
+        takes = self._takes.copy()
+        takes[n] = 0
+        placement: dict[str, str] = {}
+        engine.fork()
+        try:
+            engine.vacate(n, self._class[here])
+            for i in moving:
+                key, of = self._pods.names[i], int(self._class[i])
+                to = self.index.get(self._hints.get(key, ""), -1)
+                if to < 0 or not takes[to] or engine.check(of, to) != _engine.FITS:
+                    engine.cursor = engine.alive_nodes - 1  # the search begins behind it, at the head of the list
+                    to = engine.any_node(of, takes)
+                if to < 0:
+                    return UnremovableCandidate(node=name, reason=reasons.NO_PLACE_TO_MOVE_PODS, homeless=key)
+                engine.place(of, to)
+                placement[key] = self._names[to]
+                self.new_hints[key] = self._names[to]
+                self._usage.register(name, self._names[to], self._now)
+        finally:
+            engine.revert()
+        return RemovableNode.of(name, placement)
+
+
+def _group_pods_by_node(pods: MovingPods, nodes: int) -> list[list[int]]:
+    found: list[list[int]] = [[] for _ in range(nodes)]
+    for i, n in enumerate(pods.node.tolist()):
+        found[n].append(i)
+    return found
+
+
+def _can_take_pods(node: Node) -> bool:
+    """The predicate of that time on node conditions: ready, on the network, with room on its disk, not cordoned."""
+    bad = {"OutOfDisk": "True", "DiskPressure": "True", "NetworkUnavailable": "True"}
+    for condition in node.status.conditions:
+        if condition.type == "Ready" and condition.status != "True":
+            return False
+        if bad.get(condition.type) == condition.status:
+            return False
+    return not node.spec.unschedulable
+
+
+_UNREMOVABLE_RECHECK_TIMEOUT = 300 * SECOND
+
+
+def plan_legacy_scale_down(given: PlannerInput, inputs: ScaleDownInputs) -> ScaleDownPlan:
     """Decide one loop as release 1.3 does. Arguments and errors as :func:`kscale.scale_down`.
 
     A state that knows no loop yet counts as a process that has just started: cooldowns begin now,
     but for those whose time the state has.
     """
-    given.before = started_1_3(given.before, given.now)
-    return _Loop(given, inputs).run(inputs.limits, inputs.disabled)
+    given.before = start_cooldowns(given.before, given.now)
+    return _LegacyScaleDown(given, inputs).run(inputs.limits, inputs.disabled)
 
 
-def started_1_3(state: LoopState, now: Moment) -> LoopState:
+def start_cooldowns(state: LoopState, now: Moment) -> LoopState:
     """Return the state of a process that started at ``now``: its cooldowns begin then.
 
     A state that has a loop behind it is returned as it is.
@@ -72,7 +315,7 @@ def started_1_3(state: LoopState, now: Moment) -> LoopState:
     return replace(state, scale_down=memory)
 
 
-class _Loop:
+class _LegacyScaleDown:
     def __init__(self, given: PlannerInput, inputs: ScaleDownInputs) -> None:
         self.given = given
         self.now = given.now
@@ -86,7 +329,7 @@ class _Loop:
         self.pdbs = given.pdbs
         self.listers = given.listers
         self.usage: UsageTracker = memory.usage.copy()
-        self.simulator = LegacySimulator(
+        self.simulator = LegacyRemovalSimulator(
             given.whole, given.snapshot, usage=self.usage, hints=memory.hints, now=given.now, profile=inputs.profile
         )
         self.unremovable_until: dict[str, Moment] = {}
@@ -99,7 +342,7 @@ class _Loop:
 
     def run(self, limits: ResourceLimiter | None, disabled: bool) -> ScaleDownPlan:
         self.usage.clean_up(self.now - duration(self.options.scale_down_unneeded_time))
-        candidates = prefilter([node.metadata.name for node in self.nodes], self.groups)
+        candidates = prefilter_nodes([node.metadata.name for node in self.nodes], self.groups)
         since = self._update_unneeded(candidates)
         after_update = dict(self.unremovable)
         unneeded = [self._unneeded(name, time) for name, time in since.items()]
@@ -190,12 +433,12 @@ class _Loop:
             reason = reasons.RECENTLY_UNREMOVABLE
         elif is_being_deleted(node, self.now):
             reason = reasons.CURRENTLY_BEING_DELETED
-        elif (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_ANNOTATION) == "true":
+        elif (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_KEY) == "true":
             reason = reasons.SCALE_DOWN_DISABLED_ANNOTATION
         if reason is not None:
             self.judged[name] = Eligibility(reason=reason)
         else:
-            used, error = legacy_utilization(node, self.simulator.pods_on(name))
+            used, error = calculate_legacy_utilization(node, self.simulator.pods_on(name))
             threshold = self.options.scale_down_utilization_threshold
             needed = used.utilization >= threshold
             reason = reasons.NOT_UNDERUTILIZED if needed else None
@@ -219,7 +462,7 @@ class _Loop:
         return found
 
     def _simulate(self, name: str, context: DrainContext) -> RemovableNode | UnremovableCandidate:
-        checked = pods_to_drain(
+        checked = get_pods_to_drain(
             self.simulator.pods_on(name),
             context,
             system=self.options.skip_nodes_with_system_pods,
@@ -234,7 +477,7 @@ class _Loop:
     def _failed(self, answer: UnremovableCandidate) -> None:
         self.failures[answer.node] = answer
         self.unremovable[answer.node] = UnremovableNode(reason=answer.reason, blocking_pod=answer.blocking_pod)
-        self.unremovable_until[answer.node] = later(self.now, _RECHECK)
+        self.unremovable_until[answer.node] = later(self.now, _UNREMOVABLE_RECHECK_TIMEOUT)
 
     def _context(self, *, detailed: bool = False) -> DrainContext:
         return DrainContext(self.now, self.options, self.listers if detailed else None, self.pdbs)
@@ -279,7 +522,7 @@ class _Loop:
 
     def _why_not_yet(self, node: Node, since: Moment, left: Mapping[str, int | None]) -> str | None:
         name = node.metadata.name
-        if (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_ANNOTATION) == "true":
+        if (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_KEY) == "true":
             return reasons.SCALE_DOWN_DISABLED_ANNOTATION
         if is_ready(node):
             if not self.now - since > duration(self.options.scale_down_unneeded_time):
@@ -318,7 +561,7 @@ class _Loop:
             return True
         for name, amount in amounts.items():
             room = left.get(name, 0)
-            if name in left and name != NODES and (room is None or amount > room):
+            if name in left and name != NODES_RESOURCE and (room is None or amount > room):
                 return True
         return False
 

@@ -1,46 +1,386 @@
-"""One scale-up of release 1.3 (``core/scale_up.go``), step by step."""
+"""One scale-up of release 1.3 (``core/scale_up.go``): resource limits, templates, autoprovisioned groups.
+
+A group that does not exist yet stands for a machine type. Its nodes get the labels that most pods ask for; for every
+GPU type that pods request there is a variant with such GPUs.
+
+A group that does not exist stands for a machine type: the labels that its nodes would get are those that most of the
+pods ask for, and for every type of GPU that pods request there is a variant of it with such GPUs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace as replace_input
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from kscale.ca.balancing import GroupSize, ScaleUpInfo, balance
-from kscale.ca.cluster_state import ClusterStateRegistry, is_safe_to_scale_up, upcoming_count
+from kscale.ca.cluster_state import ClusterStateRegistry, count_upcoming_nodes, is_safe_to_scale_up
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
-from kscale.ca.event_subjects import status_event
-from kscale.ca.expander.chain import ExpanderStep
-from kscale.ca.expander.random_choice import choose
-from kscale.ca.expander.registry import FILTERS, RANDOM
+from kscale.ca.events import build_status_event
+from kscale.ca.expander.chain import EXPANDER_FILTERS, RANDOM_EXPANDER, ExpanderStep, choose_random
 from kscale.ca.expander.types import ExpanderInput, Option, PodRun, Rng
-from kscale.ca.legacy.estimators import basic_estimate, old_binpacking_estimate
-from kscale.ca.legacy.limits import apply_limits, exceeded, left_limits, resources_delta
-from kscale.ca.metrics import observation
-from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_up.executor import Executing, execute_steps
-from kscale.ca.similarity import Comparator, DifferenceRatios, find_similar
+from kscale.ca.gpu import DEFAULT_GPU_LABEL, get_target_gpus
+from kscale.ca.legacy.estimators import estimate_basic, estimate_legacy_binpacking
+from kscale.ca.metrics import build_observation
+from kscale.ca.node_group_set import (
+    Comparator,
+    DifferenceRatios,
+    GroupSize,
+    ScaleUpInfo,
+    balance_scale_up_between_groups,
+    find_similar_node_groups,
+)
+from kscale.ca.nodes import TO_BE_DELETED_TAINT, is_ready
+from kscale.ca.options import AutoscalingOptions, ResourceLimiter
+from kscale.ca.scale_up.executor import ExecutorAction, execute_scale_ups_steps
+from kscale.ca.templates import build_daemon_set_pod
 from kscale.effects import CreateGroup, Emit, Moment, Observe, Progress, StepsOf
 from kscale.errors import InputError, Problem
-from kscale.objects.core import Node
+from kscale.objects.api.apps import DaemonSet
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.nodegroups import Groups
-from kscale.scheduling.profile import SchedulerProfile
+from kscale.objects.pod_owners import controller_of, is_mirror_pod
+from kscale.objects.pod_resources import CPU, MEMORY
+from kscale.objects.quantity import Quantity
+from kscale.objects.workloads import should_run
+from kscale.scheduling.equivalent_pods import shapes_of
+from kscale.scheduling.profile import HOSTNAME, SchedulerProfile
 from kscale.scheduling.session import Session
-from kscale.scheduling.similar_pods import shapes_of
-from kscale.scheduling.verdict import Verdict
-from kscale.snapshot.record import PodRecord
+from kscale.scheduling.status import Verdict
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["LEGACY_EXPANDERS", "LegacyOption", "LegacyScaleUp", "ScalingUp1_3", "legacy_upcoming", "scale_up_1_3"]
+__all__ = [
+    "LEGACY_EXPANDERS",
+    "UNKNOWN_LIMIT",
+    "LegacyOption",
+    "LegacyOrchestratorAction",
+    "LegacyScaleUpResult",
+    "NodeGroupCandidates",
+    "apply_resources_limits",
+    "build_legacy_candidates",
+    "build_legacy_templates",
+    "choose_best_label_set",
+    "compute_resources_delta",
+    "compute_resources_left_limits",
+    "count_legacy_upcoming_nodes",
+    "find_exceeded_resources",
+    "legacy_scale_up_steps",
+]
 
-ScalingUp1_3 = Executing | CreateGroup | Observe
+
+UNKNOWN_LIMIT: Final = 2**63 - 1
+"""The limit is there but nobody knows what is left of it: it blocks."""
+
+_ZERO_QUANTITY = Quantity.zero()
+
+
+def _get_cores_and_memory(node: Node) -> tuple[int, int]:
+    capacity = node.status.capacity or {}
+    return capacity.get(CPU, _ZERO_QUANTITY).value(), capacity.get(MEMORY, _ZERO_QUANTITY).value()
+
+
+def compute_resources_left_limits(
+    limiter: ResourceLimiter,
+    groups: Iterable[NodeGroup],
+    templates: Mapping[str, Node],
+    nodes_without_group: Iterable[Node],
+    gpu_label: str = DEFAULT_GPU_LABEL,
+) -> dict[str, int]:
+    """What may still be added of each limited resource (computeScaleUpResourcesLeftLimits).
+
+    A group counts with its target size, so nodes on their way count. A resource whose maximum is 0 or less is not
+    limited; one that only has a minimum is, by the largest number there is. Raises :class:`AutoscalerError` for a group
+    of unknown size, or with nodes and no template.
+    """
+    cores = memory = 0
+    devices: dict[str, int] = {}
+    devices_known = True
+    for group in groups:
+        if group.target_size_error is not None:
+            text = f"Failed to get node group size of {group.id}:{group.target_size_error}"
+            raise AutoscalerError(CLOUD_PROVIDER_ERROR, text)
+        if group.size <= 0:
+            continue
+        node = templates.get(group.id)
+        if node is None:
+            raise AutoscalerError(CLOUD_PROVIDER_ERROR, f"No node info for: {group.id}")
+        own = _get_cores_and_memory(node)
+        cores, memory = cores + own[0] * group.size, memory + own[1] * group.size
+        devices_known &= _count_gpus(devices, node, group, group.size, gpu_label)
+    for node in nodes_without_group:
+        own = _get_cores_and_memory(node)
+        cores, memory = cores + own[0], memory + own[1]
+        devices_known &= _count_gpus(devices, node, None, 1, gpu_label)
+    left: dict[str, int] = {}
+    for name in dict.fromkeys([*limiter.max, *limiter.min]):
+        limit = limiter.max.get(name, UNKNOWN_LIMIT)
+        if limit <= 0:
+            continue
+        total = {CPU: cores, MEMORY: memory}.get(name, devices.get(name, 0) if devices_known else None)
+        left[name] = UNKNOWN_LIMIT if total is None else max(0, limit - total)
+    return left
+
+
+def _count_gpus(devices: dict[str, int], node: Node, group: NodeGroup | None, times: int, gpu_label: str) -> bool:
+    target = _get_gpu_type_and_count(node, group, gpu_label)
+    if target is None:
+        return False
+    if target[0]:
+        devices[target[0]] = devices.get(target[0], 0) + target[1] * times
+    return True
+
+
+def _get_gpu_type_and_count(node: Node, group: NodeGroup | None, gpu_label: str) -> tuple[str, int] | None:
+    """(type, count) of a node's GPUs, ("", 0) without; None where they cannot be told."""
+    try:
+        found = get_target_gpus(
+            gpu_label,
+            node,
+            group=None if group is None else group.id,
+            template=None if group is None or group.template is None else group.template.node,
+            template_error=None if group is None else group.template_error,
+        )
+    except AutoscalerError:
+        return None
+    return ("", 0) if found is None else found
+
+
+def compute_resources_delta(
+    limiter: ResourceLimiter, group: NodeGroup, node: Node, gpu_label: str = DEFAULT_GPU_LABEL
+) -> dict[str, int]:
+    """What one more node of the group takes (computeScaleUpResourcesDelta); devices only where something limits them.
+
+    Raises :class:`AutoscalerError` if its devices cannot be told.
+    """
+    cores, memory = _get_cores_and_memory(node)
+    delta = {CPU: cores, MEMORY: memory}
+    if any(name not in (CPU, MEMORY) for name in (*limiter.max, *limiter.min)):
+        target = _get_gpu_type_and_count(node, group, gpu_label)
+        if target is None:
+            raise AutoscalerError(CLOUD_PROVIDER_ERROR, f"Failed to get GPUs of node group {group.id}")
+        if target[0]:
+            delta[target[0]] = target[1]
+    return delta
+
+
+def find_exceeded_resources(left: Mapping[str, int], delta: Mapping[str, int]) -> list[str]:
+    """The resources of which that much is not left, sorted (checkScaleUpDeltaWithinLimits)."""
+    return sorted(
+        name
+        for name, more in delta.items()
+        if more > 0 and name in left and (left[name] == UNKNOWN_LIMIT or more > left[name])
+    )
+
+
+def apply_resources_limits(new_nodes: int, left: Mapping[str, int], delta: Mapping[str, int]) -> int:
+    """How many of the nodes the limits allow. Raises :class:`AutoscalerError` if none (applyScaleUpResourcesLimits)."""
+    for name, more in delta.items():
+        limit = left.get(name)
+        if limit is None:
+            continue
+        if limit == UNKNOWN_LIMIT:
+            raise AutoscalerError(INTERNAL_ERROR, f"limit unknown for resource {name}")
+        if new_nodes * more > limit:
+            new_nodes = limit // more
+            if new_nodes < 1:
+                text = f"cannot create any node; max limit for resource {name} reached"
+                raise AutoscalerError(INTERNAL_ERROR, text)
+    return new_nodes
+
+
+_DROPPED_TAINTS = ("CriticalAddonsOnly", TO_BE_DELETED_TAINT)
+
+
+def build_legacy_templates(
+    nodes: Sequence[Node],
+    example_of: Callable[[Node], NodeTemplate],
+    daemonsets: Iterable[DaemonSet],
+    groups: Groups,
+    cache: Mapping[str, NodeTemplate],
+) -> tuple[dict[str, NodeTemplate], dict[str, NodeTemplate]]:
+    """(templates by group id, the examples to remember).
+
+    A group's first ready and schedulable node is its example, without waiting for it to settle; else what is
+    remembered, for however long; else the group's own description with every DaemonSet pod that fits it, resources
+    included; else any node.
+    """
+    found: dict[str, NodeTemplate] = {}
+    examples = {name: template for name, template in cache.items() if name in groups}
+    others: list[tuple[Node, NodeGroup]] = []
+    for node in nodes:
+        try:
+            group = groups.of_node(node.name)
+        except ProviderError:
+            continue
+        if group is None or group.id in found:
+            continue
+        if is_ready(node) and not node.spec.unschedulable:
+            found[group.id] = examples[group.id] = _build_from_node(example_of(node), group.id)
+        else:
+            others.append((node, group))
+    for group in groups:
+        if group.id in found:
+            continue
+        if group.id in examples:
+            found[group.id] = examples[group.id]
+        elif group.template is not None and group.template_error is None:
+            found[group.id] = _build_from_group(group.template, daemonsets, group.id)
+    for node, group in others:
+        if group.id not in found:
+            found[group.id] = _build_from_node(example_of(node), group.id)
+    return found, examples
+
+
+def _sanitize_node(node: Node, group: str) -> Node:
+    name = f"template-node-for-{group}-0"
+    labels = node.metadata.labels
+    if labels is not None and HOSTNAME in labels:
+        labels = {**labels, HOSTNAME: name}
+    taints = [taint for taint in node.spec.taints if taint.key not in _DROPPED_TAINTS]
+    metadata = replace(node.metadata, name=name, uid=name, labels=labels)
+    return replace(node, metadata=metadata, spec=replace(node.spec, taints=taints))
+
+
+def _build_from_node(example: NodeTemplate, group: str) -> NodeTemplate:
+    def stays(pod: Pod) -> bool:
+        owner = controller_of(pod.metadata)
+        return is_mirror_pod(pod) or (owner is not None and owner.kind == "DaemonSet")
+
+    return replace(example, node=_sanitize_node(example.node, group), pods=[pod for pod in example.pods if stays(pod)])
+
+
+def _build_from_group(template: NodeTemplate, daemonsets: Iterable[DaemonSet], group: str) -> NodeTemplate:
+    node = _sanitize_node(template.node, group)
+    pods = [build_daemon_set_pod(item, node.name, "0") for item in daemonsets if should_run(item, node)]
+    if not pods:
+        return replace(template, node=node)
+    snapshot = Cluster().snapshot()
+    classes = [snapshot.interner.classify(pod, placed=True) for pod in pods]
+    bare = replace(template, node=node)
+    session = Session(snapshot, dict.fromkeys(classes), [bare])
+    copy = session.engine.add(session.templates[0], 0)
+    numbers = session.classes_of(classes).tolist()
+    fitting = [pod for pod, number in zip(pods, numbers, strict=True) if session.engine.check(number, copy) == 0]
+    return replace(bare, pods=[*template.pods, *fitting])
+
+
+DEFAULT_GPU_TYPE: Final = "nvidia-tesla-k80"
+_NVIDIA_GPU: Final = "nvidia.com/gpu"
+_DEFAULT_MILLI_CPU: Final = 50
+"""What a pod without CPU request counts for."""
+_INFRASTRUCTURE_LABEL_PARTS: Final = ("kubernetes.io", "cloud.google.com")
+
+
+class NodeGroupCandidates(msgspec.Struct, kw_only=True):
+    """Groups that could be made, with their templates, and what was logged about others."""
+
+    groups: list[NodeGroup] = []
+    templates: dict[str, NodeTemplate] = {}
+    warnings: list[str] = []
+
+
+def choose_best_label_set(pods: Iterable[Pod]) -> dict[str, str]:
+    """The labels that let the pods with the most CPU run, and others besides (``utils/labels``: BestLabelSet).
+
+    The node selector whose pods ask for the most CPU; then, in that order, those that agree with what was chosen and
+    bring no new label of the infrastructure. Without pods there are none.
+    """
+    selectors: dict[tuple[tuple[str, str], ...], int] = {}
+    for pod in pods:
+        key = tuple(sorted((pod.spec.node_selector or {}).items()))
+        selectors[key] = selectors.get(key, 0) + (_sum_requested(pod, CPU).milli_value() or _DEFAULT_MILLI_CPU)
+    ranked = sorted(selectors, key=selectors.__getitem__, reverse=True)
+    chosen = dict(ranked[0]) if ranked else {}
+    for selector in ranked[1:]:
+        if all(chosen[key] == value if key in chosen else not _is_infrastructure_label(key) for key, value in selector):
+            chosen.update(selector)
+    return chosen
+
+
+def _is_infrastructure_label(key: str) -> bool:
+    return any(part in key for part in _INFRASTRUCTURE_LABEL_PARTS)
+
+
+def _sum_requested(pod: Pod, resource: str) -> Quantity:
+    """The sum over the regular containers."""
+    asked = (container.resources.requests or {} for container in pod.spec.containers)
+    return Quantity.sum(requests[resource] for requests in asked if resource in requests)
+
+
+def build_legacy_candidates(
+    machines: Sequence[NodeGroup],
+    templates: Mapping[str, NodeTemplate],
+    existing: Groups,
+    pods: Sequence[Pod],
+    options: AutoscalingOptions,
+    gpu_label: str = DEFAULT_GPU_LABEL,
+) -> NodeGroupCandidates:
+    """What could be made of the machine types for these pods; ``templates``: of what a machine type is, by its id.
+
+    Nothing without ``--node-autoprovisioning-enabled``, or once there are so many groups of that kind as there may be.
+    A machine type with other labels than the pods want is left out.
+    """
+    found = NodeGroupCandidates()
+    made = sum(group.autoprovisioned for group in existing)
+    if not options.node_autoprovisioning_enabled or made >= options.max_autoprovisioned_node_group_count:
+        return found
+    devices: dict[str, list[tuple[Pod, Quantity]]] = {}
+    for pod in pods:
+        count = _sum_requested(pod, _NVIDIA_GPU)
+        if not count.is_zero:
+            kind = (pod.spec.node_selector or {}).get(gpu_label, DEFAULT_GPU_TYPE)
+            devices.setdefault(kind, []).append((pod, count))
+    for machine in machines:
+        base = templates.get(machine.id)
+        if base is None:
+            continue
+        _add_candidate(found, machine, base, choose_best_label_set(pods), {})
+        if _NVIDIA_GPU in (base.node.status.capacity or {}):
+            continue
+        for kind, asking in devices.items():
+            labels = {**choose_best_label_set([pod for pod, _ in asking]), gpu_label: kind}
+            variant = replace(machine, id=f"{machine.id}-{kind}")
+            _add_candidate(
+                found, variant, base, labels, {_NVIDIA_GPU: max((count for _, count in asking), key=Quantity.value)}
+            )
+    return found
+
+
+def _add_candidate(
+    found: NodeGroupCandidates,
+    group: NodeGroup,
+    base: NodeTemplate,
+    labels: Mapping[str, str],
+    devices: Mapping[str, Quantity],
+) -> None:
+    node = base.node
+    own = node.metadata.labels or {}
+    wrong = sorted(key for key, value in labels.items() if own.get(key, value) != value)
+    if wrong:
+        pairs = ", ".join(f"{key}={labels[key]} (it has {own[key]})" for key in wrong)
+        found.warnings.append(f"node group {group.id} could not be made with the labels that pods want: {pairs}")
+        return
+    status = replace(
+        node.status,
+        capacity={**(node.status.capacity or {}), **devices},
+        allocatable={**(node.status.allocatable or {}), **devices},
+    )
+    metadata = replace(node.metadata, labels={**own, **labels})
+    made = replace(base, node=replace(node, metadata=metadata, status=status))
+    found.groups.append(replace(group, template=made))
+    found.templates[group.id] = made
+
+
+LegacyOrchestratorAction = ExecutorAction | CreateGroup | Observe
 """What a scale-up asks for."""
 
-_COMPARATOR = Comparator(kind="legacy", ratios=DifferenceRatios(memory_difference_ratio=0.0))
-LEGACY_EXPANDERS = (RANDOM, "most-pods", "least-waste", "price")
+_LEGACY_COMPARATOR = Comparator(kind="legacy", ratios=DifferenceRatios(memory_difference_ratio=0.0))
+LEGACY_EXPANDERS = (RANDOM_EXPANDER, "most-pods", "least-waste", "price")
 
 
 class LegacyOption(msgspec.Struct, kw_only=True, frozen=True):
@@ -52,7 +392,7 @@ class LegacyOption(msgspec.Struct, kw_only=True, frozen=True):
     debug: str = ""
 
 
-class LegacyScaleUp(msgspec.Struct, kw_only=True):
+class LegacyScaleUpResult(msgspec.Struct, kw_only=True):
     """What came of it. ``left_out``: groups that were not asked or need no node, with the text that was logged;
     ``verdicts``: by group, what stood against each pod that does not fit; ``sharing``: the groups among which the new
     nodes were divided, the best option's first; ``resized``: the sizes that the cloud accepted, and when."""
@@ -75,13 +415,13 @@ class LegacyScaleUp(msgspec.Struct, kw_only=True):
     groups: Groups
 
 
-def legacy_upcoming(state: ClusterStateRegistry, groups: Groups) -> dict[str, int]:
+def count_legacy_upcoming_nodes(state: ClusterStateRegistry, groups: Groups) -> dict[str, int]:
     """Nodes that were asked for and are not there, by group: whatever they were asked for by."""
-    counts = {group.id: upcoming_count(state, group.id) for group in groups}
+    counts = {group.id: count_upcoming_nodes(state, group.id) for group in groups}
     return {name: count for name, count in counts.items() if count > 0}
 
 
-class _Run:
+class _LegacyOrchestrator:
     """One scale-up under way."""
 
     def __init__(
@@ -94,7 +434,7 @@ class _Run:
         options: AutoscalingOptions,
         given: ExpanderInput,
         profile: SchedulerProfile | None,
-        found: LegacyScaleUp,
+        found: LegacyScaleUpResult,
     ) -> None:
         self.p = p
         self.snapshot, self.pods, self.groups, self.templates = snapshot, pods, groups, dict(templates)
@@ -120,14 +460,16 @@ class _Run:
             raise AutoscalerError("", text + error.message) from None
         plain = {name: item.node for name, item in self.templates.items()}
         try:
-            return left_limits(self.options.resource_limiter, self.groups, plain, alone, self.given.gpu_label)
+            return compute_resources_left_limits(
+                self.options.resource_limiter, self.groups, plain, alone, self.given.gpu_label
+            )
         except AutoscalerError as error:
             raise error.with_prefix("Could not compute total resources: ") from None
 
     def coming(self) -> list[NodeTemplate]:
         """All nodes on their way, of whatever group."""
         found: list[NodeTemplate] = []
-        for name, count in legacy_upcoming(self.found.state, self.groups).items():
+        for name, count in count_legacy_upcoming_nodes(self.found.state, self.groups).items():
             if name not in self.templates:
                 raise AutoscalerError(INTERNAL_ERROR, f"failed to find template node for node group {name}")
             found += [self.templates[name]] * count
@@ -161,12 +503,14 @@ class _Run:
         template, records = self.templates[group], [self.pods[i] for i in pods]
         if self.options.estimator == "basic":
             try:
-                basic = basic_estimate([r.pod for r in records], template, [item.node for item in coming])
+                basic = estimate_basic([r.pod for r in records], template, [item.node for item in coming])
             except InputError as error:
                 of_group = [Problem(each.message, object=f"node group {group}") for each in error.problems]
                 raise InputError(of_group) from None
             return basic.node_count, basic.report
-        packed = old_binpacking_estimate(self.snapshot, records, template=template, coming=coming, profile=self.profile)
+        packed = estimate_legacy_binpacking(
+            self.snapshot, records, template=template, coming=coming, profile=self.profile
+        )
         return packed.node_count, ""
 
     def expand(self, rng: Rng | None) -> LegacyOption | None:
@@ -178,12 +522,12 @@ class _Run:
             )
             for option in found.options
         ]
-        if name != RANDOM and choices:
+        if name != RANDOM_EXPANDER and choices:
             nodes = {group: item.node for group, item in self.templates.items()}
-            filtered = FILTERS[name](choices, replace_input(self.given, nodes=nodes))
+            filtered = EXPANDER_FILTERS[name](choices, replace_input(self.given, nodes=nodes))
             found.steps = [ExpanderStep(expander=name, filtered=filtered)]
             choices = filtered.survivors
-        best = choices[0] if name == "price" and choices else choose(choices, rng)
+        best = choices[0] if name == "price" and choices else choose_random(choices, rng)
         return None if best is None else next(option for option in found.options if option.group == best.group)
 
     # -- carrying out --------------------------------------------------------------------------------------------
@@ -201,18 +545,20 @@ class _Run:
         self.passing[main.id], self.templates[main.id] = self.passing[group.id], self.templates[group.id]
         self.found.created.append(main.id)
         yield from self.say("Normal", "CreatedNodeGroup", f"NodeAutoprovisioning: created new node group {main.id}")
-        yield from self.p.observe(observation("created_node_groups_total", group_type=""))
+        yield from self.p.observe(build_observation("created_node_groups_total", group_type=""))
         self.found.groups = self.groups = Groups([*self.groups, main], self.groups.node_errors)
         return main
 
     def say(self, kind: str, reason: str, message: str) -> StepsOf[Emit, None]:
-        return self.p.emit(status_event(self.options, kind, reason, message))
+        return self.p.emit(build_status_event(self.options, kind, reason, message))
 
     def similar_to(self, chosen: NodeGroup, best: LegacyOption, now: Moment) -> list[NodeGroup]:
         """The group, and those that may share its new nodes: each takes every pod of the option."""
         targets = [chosen]
         if self.options.balance_similar_node_groups:
-            for name in find_similar(chosen.id, [group.id for group in self.groups], self.templates, _COMPARATOR):
+            for name in find_similar_node_groups(
+                chosen.id, [group.id for group in self.groups], self.templates, _LEGACY_COMPARATOR
+            ):
                 other = self.groups[name]
                 takes = set(best.pods) <= set(self.passing.get(name, ()))
                 if takes and (not other.exists or is_safe_to_scale_up(self.found.state, name, now, self.options)):
@@ -220,7 +566,7 @@ class _Run:
         return targets
 
 
-def scale_up_1_3(
+def legacy_scale_up_steps(
     p: Progress,
     snapshot: Snapshot,
     pods: Sequence[PodRecord],
@@ -235,28 +581,28 @@ def scale_up_1_3(
     expander_input: ExpanderInput,
     rng: Rng | None = None,
     profile: SchedulerProfile | None = None,
-) -> StepsOf[ScalingUp1_3, LegacyScaleUp]:
+) -> StepsOf[LegacyOrchestratorAction, LegacyScaleUpResult]:
     """ScaleUp of release 1.3; ``nodes`` are the *ready* ones, ``candidates`` groups that may be made."""
-    found = LegacyScaleUp(state=state, groups=groups, remaining=list(range(len(pods))))
+    found = LegacyScaleUpResult(state=state, groups=groups, remaining=list(range(len(pods))))
     if not pods:
         return found
-    run = _Run(p, snapshot, pods, groups, templates, options, expander_input, profile, found)
+    run = _LegacyOrchestrator(p, snapshot, pods, groups, templates, options, expander_input, profile, found)
     try:
-        yield from _scale_up(run, candidates, nodes, now, rng)
+        yield from _run_scale_up_steps(run, candidates, nodes, now, rng)
     except AutoscalerError as error:
         found.error = error
     return found
 
 
-def _scale_up(
-    run: _Run, candidates: Sequence[NodeGroup], nodes: Sequence[Node], now: Moment, rng: Rng | None
-) -> StepsOf[ScalingUp1_3, None]:
+def _run_scale_up_steps(
+    run: _LegacyOrchestrator, candidates: Sequence[NodeGroup], nodes: Sequence[Node], now: Moment, rng: Rng | None
+) -> StepsOf[LegacyOrchestratorAction, None]:
     found, options, gpu_label = run.found, run.options, run.given.gpu_label
     left = run.left(nodes)
     coming = run.coming()
     every = [*run.groups, *candidates]
     for group in every:
-        why = _why_not(group, run.templates, found.state, now, options, left, gpu_label)
+        why = _explain_skipped_group(group, run.templates, found.state, now, options, left, gpu_label)
         if why is not None:
             found.left_out[group.id] = why
         else:
@@ -273,12 +619,14 @@ def _scale_up(
     chosen = next(group for group in every if group.id == best.group)
     if not chosen.exists:
         chosen = yield from run.create(chosen)
-    delta = resources_delta(options.resource_limiter, chosen, run.templates[chosen.id].node, gpu_label)
-    new_nodes = apply_limits(new_nodes, left, delta)
+    delta = compute_resources_delta(options.resource_limiter, chosen, run.templates[chosen.id].node, gpu_label)
+    new_nodes = apply_resources_limits(new_nodes, left, delta)
     targets = run.similar_to(chosen, best, now)
     found.sharing = [group.id for group in targets]
-    found.plan = _balance(targets, new_nodes)
-    done = yield from execute_steps(run.p, found.plan, run.groups, found.state, options=options, release_1_3=True)
+    found.plan = _balance_legacy(targets, new_nodes)
+    done = yield from execute_scale_ups_steps(
+        run.p, found.plan, run.groups, found.state, options=options, release_1_3=True
+    )
     found.state = done.state
     found.resized = done.resized
     if done.error is not None:
@@ -288,7 +636,7 @@ def _scale_up(
     found.awaiting = sorted(set(range(len(run.pods))) - set(found.remaining) - set(best.pods))
 
 
-def _why_not(
+def _explain_skipped_group(
     group: NodeGroup,
     templates: Mapping[str, NodeTemplate],
     state: ClusterStateRegistry,
@@ -308,17 +656,17 @@ def _why_not(
     if template is None:
         return f"No node info for: {group.id}"
     try:
-        delta = resources_delta(options.resource_limiter, group, template.node, gpu_label)
+        delta = compute_resources_delta(options.resource_limiter, group, template.node, gpu_label)
     except AutoscalerError as error:
         return f"Skipping node group {group.id}; error getting node group resources: {error.message}"
-    over = exceeded(left, delta)
+    over = find_exceeded_resources(left, delta)
     if over:
         return f"Skipping node group {group.id}; maximal limit exceeded for [{' '.join(over)}]"
     return None
 
 
-def _balance(groups: Sequence[NodeGroup], new_nodes: int) -> list[ScaleUpInfo]:
+def _balance_legacy(groups: Sequence[NodeGroup], new_nodes: int) -> list[ScaleUpInfo]:
     """As today, but a group above its maximum takes room away from the others."""
     room = sum(group.max_size - group.size for group in groups)
     sizes = [GroupSize(id=group.id, target=group.size, max=group.max_size) for group in groups]
-    return balance(sizes, min(new_nodes, room)) if room > 0 else []
+    return balance_scale_up_between_groups(sizes, min(new_nodes, room)) if room > 0 else []

@@ -1,4 +1,4 @@
-"""The scale-up half of a loop of release 1.3 (``core/static_autoscaler.go``), told as a plan of today."""
+"""The scale-up half of a loop of release 1.3 (``core/static_autoscaler.go``)."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import is_cluster_healthy, update_nodes_steps
-from kscale.ca.event_subjects import UidOf, pod_events, status_event
-from kscale.ca.expander.group_prices import group_prices
+from kscale.ca.events import PodUidLookup, build_pod_events, build_status_event
+from kscale.ca.expander.price import build_group_prices
 from kscale.ca.expander.types import ExpanderInput, Rng
-from kscale.ca.kept_templates import CachedTemplate, recalled, remembered
-from kscale.ca.legacy.provisioning import legacy_candidates
-from kscale.ca.legacy.scale_up import LegacyScaleUp, ScalingUp1_3, legacy_upcoming, scale_up_1_3
-from kscale.ca.legacy.templates import legacy_templates
-from kscale.ca.pod_lists.expendable import without_expendable
-from kscale.ca.pod_lists.gate import should_scale_up
-from kscale.ca.pod_lists.split import split
-from kscale.ca.pod_lists.tpu import clear_tpu_requests
-from kscale.ca.scale_up.explaining import expander_score
-from kscale.ca.scale_up.plan import Preparation, ScaleUpPlan
+from kscale.ca.legacy.scale_up import (
+    LegacyOrchestratorAction,
+    LegacyScaleUpResult,
+    build_legacy_candidates,
+    build_legacy_templates,
+    count_legacy_upcoming_nodes,
+    legacy_scale_up_steps,
+)
+from kscale.ca.loop_context import LoopContext
+from kscale.ca.node_group_set import ScaleUpInfo
+from kscale.ca.node_infos import CachedTemplate, decode_cached_template, encode_cached_template
+from kscale.ca.pod_lists.lists import clear_tpu_requests, filter_out_expendable_pods, split_pods
+from kscale.ca.pod_lists.should_scale_up import should_scale_up
+from kscale.ca.scale_up.plan import PodFilterResult, ScaleUpPlan, build_expander_score
 from kscale.ca.scale_up.records import GroupRejection, PendingPods, PodCounts, ScaleUpChoice
-from kscale.ca.scale_up.scene import Scene
-from kscale.ca.scale_up.status import (
-    ERROR,
-    LIMITED_BY_MAX_NODES_TOTAL,
-    NO_OPTIONS_AVAILABLE,
-    NOT_TRIED,
-    SUCCESSFUL,
+from kscale.ca.scale_up_status import (
+    SCALE_UP_ERROR,
+    SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL,
+    SCALE_UP_NO_OPTIONS_AVAILABLE,
+    SCALE_UP_NOT_TRIED,
+    SCALE_UP_SUCCESSFUL,
     MadeGroups,
 )
 from kscale.ca.state import LoopState
@@ -40,21 +42,21 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.nodegroups import Groups
 from kscale.scheduling.fit import fit
 from kscale.scheduling.profile import SchedulerProfile
-from kscale.snapshot.record import PodRecord
+from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
+    "LegacyScaleUpAction",
     "LegacyScaleUpLoop",
     "LegacyScaleUpPlan",
-    "LegacyScalingUp",
-    "legacy_loop_steps",
-    "schedulable_somewhere",
+    "find_schedulable_pods",
+    "legacy_scale_up_loop_steps",
 ]
 
-_WOULD_NOT_FIT = "pod didn't trigger scale-up (it wouldn't fit if a new node is added)"
+_WOULD_NOT_FIT_TEXT = "pod didn't trigger scale-up (it wouldn't fit if a new node is added)"
 
 
-def schedulable_somewhere(
+def find_schedulable_pods(
     snapshot: Snapshot, pods: Sequence[PodRecord], ready: Collection[str], profile: SchedulerProfile | None = None
 ) -> dict[int, str]:
     """FilterOutSchedulable of 1.3: each pod (by position) that fits a ready node *alone*, with the first such node. No
@@ -73,12 +75,12 @@ class LegacyScaleUpPlan(ScaleUpPlan):
         self,
         *,
         result: str,
-        before: Preparation,
+        before: PodFilterResult,
         state: LoopState,
         groups: Groups,
         asked: Sequence[PodRecord] = (),
         existing: Mapping[str, str] | None = None,
-        done: LegacyScaleUp | None = None,
+        done: LegacyScaleUpResult | None = None,
     ) -> None:
         super().__init__(result=result, before=before, state=state, groups=groups)
         self.done = done
@@ -93,8 +95,8 @@ class LegacyScaleUpPlan(ScaleUpPlan):
         said = self.__dict__
         said["existing"] = dict(existing or {})
         said["triggered"] = [keys[i] for i in helped]
-        said["options"] = _choices(done, best.group if best is not None else None)
-        said["pending"] = _pending(done, keys, set(helped), result)
+        said["options"] = _build_choices(done, best.group if best is not None else None)
+        said["pending"] = _build_pending_pods(done, keys, set(helped), result)
         said["unmodelled"] = list(done.unmodelled) if done is not None else []
 
     @property
@@ -110,7 +112,7 @@ class LegacyScaleUpPlan(ScaleUpPlan):
         return [MadeGroups(main=name) for name in self.done.created] if self.done is not None else []
 
 
-def _choices(done: LegacyScaleUp | None, chosen: str | None) -> list[ScaleUpChoice]:
+def _build_choices(done: LegacyScaleUpResult | None, chosen: str | None) -> list[ScaleUpChoice]:
     if done is None:
         return []
     options = {option.group: option for option in done.options}
@@ -123,7 +125,7 @@ def _choices(done: LegacyScaleUp | None, chosen: str | None) -> list[ScaleUpChoi
             found.append(ScaleUpChoice(group=name, skipped=[why] if why is not None else []))
             continue
         scores = [
-            expander_score(step, name, kept=any(left.group == name for left in step.filtered.survivors))
+            build_expander_score(step, name, kept=any(left.group == name for left in step.filtered.survivors))
             for step in done.steps
         ]
         found.append(
@@ -134,7 +136,9 @@ def _choices(done: LegacyScaleUp | None, chosen: str | None) -> list[ScaleUpChoi
     return found
 
 
-def _pending(done: LegacyScaleUp | None, keys: Sequence[str], helped: set[int], result: str) -> list[PendingPods]:
+def _build_pending_pods(
+    done: LegacyScaleUpResult | None, keys: Sequence[str], helped: set[int], result: str
+) -> list[PendingPods]:
     found = []
     for i, key in enumerate(keys):
         if i in helped:
@@ -164,30 +168,30 @@ def _pending(done: LegacyScaleUp | None, keys: Sequence[str], helped: set[int], 
     return found
 
 
-def _events(done: LegacyScaleUp, keys: Sequence[str], uid_of: UidOf) -> list[Event]:
+def _build_events(done: LegacyScaleUpResult, keys: Sequence[str], uid_of: PodUidLookup) -> list[Event]:
     left = [keys[i] for i in done.remaining]
-    events = pod_events(left, "Normal", "NotTriggerScaleUp", _WOULD_NOT_FIT, uid_of=uid_of)
+    events = build_pod_events(left, "Normal", "NotTriggerScaleUp", _WOULD_NOT_FIT_TEXT, uid_of=uid_of)
     if done.scaled_up and done.plan and done.best is not None:
         text = f"pod triggered scale-up: [{' '.join(map(str, done.plan))}]"
         chosen = [keys[i] for i in done.best.pods]
-        events += pod_events(chosen, "Normal", "TriggeredScaleUp", text, uid_of=uid_of)
+        events += build_pod_events(chosen, "Normal", "TriggeredScaleUp", text, uid_of=uid_of)
     return events
 
 
-LegacyScalingUp = ScalingUp1_3 | DecreaseTargetSize
+LegacyScaleUpAction = LegacyOrchestratorAction | DecreaseTargetSize
 """What a loop asks for (that release lowered no target: the type alone says so, as the update is today's)."""
 
 
-def legacy_loop_steps(
+def legacy_scale_up_loop_steps(
     p: Progress,
-    scene: Scene,
+    scene: LoopContext,
     state: LoopState,
     *,
     templates: Mapping[str, NodeTemplate],
     expander_input: ExpanderInput,
     pods: Collection[str] | None = None,
     rng: Rng | None = None,
-) -> StepsOf[LegacyScalingUp, ScaleUpPlan]:
+) -> StepsOf[LegacyScaleUpAction, ScaleUpPlan]:
     """Node lists, templates, cluster state, pods that fit somewhere alone, the gate, ScaleUp: in the order of 1.3."""
     loop = LegacyScaleUpLoop(p, scene, state, expander_input, rng)
     loop.find_templates()
@@ -205,13 +209,13 @@ class LegacyScaleUpLoop:
     """
 
     def __init__(
-        self, p: Progress, scene: Scene, state: LoopState, expander_input: ExpanderInput, rng: Rng | None
+        self, p: Progress, scene: LoopContext, state: LoopState, expander_input: ExpanderInput, rng: Rng | None
     ) -> None:
         self.p, self.scene, self.state, self.rng = p, scene, state, rng
         self.expander_input = expander_input
-        self.before = Preparation(scene.snapshot, warnings=scene.warnings)
+        self.before = PodFilterResult(scene.snapshot, warnings=scene.warnings)
         self.made: dict[str, NodeTemplate] = {}
-        self._ended: dict[str, Any] = {"result": NOT_TRIED}
+        self._ended: dict[str, Any] = {"result": SCALE_UP_NOT_TRIED}
 
     @property
     def plan(self) -> LegacyScaleUpPlan:
@@ -227,18 +231,22 @@ class LegacyScaleUpLoop:
             records = scene.records_by_node([node.name])[node.name]
             return NodeTemplate(node=node, pods=[record.pod for record in records])
 
-        known = {name: recalled(item, name).template for name, item in state.templates.items() if name in scene.groups}
-        made, examples = legacy_templates(nodes, example, scene.daemonsets, scene.groups, known)
+        known = {
+            name: decode_cached_template(item, name).template
+            for name, item in state.templates.items()
+            if name in scene.groups
+        }
+        made, examples = build_legacy_templates(nodes, example, scene.daemonsets, scene.groups, known)
         self.made = made
         cache = {
             name: state.templates[name]
             if item is known.get(name)
-            else remembered(CachedTemplate(template=item, added=now))
+            else encode_cached_template(CachedTemplate(template=item, added=now))
             for name, item in examples.items()
         }
         self.state = replace(state, templates=cache)
 
-    def update(self, templates: Mapping[str, NodeTemplate]) -> StepsOf[LegacyScalingUp, None]:
+    def update(self, templates: Mapping[str, NodeTemplate]) -> StepsOf[LegacyScaleUpAction, None]:
         """Update the cluster state by the nodes. Raises :class:`kscale.ca.AutoscalerError` as today's update does.
 
         ``templates`` replace those that :meth:`find_templates` made.
@@ -261,10 +269,12 @@ class LegacyScaleUpLoop:
         if is_cluster_healthy(self.state.cluster, self.scene.options):
             return True
         self.forget_unneeded()
-        yield from self.p.emit(status_event(self.scene.options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
+        yield from self.p.emit(
+            build_status_event(self.scene.options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy")
+        )
         return False
 
-    def scale(self, pods: Collection[str] | None = None) -> StepsOf[LegacyScalingUp, None]:
+    def scale(self, pods: Collection[str] | None = None) -> StepsOf[LegacyScaleUpAction, None]:
         """Filter the pods, and scale up for those that remain."""
         if self.filter_pods(pods):
             yield from self.scale_up()
@@ -275,16 +285,16 @@ class LegacyScaleUpLoop:
         ``pods``: only these (None: all pending pods).
         """
         scene, options, now, before = self.scene, self.scene.options, self.scene.now, self.before
-        before.upcoming = legacy_upcoming(self.state.cluster, scene.groups)
+        before.upcoming = count_legacy_upcoming_nodes(self.state.cluster, scene.groups)
         scene.drop_uncounted_pods()
         snapshot = before.snapshot_after = scene.snapshot
         records = {record.key: record for record in snapshot.pending_records if pods is None or record.key in pods}
-        lists = split([record.pod for record in records.values()])
+        lists = split_pods([record.pod for record in records.values()])
         before.unschedulable = len(lists.unschedulable)
         cleared = clear_tpu_requests(lists.unschedulable)
-        kept = without_expendable(cleared, options.expendable_pods_priority_cutoff)
+        kept = filter_out_expendable_pods(cleared, options.expendable_pods_priority_cutoff)
         waiting = [records[pod.key].changed(pod) for pod in kept]
-        existing = schedulable_somewhere(snapshot, waiting, {node.name for node in scene.lists.ready}, scene.profile)
+        existing = find_schedulable_pods(snapshot, waiting, {node.name for node in scene.lists.ready}, scene.profile)
         asked = [record for i, record in enumerate(waiting) if i not in existing]
         before.lists = PodCounts(
             waiting=len(lists.unschedulable),
@@ -295,35 +305,35 @@ class LegacyScaleUpLoop:
         )
         before.scale_down_disabled = bool(existing)
         self._ended = {
-            "result": NOT_TRIED,
+            "result": SCALE_UP_NOT_TRIED,
             "asked": asked,
             "existing": {waiting[i].key: node for i, node in existing.items()},
         }
         gate = should_scale_up([r.pod for r in asked], ready_nodes=len(scene.lists.ready), now=now, options=options)
         before.scale_down_disabled |= gate.scale_down_disabled
-        if gate.result == LIMITED_BY_MAX_NODES_TOTAL:  # that release had no such result, and only logged it
+        if gate.result == SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL:  # that release had no such result, and only logged it
             before.warnings.append("Max total nodes in cluster reached")
-            self._ended["result"] = NO_OPTIONS_AVAILABLE
+            self._ended["result"] = SCALE_UP_NO_OPTIONS_AVAILABLE
             return False
         if gate.result:
             self._ended["result"] = gate.result
             return False
         return True
 
-    def scale_up(self) -> StepsOf[LegacyScalingUp, None]:
+    def scale_up(self) -> StepsOf[LegacyScaleUpAction, None]:
         """Scale up for the pods that :meth:`filter_pods` found."""
         p, scene, options, now, before = self.p, self.scene, self.scene.options, self.scene.now, self.before
         snapshot, cluster = before.snapshot_after, self.state.cluster
         asked: list[PodRecord] = self._ended["asked"]
         given = self.expander_input
-        could_be = legacy_candidates(
+        could_be = build_legacy_candidates(
             scene.candidates, self.made, scene.groups, [record.pod for record in asked], options, given.gpu_label
         )
         before.warnings += could_be.warnings
         made = {name: item for name, item in self.made.items() if name in scene.groups} | could_be.templates
         if "price" in options.expander_names and given.prices is None:
-            given = replace_input(given, prices=group_prices([*scene.groups, *could_be.groups], made, given))
-        done = yield from scale_up_1_3(
+            given = replace_input(given, prices=build_group_prices([*scene.groups, *could_be.groups], made, given))
+        done = yield from legacy_scale_up_steps(
             p,
             snapshot,
             asked,
@@ -340,11 +350,17 @@ class LegacyScaleUpLoop:
         )
         keys = [record.key for record in asked]
         if done.error is None:
-            yield from p.act(Emit(Deferred(lambda: _events(done, keys, snapshot.pod_uid))))
-        result = ERROR if done.error is not None else SUCCESSFUL if done.scaled_up else NO_OPTIONS_AVAILABLE
+            yield from p.act(Emit(Deferred(lambda: _build_events(done, keys, snapshot.pod_uid))))
+        result = (
+            SCALE_UP_ERROR
+            if done.error is not None
+            else SCALE_UP_SUCCESSFUL
+            if done.scaled_up
+            else SCALE_UP_NO_OPTIONS_AVAILABLE
+        )
         self._ended |= {"result": result, "done": done}
         self.state = replace(self.state, cluster=done.state)
         scene.groups = done.groups
-        if result == SUCCESSFUL:
+        if result == SCALE_UP_SUCCESSFUL:
             memory = replace(self.state.scale_down, last_scale_up=now)
             self.state = replace(self.state, scale_down=memory)

@@ -1,4 +1,4 @@
-"""Which nodes counted on which others for their pods (release 1.3, ``simulator/tracker.go``)."""
+"""Which nodes relied on which others for their pods (release 1.3, ``simulator/tracker.go``)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import msgspec
 
 from kscale.effects import Moment
 
-__all__ = ["MOST_RECORDED", "UsageRecord", "UsageTracker"]
+__all__ = ["MAX_USAGE_RECORDED", "UsageRecord", "UsageTracker"]
 
-MOST_RECORDED: Final = 50
+MAX_USAGE_RECORDED: Final = 50
 
 
 class UsageRecord(msgspec.Struct, rename="camel", omit_defaults=True):
     """One node: the nodes that its pods would go to, and the nodes whose pods would come, with the last time of each.
 
-    At most :data:`MOST_RECORDED` of either are kept; beyond that only the fact that there are too many.
+    At most :data:`MAX_USAGE_RECORDED` of either are kept; beyond that only the fact that there are too many.
     """
 
     using: dict[str, Moment] = {}
@@ -44,12 +44,12 @@ class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
     def register(self, node: str, destination: str, time: Moment) -> None:
         """A pod of ``node`` would go to ``destination``."""
         record = self.records.setdefault(node, UsageRecord())
-        if len(record.using) >= MOST_RECORDED:
+        if len(record.using) >= MAX_USAGE_RECORDED:
             record.using_too_many = True
         else:
             record.using[destination] = time
         record = self.records.setdefault(destination, UsageRecord())
-        if len(record.used_by) >= MOST_RECORDED:
+        if len(record.used_by) >= MAX_USAGE_RECORDED:
             record.used_by_too_many = True
         else:
             record.used_by[node] = time

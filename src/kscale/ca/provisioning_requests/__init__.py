@@ -7,51 +7,63 @@ take turns) with ``check_capacity`` and ``best_effort_atomic`` (the two classes)
 
 from __future__ import annotations
 
-from kscale.ca.provisioning_requests.best_effort_atomic import AtomicProvision, best_effort_atomic_steps
-from kscale.ca.provisioning_requests.booking import Booking, booking_steps
-from kscale.ca.provisioning_requests.check_capacity import CapacityChecks, check_capacity_steps
-from kscale.ca.provisioning_requests.classes import BEST_EFFORT_ATOMIC, CHECK_CAPACITY, is_supported
-from kscale.ca.provisioning_requests.conditions import marked
-from kscale.ca.provisioning_requests.consumers import WithoutConsumers, without_consumers
-from kscale.ca.provisioning_requests.hinting_simulator import HintingSimulator
-from kscale.ca.provisioning_requests.in_loop import Provisioning
-from kscale.ca.provisioning_requests.injection import (
-    InjectedRequests,
-    RetryBackoff,
-    check_capacity_batch_steps,
-    next_request_steps,
+from kscale.ca.provisioning_requests.orchestrator import (
+    AtomicProvisionResult,
+    CheckCapacityResult,
+    WrapperOrchestrator,
+    check_capacity_steps,
+    provision_best_effort_atomic_steps,
 )
-from kscale.ca.provisioning_requests.loop_requests import LoopRequests
-from kscale.ca.provisioning_requests.pods import MissingTemplatesError, pods_of_request
-from kscale.ca.provisioning_requests.state import ProvisioningState, RetryTimes
-from kscale.ca.provisioning_requests.upkeep import Upkeep, upkeep_steps
-from kscale.ca.provisioning_requests.wrapper_orchestrator import WrapperOrchestrator
+from kscale.ca.provisioning_requests.processors import (
+    BookingResult,
+    ConsumersResult,
+    HintingSimulator,
+    InjectedRequests,
+    ProvisioningRequestProcessor,
+    RefreshResult,
+    RetryBackoff,
+    book_capacity_steps,
+    filter_out_consumers,
+    get_check_capacity_batch_steps,
+    inject_next_request_steps,
+    refresh_requests_steps,
+)
+from kscale.ca.provisioning_requests.requests import (
+    BEST_EFFORT_ATOMIC_CLASS,
+    CHECK_CAPACITY_CLASS,
+    LoopRequests,
+    MissingTemplatesError,
+    build_request_pods,
+    is_supported_request,
+    set_request_condition,
+)
+from kscale.ca.state import ProvisioningState, RetryTimes
 
 __all__ = [
-    "BEST_EFFORT_ATOMIC",
-    "CHECK_CAPACITY",
-    "AtomicProvision",
-    "Booking",
-    "CapacityChecks",
+    "BEST_EFFORT_ATOMIC_CLASS",
+    "CHECK_CAPACITY_CLASS",
+    "AtomicProvisionResult",
+    "BookingResult",
+    "CheckCapacityResult",
+    "ConsumersResult",
     "HintingSimulator",
     "InjectedRequests",
     "LoopRequests",
     "MissingTemplatesError",
-    "Provisioning",
+    "ProvisioningRequestProcessor",
     "ProvisioningState",
+    "RefreshResult",
     "RetryBackoff",
     "RetryTimes",
-    "Upkeep",
-    "WithoutConsumers",
     "WrapperOrchestrator",
-    "best_effort_atomic_steps",
-    "booking_steps",
-    "check_capacity_batch_steps",
+    "book_capacity_steps",
+    "build_request_pods",
     "check_capacity_steps",
-    "is_supported",
-    "marked",
-    "next_request_steps",
-    "pods_of_request",
-    "upkeep_steps",
-    "without_consumers",
+    "filter_out_consumers",
+    "get_check_capacity_batch_steps",
+    "inject_next_request_steps",
+    "is_supported_request",
+    "provision_best_effort_atomic_steps",
+    "refresh_requests_steps",
+    "set_request_condition",
 ]

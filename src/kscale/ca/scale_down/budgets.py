@@ -1,4 +1,4 @@
-"""Deletion budgets: how many of the chosen nodes may be deleted now (``core/scaledown/budgets``, CropNodes)."""
+"""Deletion budgets: how many of the chosen nodes may be deleted now (upstream: ``core/scaledown/budgets``)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down.atomic import registered_size
+from kscale.ca.scale_down.candidates import count_registered_nodes
+from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed
-from kscale.objects.core import Node
 from kscale.objects.nodegroup import ProviderError, is_not_implemented
 from kscale.objects.nodegroups import Groups
 
@@ -19,9 +19,9 @@ __all__ = [
     "DeletionsInProgress",
     "GroupNodes",
     "NodeInGroup",
-    "budget_groups",
-    "crop",
-    "in_groups",
+    "assign_groups",
+    "build_budget_groups",
+    "crop_nodes",
 ]
 
 
@@ -35,9 +35,10 @@ class NodeInGroup(msgspec.Struct, kw_only=True, frozen=True):
 class BudgetGroup(msgspec.Struct, kw_only=True, frozen=True):
     """What the budget needs of a group, by its ``id``.
 
-    ``registered`` is the number of its nodes in the snapshot (:func:`kscale.ca.scale_down.atomic.registered_nodes`);
-    only atomic groups need it and ``target``. An error text in ``options_error`` drops the group's nodes (``not
-    implemented`` makes it an ordinary group), one in ``target_error`` skips an atomic group.
+    ``registered`` is the number of its nodes in the snapshot
+    (:func:`kscale.ca.scale_down.candidates.filter_registered_nodes`); only atomic groups need it and ``target``. An
+    error text in ``options_error`` drops the group's nodes (``not implemented`` makes it an ordinary group), one in
+    ``target_error`` skips an atomic group.
     """
 
     id: str
@@ -75,10 +76,10 @@ class CroppedNodes(msgspec.Struct, kw_only=True, frozen=True):
     drain: list[GroupNodes]
 
 
-_Buckets = dict[str, list[str]]
+_NodesByGroup = dict[str, list[str]]
 
 
-class _Budget:
+class _BudgetCropper:
     """The two remaining budgets and what they let through."""
 
     def __init__(self, groups: Mapping[str, BudgetGroup], nodes: int, drains: int) -> None:
@@ -109,7 +110,7 @@ class _Budget:
         self.drains -= len(drain)
         self.may_overflow = False
 
-    def take_empty_atomic(self, empty: _Buckets, drain: _Buckets) -> None:
+    def take_empty_atomic(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
         for group_id, nodes in empty.items():
             drained = drain.get(group_id, [])
             if self.nodes < len(nodes) + len(drained) or self.drains < len(drained):
@@ -119,7 +120,7 @@ class _Budget:
                     return
             self.take_atomic(group_id, nodes, drained)
 
-    def take_drain_atomic(self, empty: _Buckets, drain: _Buckets) -> None:
+    def take_drain_atomic(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
         self.drains = min(self.nodes, self.drains)
         for group_id, nodes in drain.items():
             if group_id in empty:
@@ -128,13 +129,13 @@ class _Budget:
                 return
             self.take_atomic(group_id, [], nodes)
 
-    def take_individual(self, empty: _Buckets, drain: _Buckets) -> None:
-        taken = _take(empty, self.nodes, self.out.empty)
+    def take_individual(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
+        taken = _take_nodes(empty, self.nodes, self.out.empty)
         self.nodes -= taken
-        _take(drain, min(self.nodes, self.drains), self.out.drain)
+        _take_nodes(drain, min(self.nodes, self.drains), self.out.drain)
 
 
-def _take(buckets: _Buckets, budget: int, out: list[GroupNodes]) -> int:
+def _take_nodes(buckets: _NodesByGroup, budget: int, out: list[GroupNodes]) -> int:
     left = budget
     for group_id, nodes in buckets.items():
         if left < 1:
@@ -144,10 +145,12 @@ def _take(buckets: _Buckets, budget: int, out: list[GroupNodes]) -> int:
     return budget - left
 
 
-def _split(nodes: Sequence[NodeInGroup], groups: Mapping[str, BudgetGroup]) -> tuple[_Buckets, _Buckets]:
+def _split_by_atomicity(
+    nodes: Sequence[NodeInGroup], groups: Mapping[str, BudgetGroup]
+) -> tuple[_NodesByGroup, _NodesByGroup]:
     """Nodes by group in order of first appearance: (atomic, individual). Nodes of no or a failing group are dropped."""
-    atomic: _Buckets = {}
-    individual: _Buckets = {}
+    atomic: _NodesByGroup = {}
+    individual: _NodesByGroup = {}
     for item in nodes:
         group = groups.get(item.group)
         if group is None or not (group.options_error is None or is_not_implemented(group.options_error)):
@@ -157,15 +160,19 @@ def _split(nodes: Sequence[NodeInGroup], groups: Mapping[str, BudgetGroup]) -> t
     return atomic, individual
 
 
-def in_groups(names: Iterable[str], groups: Groups) -> list[NodeInGroup]:
+def assign_groups(names: Iterable[str], groups: Groups) -> list[NodeInGroup]:
     """Nodes with the ids of their groups; one of no group, or whose group cannot be told, has none."""
     names = [*names]
     group_of = groups.ids_of_nodes(names)
     return [NodeInGroup(node=name, group=group or "") for name, group in zip(names, group_of, strict=True)]
 
 
-def budget_groups(groups: Groups, options: AutoscalingOptions, snapshot_nodes: Iterable[Node]) -> list[BudgetGroup]:
-    """What :func:`crop` needs of every group, worked out from the provider's answers and the nodes of the snapshot."""
+def build_budget_groups(
+    groups: Groups, options: AutoscalingOptions, snapshot_nodes: Iterable[Node]
+) -> list[BudgetGroup]:
+    """What :func:`crop_nodes` needs of every group, worked out from the provider's answers and the nodes of the
+    snapshot.
+    """
     nodes = list(snapshot_nodes)
     found = []
     for group in groups:
@@ -180,7 +187,7 @@ def budget_groups(groups: Groups, options: AutoscalingOptions, snapshot_nodes: I
                 id=group.id,
                 atomic=atomic,
                 target=group.size,
-                registered=registered_size(nodes, group) if atomic else 0,
+                registered=count_registered_nodes(nodes, group) if atomic else 0,
                 target_error=group.target_size_error,
                 options_error=error,
             )
@@ -189,7 +196,7 @@ def budget_groups(groups: Groups, options: AutoscalingOptions, snapshot_nodes: I
 
 
 @typed
-def crop(
+def crop_nodes(
     empty: Sequence[NodeInGroup],
     drain: Sequence[NodeInGroup],
     groups: Sequence[BudgetGroup],
@@ -207,9 +214,9 @@ def crop(
     """
     in_progress = in_progress or DeletionsInProgress()
     by_id = {group.id: group for group in groups}
-    empty_atomic, empty_individual = _split(empty, by_id)
-    drain_atomic, drain_individual = _split(drain, by_id)
-    budget = _Budget(
+    empty_atomic, empty_individual = _split_by_atomicity(empty, by_id)
+    drain_atomic, drain_individual = _split_by_atomicity(drain, by_id)
+    budget = _BudgetCropper(
         by_id,
         nodes=max_scale_down_parallelism - in_progress.empty - in_progress.drained,
         drains=max_drain_parallelism - in_progress.drained,

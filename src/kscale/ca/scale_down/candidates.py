@@ -1,5 +1,8 @@
-"""Which nodes scale-down looks at, and in which order (``processors/scaledowncandidates``, ``processors/nodes``;
-``ScaleDownNodeUpgradeProcessor`` of ``cloudprovider/clusterapi``)."""
+"""Scale-down candidates and their order, and atomic groups, which are removed as a whole or not at all (upstream:
+``processors/scaledowncandidates``, ``processors/nodes``).
+
+Also the ``ScaleDownNodeUpgradeProcessor`` of ``cloudprovider/clusterapi``: nodes of groups under rollout.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +13,107 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down.drain_codes import BLOCKS, MOVES, MOVES_UNLESS_PDB, WAITS
-from kscale.ca.scale_down.drainability.engine import PodsToMove
-from kscale.ca.scale_down.moving_pods import MovingPods
+from kscale.ca.scale_down import reasons
+from kscale.ca.scale_down.drainability import PodsToMove
+from kscale.ca.scale_down.moving_pods import CODE_BLOCKS, CODE_MOVES, CODE_MOVES_UNLESS_PDB, CODE_WAITS, MovingPods
 from kscale.effects import Moment, duration
+from kscale.objects.api.core import Node
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroups import Groups, instance_id_of
 
 __all__ = [
-    "EMPTY",
-    "EMPTY_BUT_WAITING",
-    "NOT_EMPTY",
+    "EMPTY_TIER",
+    "NOT_EMPTY_TIER",
+    "ON_COMPLETION_TIER",
+    "UPCOMING_NODE_ANNOTATION",
+    "AtomicFilterResult",
     "GroupChanges",
-    "filter_delayed",
-    "filter_rolling_out",
-    "prefilter",
-    "register_change",
+    "compute_emptiness_tiers",
+    "count_registered_nodes",
+    "filter_atomic_groups",
+    "filter_out_delayed",
+    "filter_out_rolling_out",
+    "filter_registered_nodes",
+    "is_upcoming_node",
+    "prefilter_nodes",
     "sort_by_scores",
     "sort_by_tier",
     "sort_candidates",
-    "tiers_of",
+    "update_group_changes",
 ]
 
-EMPTY, EMPTY_BUT_WAITING, NOT_EMPTY = range(3)
+
+UPCOMING_NODE_ANNOTATION = "cluster-autoscaler.k8s.io/upcoming-node"
+_TRUE_TEXTS = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+
+
+class AtomicFilterResult(msgspec.Struct, kw_only=True):
+    """The candidates that stay, ordinary groups first, and why the others do not."""
+
+    kept: list[str]
+    unremovable: dict[str, str]
+
+
+def is_upcoming_node(node: Node) -> bool:
+    """A node that the autoscaler put into its own picture of the cluster: it is expected, not there yet."""
+    return (node.metadata.annotations or {}).get(UPCOMING_NODE_ANNOTATION) in _TRUE_TEXTS
+
+
+@typed
+def filter_registered_nodes(nodes: Iterable[Node], instances: Collection[str]) -> list[Node]:
+    """Return the nodes of a group that have registered: not upcoming, and each is one of the group's instances."""
+    wanted = set(instances)
+    return [node for node in nodes if instance_id_of(node) in wanted and not is_upcoming_node(node)]
+
+
+def count_registered_nodes(nodes: Iterable[Node], group: NodeGroup) -> int:
+    """How many of the nodes are really there of a group; none if its instances cannot be told."""
+    return 0 if group.instances_error is not None else len(filter_registered_nodes(nodes, group.instance_ids))
+
+
+def filter_atomic_groups(
+    candidates: Sequence[str], *, groups: Groups, options: AutoscalingOptions, snapshot_nodes: Iterable[Node]
+) -> AtomicFilterResult:
+    """Drops candidates of zero-or-max groups that are not wholly among the candidates.
+
+    Wholly: as many as the group's target size, or as its nodes in the snapshot. Groups are judged in the order of
+    their first candidate.
+    """
+    result = AtomicFilterResult(kept=[], unremovable={})
+    atomic: dict[str, list[str]] = {}
+    for name in candidates:
+        try:
+            group = groups.of_node(name)
+            own = None if group is None else group.options_or(options.node_group_defaults)
+        except ProviderError:
+            result.unremovable[name] = reasons.UNEXPECTED_ERROR
+            continue
+        if group is None or own is None:
+            result.unremovable[name] = reasons.NOT_AUTOSCALED
+        elif own.zero_or_max_node_scaling:
+            atomic.setdefault(group.id, []).append(name)
+        else:
+            result.kept.append(name)
+    nodes = list(snapshot_nodes) if atomic else []
+    for group_id, names in atomic.items():
+        reason = _find_refusal_reason(groups[group_id], len(names), nodes)
+        if reason is None:
+            result.kept += names
+        else:
+            result.unremovable.update(dict.fromkeys(names, reason))
+    return result
+
+
+def _find_refusal_reason(group: NodeGroup, considered: int, nodes: Iterable[Node]) -> str | None:
+    if group.target_size_error is not None:
+        return reasons.UNEXPECTED_ERROR
+    if considered in (group.size, count_registered_nodes(nodes, group)):
+        return None
+    return reasons.ATOMIC_SCALE_DOWN_FAILED
+
+
+EMPTY_TIER, ON_COMPLETION_TIER, NOT_EMPTY_TIER = range(3)
 
 
 class GroupChanges(msgspec.Struct, kw_only=True, rename="camel"):
@@ -43,19 +124,19 @@ class GroupChanges(msgspec.Struct, kw_only=True, rename="camel"):
     scale_down_failure: dict[str, Moment] = {}
 
 
-def register_change(changes: GroupChanges, kind: str, group: str, time: Moment) -> GroupChanges:
+def update_group_changes(changes: GroupChanges, kind: str, group: str, time: Moment) -> GroupChanges:
     """After a change; ``kind`` is the name of a field of :class:`GroupChanges`."""
     return msgspec.structs.replace(changes, **{kind: {**getattr(changes, kind), group: time}})
 
 
-def _group(name: str, groups: Groups) -> NodeGroup | None:
+def _find_group(name: str, groups: Groups) -> NodeGroup | None:
     try:
         return groups.of_node(name)
     except ProviderError:
         return None
 
 
-def prefilter(names: Sequence[str], groups: Groups) -> list[str]:
+def prefilter_nodes(names: Sequence[str], groups: Groups) -> list[str]:
     """The nodes whose group is known and larger than its minimum, in order."""
     large = {group.id for group in groups if group.target_size_error is None and group.size > group.min_size}
     ids = groups.ids_of_nodes(names)
@@ -64,14 +145,17 @@ def prefilter(names: Sequence[str], groups: Groups) -> list[str]:
     return [name for name, group in zip(names, ids, strict=True) if group in large]
 
 
-def tiers_of(pods: MovingPods, codes: NDArray[np.uint8], nodes: int) -> NDArray[np.int64]:
+def compute_emptiness_tiers(pods: MovingPods, codes: NDArray[np.uint8], nodes: int) -> NDArray[np.int64]:
     """How empty each of so many nodes is by what is said of its pods (:class:`~.drain_codes.DrainCodes`): int64[nodes];
     worked out once while the same is said of all."""
-    kept = pods.memo.of(_LastTiers, _LastTiers)
+    kept = pods.memo.of(_CachedTiers, _CachedTiers)
     if kept.last is not None and np.array_equal(kept.last[0], codes):
         return kept.last[1]
-    tiers = np.full(nodes, EMPTY)
-    for tier, of_pods in ((EMPTY_BUT_WAITING, (WAITS,)), (NOT_EMPTY, (BLOCKS, MOVES, MOVES_UNLESS_PDB))):
+    tiers = np.full(nodes, EMPTY_TIER)
+    for tier, of_pods in (
+        (ON_COMPLETION_TIER, (CODE_WAITS,)),
+        (NOT_EMPTY_TIER, (CODE_BLOCKS, CODE_MOVES, CODE_MOVES_UNLESS_PDB)),
+    ):
         holds = np.zeros(256, dtype=np.bool_)
         holds[[*of_pods]] = True
         of_tier = pods.node[holds.take(codes)]
@@ -80,7 +164,7 @@ def tiers_of(pods: MovingPods, codes: NDArray[np.uint8], nodes: int) -> NDArray[
     return tiers
 
 
-class _LastTiers:
+class _CachedTiers:
     """Of what was said last; kept with pods."""
 
     def __init__(self) -> None:
@@ -99,8 +183,8 @@ def sort_candidates(
     def tier(name: str) -> int:
         found = pods_to_move(name)
         if found is None or found.blocking is not None or found.pods:
-            return NOT_EMPTY
-        return EMPTY_BUT_WAITING if found.on_completion_pods else EMPTY
+            return NOT_EMPTY_TIER
+        return ON_COMPLETION_TIER if found.on_completion_pods else EMPTY_TIER
 
     names = list(names)
     return sort_by_tier(names, [tier(name) for name in names], previous)
@@ -121,7 +205,7 @@ def sort_by_scores(names: Sequence[str], scores: Sequence[ArrayLike]) -> list[st
     return [names[i] for i in order.tolist()]
 
 
-def filter_delayed(
+def filter_out_delayed(
     names: Sequence[str], groups: Groups, changes: GroupChanges, *, options: AutoscalingOptions, now: Moment
 ) -> list[str]:
     """Without the nodes whose group changed too short a time ago (``--scale-down-delay-type-local``)."""
@@ -132,7 +216,7 @@ def filter_delayed(
     )
     found = []
     for name in names:
-        group = _group(name, groups)
+        group = _find_group(name, groups)
         if group is None:
             continue
         if not any(group.id in times and now - times[group.id] < delay for times, delay in delays):
@@ -140,7 +224,7 @@ def filter_delayed(
     return found
 
 
-def filter_rolling_out(names: Sequence[str], groups: Groups) -> tuple[list[str], list[str]]:
+def filter_out_rolling_out(names: Sequence[str], groups: Groups) -> tuple[list[str], list[str]]:
     """Without the nodes whose machines the cloud is replacing, and without those of which it cannot tell; the former
     (:attr:`~kscale.objects.nodegroup.NodeGroup.rolling_out`) second."""
     rolling = {group.id for group in groups if group.rolling_out}

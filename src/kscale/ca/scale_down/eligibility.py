@@ -1,23 +1,37 @@
-"""Which nodes are worth simulating (``core/scaledown/eligibility``): the checks that need no other node."""
+"""Which nodes are worth simulating (upstream: ``core/scaledown/eligibility``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.gpu import GpuConfig
-from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, is_being_deleted, is_ready
+from kscale.ca.gpu import GpuConfig, get_gpu_config
+from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, get_to_be_deleted_time, is_being_deleted, is_ready
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
-from kscale.ca.scale_down.utilization import Usage, Utilization, utilization, utilization_of
-from kscale.objects.core import Node, Pod
-from kscale.objects.nodegroup import NodeGroupAutoscalingOptions, ProviderError
+from kscale.ca.scale_down.inputs import PlannerInput
+from kscale.ca.scale_down.removal import RemovalSimulator
+from kscale.ca.scale_down.utilization import (
+    Usage,
+    UsageColumns,
+    Utilization,
+    calculate_utilization,
+    calculate_utilization_from_usage,
+    get_pod_claims,
+    group_local_slices,
+)
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.resource import ResourceClaim, ResourceSlice
+from kscale.objects.nodegroup import NodeGroup, NodeGroupAutoscalingOptions, ProviderError
 from kscale.objects.nodegroups import Groups
-from kscale.objects.resource import ResourceClaim, ResourceSlice
+from kscale.objects.pod_resources import CPU, MEMORY
 
-__all__ = ["Eligibility", "eligibility"]
+__all__ = ["Eligibility", "EligibilityChecker", "check_eligibility"]
 
 
 class Eligibility(msgspec.Struct, kw_only=True, frozen=True):
@@ -37,7 +51,7 @@ class Eligibility(msgspec.Struct, kw_only=True, frozen=True):
         return self.reason is None
 
 
-def eligibility(
+def check_eligibility(
     node: Node | None,
     pods: Iterable[Pod],
     *,
@@ -53,8 +67,8 @@ def eligibility(
     """Judges one node; the first check that fails is the answer.
 
     ``node`` None: the candidate is not in the snapshot. ``gpu`` is the provider's GPU configuration of the node
-    (:func:`kscale.ca.gpu.gpu_config`). ``sums``: what its pods request, where that is summed up already, by the group's
-    options. The rest as in :func:`kscale.ca.scale_down.utilization.utilization`.
+    (:func:`kscale.ca.gpu.get_gpu_config`). ``sums``: what its pods request, where that is summed up already, by the
+    group's options. The rest as in :func:`kscale.ca.scale_down.utilization.calculate_utilization`.
     """
     if node is None:
         return Eligibility(reason=reasons.UNEXPECTED_ERROR, error="node not found")
@@ -62,7 +76,7 @@ def eligibility(
         return Eligibility(reason=reasons.RECENTLY_UNREMOVABLE)
     if is_being_deleted(node, now_ns):
         return Eligibility(reason=reasons.CURRENTLY_BEING_DELETED)
-    if (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_ANNOTATION) == "true":
+    if (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_KEY) == "true":
         return Eligibility(reason=reasons.SCALE_DOWN_DISABLED_ANNOTATION)
     try:
         group = groups.of_node(node.metadata.name)
@@ -72,9 +86,9 @@ def eligibility(
         slices = list(dra_slices) if options.enable_dynamic_resource_allocation else []
         known = None if sums is None else sums(group_options)
         if known is not None:
-            used = utilization_of(node, known, gpu=gpu, dra_slices=slices, dra_claims=dra_claims)
+            used = calculate_utilization_from_usage(node, known, gpu=gpu, dra_slices=slices, dra_claims=dra_claims)
         else:
-            used = utilization(
+            used = calculate_utilization(
                 node,
                 pods,
                 now_ns=now_ns,
@@ -95,3 +109,175 @@ def eligibility(
     # Not a number is not above any threshold.
     reason = reasons.NOT_UNDERUTILIZED if used.utilization > threshold else None
     return Eligibility(reason=reason, utilization=used, threshold=threshold)
+
+
+class EligibilityChecker:
+    """Verdicts of :func:`~.eligibility.eligibility` on nodes as they are when the judge is made.
+
+    ``changed``: nodes that have other pods than the snapshot says; these are summed up pod by pod. A verdict that does
+    not depend on the time is kept from snapshot to snapshot, while what it stands on is the same.
+    """
+
+    __slots__ = ("_changed", "_columns", "_given", "_gpu_label", "_index", "_known", "_simulator", "_slices")
+
+    def __init__(
+        self, given: PlannerInput, simulator: RemovalSimulator, changed: Collection[str], gpu_label: str
+    ) -> None:
+        self._given = given
+        self._simulator = simulator
+        self._changed = changed
+        self._gpu_label = gpu_label
+        self._index = given.snapshot.columns.index
+        self._columns = UsageColumns.of(simulator.pods, len(given.nodes), given.now)
+        self._slices: dict[str, list[ResourceSlice]] = {}
+        if given.options.enable_dynamic_resource_allocation:
+            self._slices = group_local_slices(given.snapshot)
+        self._known = _get_cached_verdicts(given, self._columns, gpu_label)
+
+    def judge(self, names: Sequence[str], recently_unremovable: Collection[str]) -> list[Eligibility]:
+        """Nodes of the snapshot, in order."""
+        index, verdicts = self._index, self._known.verdicts
+        apart = {*recently_unremovable, *self._changed, *self._slices}
+        known = [*map(verdicts.__getitem__, map(index.__getitem__, names))]
+        return [
+            self._judge_anew(name, apart, recently_unremovable) if verdict is None or name in apart else verdict
+            for name, verdict in zip(names, known, strict=True)
+        ]
+
+    def _judge_anew(self, name: str, apart: Container[str], recently_unremovable: Container[str]) -> Eligibility:
+        n = self._index[name]
+        verdict = self._judge(n, name in recently_unremovable)
+        if name not in apart and self._known.may_know(n):
+            self._known.verdicts[n] = verdict
+        return verdict
+
+    def _judge(self, n: int, recently_unremovable: bool) -> Eligibility:
+        given, columns, node = self._given, self._columns, self._given.nodes[n]
+        name = node.metadata.name
+        slices = self._slices.get(name, ())
+        gpu = get_gpu_config(self._gpu_label, node)
+        summed = name not in self._changed and columns.exact[n]
+        pods: Sequence[Pod] = () if summed and not slices else self._simulator.pods_on(name)
+        resources = (CPU, MEMORY) if gpu is None or gpu.dra_driver else (gpu.resource_name,)
+
+        def sums(own: NodeGroupAutoscalingOptions) -> Usage | None:
+            return columns.usage(
+                n,
+                resources,
+                skip_daemon_set_pods=own.ignore_daemonsets_utilization,
+                skip_mirror_pods=given.options.ignore_mirror_pods_utilization,
+            )
+
+        return check_eligibility(
+            node,
+            pods,
+            groups=given.groups,
+            options=given.options,
+            now_ns=given.now,
+            gpu=gpu,
+            recently_unremovable=recently_unremovable,
+            dra_slices=slices,
+            dra_claims=get_pod_claims(pods, given.snapshot) if slices else (),
+            sums=sums if summed else None,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class _CachedVerdicts:
+    """Verdicts by node, None = not known, and what they stand on."""
+
+    nodes: Sequence[Node]
+    names: Sequence[str]
+    index: Mapping[str, int]
+    columns: UsageColumns
+    group_of: list[str | None]
+    own: dict[str, NodeGroupAutoscalingOptions | str]
+    errors: Mapping[str, str]
+    options: AutoscalingOptions
+    gpu_label: str
+    verdicts: list[Eligibility | None] = field(default_factory=list)
+
+    def may_know(self, n: int) -> bool:
+        """Whether the verdict on a node depends on nothing else."""
+        return (
+            bool(self.columns.exact[n])
+            and self.names[n] not in self.errors
+            and get_to_be_deleted_time(self.nodes[n]) is None
+        )
+
+    def learn(self, last: _CachedVerdicts | None) -> None:
+        """What was known of nodes that nothing has happened to since."""
+        if last is None or last.gpu_label != self.gpu_label or last.options != self.options:
+            self.verdicts = [None] * len(self.nodes)
+            return
+        other = {name for name, own in self.own.items() if last.own.get(name) != own}
+        same_groups = not other and last.group_of == self.group_of and last.errors == self.errors
+        if last.nodes is self.nodes and last.columns is self.columns and same_groups:
+            self.verdicts = last.verdicts
+            return
+        if last.nodes is self.nodes and last.index is self.index and same_groups:  # then pods alone may be others
+            self.verdicts = [*last.verdicts]
+            others = np.flatnonzero(~self._same_sums(last, np.arange(len(self.nodes)))).tolist()
+            for n in (*others, *(self.index[name] for name in self.errors if name in self.index)):
+                self.verdicts[n] = None
+            return
+        rows: Sequence[int] = range(len(self.nodes))
+        if last.index is not self.index:
+            rows = [last.index.get(name, -1) for name in self.names]
+        same = self._same_sums(last, np.array(rows, dtype=np.int64)).tolist()
+        self.verdicts = [
+            last.verdicts[row]
+            if is_same and last.nodes[row] is node and last.group_of[row] == group and group not in other
+            else None
+            for row, is_same, node, group in zip(rows, same, self.nodes, self.group_of, strict=True)
+        ]
+        for name in self.errors:
+            if name in self.index:
+                self.verdicts[self.index[name]] = None
+
+    def _same_sums(self, last: _CachedVerdicts, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """bool[nodes]: whether the pods request the same; ``rows``: where the nodes were, -1 = nowhere."""
+        same: NDArray[np.bool_] = rows >= 0
+        if not len(last.nodes):
+            return same
+        same &= self.columns.exact & last.columns.exact[rows]
+        mine, theirs = self.columns.sums, last.columns.sums
+        nothing = np.zeros(1, dtype=np.int64)
+        for key in mine.keys() | theirs.keys():
+            before = theirs.get(key)
+            same &= mine.get(key, nothing) == (nothing if before is None else before[rows])
+        return same
+
+
+class _LastVerdicts:
+    """What was known last; kept with the interner that the snapshots of a cluster share."""
+
+    def __init__(self) -> None:
+        self.known: _CachedVerdicts | None = None
+
+
+def _get_cached_verdicts(given: PlannerInput, columns: UsageColumns, gpu_label: str) -> _CachedVerdicts:
+    kept = given.snapshot.interner.memo.of(_LastVerdicts, _LastVerdicts)
+    groups, of_nodes = given.groups, given.snapshot.columns
+    made = _CachedVerdicts(
+        nodes=given.nodes,
+        names=of_nodes.names,
+        index=of_nodes.index,
+        columns=columns,
+        group_of=groups.ids_of_nodes(of_nodes.names),
+        own={group.id: _get_group_options(group, given.options.node_group_defaults) for group in groups},
+        errors=groups.node_errors,
+        options=given.options,
+        gpu_label=gpu_label,
+    )
+    made.learn(kept.known)
+    kept.known = made
+    return made
+
+
+def _get_group_options(group: NodeGroup, defaults: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions | str:
+    """The options of a group, or why they cannot be told."""
+    try:
+        return group.options_or(defaults)
+    except ProviderError as error:
+        return error.message

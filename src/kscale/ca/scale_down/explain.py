@@ -1,4 +1,4 @@
-"""Why a node stays, in one sentence for each reason."""
+"""Explain why a node stays, in one sentence for each reason."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ from collections import Counter
 
 from msgspec.structs import replace
 
-from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, TO_BE_DELETED_TAINT
+from kscale.ca.loop_context import drop_uncounted_pods
+from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down import reasons
-from kscale.ca.scale_down.drainability import blocking_pod_reason
+from kscale.ca.scale_down import drainability_status, reasons
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.unneeded import UnneededNode
-from kscale.ca.simulated import without_uncounted_pods
 from kscale.effects import duration, to_datetime
-from kscale.objects.core import Pod, Taint
-from kscale.objects.durations import format_duration
+from kscale.objects.api.core import Pod, Taint
 from kscale.objects.nodegroups import Groups
+from kscale.objects.times import format_duration
 from kscale.scheduling.fit import fit
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["why_homeless", "why_it_stays"]
+__all__ = ["explain_no_place", "explain_unremovable"]
 
-_TEXTS = {
-    reasons.SCALE_DOWN_DISABLED_ANNOTATION: f"annotated {SCALE_DOWN_DISABLED_ANNOTATION}=true",
+_REASON_TEXTS = {
+    reasons.SCALE_DOWN_DISABLED_ANNOTATION: f"annotated {SCALE_DOWN_DISABLED_KEY}=true",
     reasons.SCALE_DOWN_UNREADY_DISABLED: "not ready, and nodes that are not ready are to stay",
     reasons.NOT_AUTOSCALED: "belongs to no node group",
     reasons.ATOMIC_SCALE_DOWN_FAILED: "its group goes as a whole, and not all of its nodes can go",
@@ -35,7 +34,7 @@ _TEXTS = {
 }
 
 
-def why_it_stays(
+def explain_unremovable(
     node: str, plan: ScaleDownPlan, groups: Groups, options: AutoscalingOptions, snapshot: Snapshot
 ) -> str:
     """One sentence on a node that is not among those to delete; upstream's reason is in ``plan.unremovable``."""
@@ -45,9 +44,9 @@ def why_it_stays(
         return "not looked at: enough nodes are unneeded already, or the time was up"
     found = plan.unremovable.get(node)
     if found is None:
-        return _unneeded(plan) if node in plan.unneeded_by_name else _not_a_candidate(node, groups)
+        return _explain_unneeded(plan) if node in plan.unneeded_by_name else _explain_not_candidate(node, groups)
     if found.blocking_pod is not None:
-        return _blocked(found.blocking_pod.pod, found.blocking_pod.reason, plan, options, snapshot)
+        return _explain_blocking_pod(found.blocking_pod.pod, found.blocking_pod.reason, plan, options, snapshot)
     judged = plan.eligibility.get(node)
     match found.reason:
         case reasons.NOT_UNDERUTILIZED if judged and judged.utilization and judged.threshold is not None:
@@ -61,21 +60,21 @@ def why_it_stays(
                 return "a pod fits on no other node that stays"
             return f"{failure.homeless} fits on no other node that stays"
         case reasons.NOT_UNNEEDED_LONG_ENOUGH | reasons.NOT_UNREADY_LONG_ENOUGH:
-            return _too_young(plan.unneeded_by_name[node])
+            return _explain_too_early(plan.unneeded_by_name[node])
         case reasons.NODE_GROUP_MIN_SIZE_REACHED:
-            return _minimum(node, groups)
+            return _explain_min_size(node, groups)
         case reasons.UNEXPECTED_ERROR:
             return (judged and judged.error) or "the node group did not answer"
-    return _TEXTS.get(found.reason, found.reason)
+    return _REASON_TEXTS.get(found.reason, found.reason)
 
 
-def why_homeless(node: str, pod: str, snapshot: Snapshot, options: AutoscalingOptions) -> str:
+def explain_no_place(node: str, pod: str, snapshot: Snapshot, options: AutoscalingOptions) -> str:
     """Why a pod of a node that would be drained fits on no other node: the first reason of each, in words.
 
     ``snapshot``: as it was before the loop. The drained node stays in the simulation without pods and with the taint
     ``ToBeDeletedByClusterAutoscaler``, as upstream has it; so its topology domains stay, too.
     """
-    counted = without_uncounted_pods(snapshot, options)
+    counted = drop_uncounted_pods(snapshot, options)
     at = counted.columns.index[node]
     mine = counted.placed_node == at
     drained = counted.columns.objects[at]
@@ -96,19 +95,24 @@ def why_homeless(node: str, pod: str, snapshot: Snapshot, options: AutoscalingOp
     for verdict in verdicts.values():
         for number in verdict.numbers:
             key = number.get("topologyKey")
-            if "minimum" in number and number["minimum"] == 0 and key in hosts and _alone(counted, at, key):
+            if (
+                "minimum" in number
+                and number["minimum"] == 0
+                and key in hosts
+                and _is_alone_in_domain(counted, at, key)
+            ):
                 texts.append(f"{node} counts as an empty domain of {key} while it is drained")
                 return "; ".join(texts)
     return "; ".join(texts)
 
 
-def _alone(snapshot: Snapshot, at: int, key: str) -> bool:
+def _is_alone_in_domain(snapshot: Snapshot, at: int, key: str) -> bool:
     """Whether no other node is in the topology domain of a node."""
     value = (snapshot.columns.objects[at].metadata.labels or {}).get(key)
     return sum((node.metadata.labels or {}).get(key) == value for node in snapshot.columns.objects) == 1
 
 
-def _unneeded(plan: ScaleDownPlan) -> str:
+def _explain_unneeded(plan: ScaleDownPlan) -> str:
     if plan.result == "ScaleDownInCooldown":
         return "unneeded; the cluster changed a short time ago and is left to settle"
     if plan.chosen is not None and plan.chosen.error is not None:
@@ -116,23 +120,23 @@ def _unneeded(plan: ScaleDownPlan) -> str:
     return "unneeded; as many nodes as are allowed at a time are being deleted"
 
 
-def _too_young(item: UnneededNode) -> str:
+def _explain_too_early(item: UnneededNode) -> str:
     since = to_datetime(item.since).strftime("%Y-%m-%d %H:%M:%S")
     return f"unneeded since {since}, not yet longer than {format_duration(item.threshold)}"
 
 
-def _minimum(node: str, groups: Groups) -> str:
+def _explain_min_size(node: str, groups: Groups) -> str:
     group = groups.of_node(node)
     assert group is not None
     return f"group {group.id} would fall below its minimum of {group.min_size}"
 
 
-def _not_a_candidate(node: str, groups: Groups) -> str:
+def _explain_not_candidate(node: str, groups: Groups) -> str:
     if node in groups.node_errors:
         return f"its node group could not be asked: {groups.node_errors[node]}"
     group = groups.of_node(node)
     if group is None:
-        return _TEXTS[reasons.NOT_AUTOSCALED]
+        return _REASON_TEXTS[reasons.NOT_AUTOSCALED]
     if group.target_size_error is not None:
         return f"the size of group {group.id} is not known: {group.target_size_error}"
     if group.size <= group.min_size:
@@ -146,26 +150,28 @@ def _not_a_candidate(node: str, groups: Groups) -> str:
     return "is on its way in or out, or its group changed a short time ago"
 
 
-def _blocked(pod: str, reason: str, plan: ScaleDownPlan, options: AutoscalingOptions, snapshot: Snapshot) -> str:
+def _explain_blocking_pod(
+    pod: str, reason: str, plan: ScaleDownPlan, options: AutoscalingOptions, snapshot: Snapshot
+) -> str:
     match reason:
-        case blocking_pod_reason.NOT_ENOUGH_PDB:
-            return f"{pod}: {_budget(snapshot.pod(pod), plan)} no more evictions now"
-        case blocking_pod_reason.UNMOVABLE_KUBE_SYSTEM_POD:
+        case drainability_status.NOT_ENOUGH_PDB:
+            return f"{pod}: {_describe_exhausted_pdb(snapshot.pod(pod), plan)} no more evictions now"
+        case drainability_status.UNMOVABLE_KUBE_SYSTEM_POD:
             limit = format_duration(duration(options.blocking_system_pod_distruption_timeout))
             return f"{pod} is a kube-system pod without PodDisruptionBudget and not known to be older than {limit}"
-        case blocking_pod_reason.NOT_REPLICATED:
+        case drainability_status.NOT_REPLICATED:
             return f"{pod} has no controller that would create it again"
-        case blocking_pod_reason.LOCAL_STORAGE_REQUESTED:
+        case drainability_status.LOCAL_STORAGE_REQUESTED:
             return f"{pod} keeps data on the node (hostPath or emptyDir)"
-        case blocking_pod_reason.NOT_SAFE_TO_EVICT_ANNOTATION:
+        case drainability_status.NOT_SAFE_TO_EVICT_ANNOTATION:
             return f"{pod} is annotated as not safe to evict"
-        case blocking_pod_reason.CONTROLLER_NOT_FOUND:
+        case drainability_status.CONTROLLER_NOT_FOUND:
             return f"the controller of {pod} does not exist"
-        case blocking_pod_reason.MIN_REPLICAS_REACHED:
+        case drainability_status.MIN_REPLICAS_REACHED:
             return f"the controller of {pod} has too few replicas"
     return f"{pod}: {reason}"
 
 
-def _budget(pod: Pod, plan: ScaleDownPlan) -> str:
+def _describe_exhausted_pdb(pod: Pod, plan: ScaleDownPlan) -> str:
     exhausted = [pdb.key for pdb in plan.pdbs.matching(pod) if pdb.disruptions_allowed < 1]
     return f"PodDisruptionBudget {exhausted[0]} allows" if exhausted else "its PodDisruptionBudget allows"

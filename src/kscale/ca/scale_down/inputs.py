@@ -1,4 +1,4 @@
-"""What a scale-down goes by besides the cluster, the groups, the state and the options."""
+"""Inputs of a loop of scale-down, whichever planner decides."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.options import ResourceLimiter
+from kscale.ca.group_inputs import resolve_groups
+from kscale.ca.identity_cache import cached_by_identity
+from kscale.ca.loop_context import drop_uncounted_pods
+from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.ca.scale_down.budgets import NodeInGroup
-from kscale.objects.core import Pod
+from kscale.ca.scale_down.drainability import Listers
+from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
+from kscale.ca.state import LoopState
+from kscale.effects import Moment, duration
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.nodegroups import GroupsLike
 from kscale.scheduling.profile import SchedulerProfile
+from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["ScaleDownInputs"]
+__all__ = ["PlannerInput", "ScaleDownInputs"]
 
 
 class ScaleDownInputs(msgspec.Struct, kw_only=True, frozen=True):
@@ -41,3 +50,53 @@ class ScaleDownInputs(msgspec.Struct, kw_only=True, frozen=True):
     pods_placed: bool = False
     gpu_label: str = DEFAULT_GPU_LABEL
     profile: SchedulerProfile | None = None
+
+
+class PlannerInput:
+    """The cluster at one moment, its groups, and what earlier loops remember.
+
+    ``whole``: the snapshot; ``snapshot``: the same without pods that do not count. ``pdbs`` are charged
+    while the loop goes on.
+    """
+
+    __slots__ = (
+        "before",
+        "groups",
+        "listers",
+        "nodes",
+        "now",
+        "options",
+        "pdbs",
+        "snapshot",
+        "whole",
+    )
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        groups: GroupsLike,
+        now: Moment,
+        options: AutoscalingOptions,
+        before: LoopState,
+    ) -> None:
+        """Raises InputError for a disruption budget with a broken selector."""
+        self.now = now
+        self.options = options
+        self.before = before
+        self.whole = snapshot
+        self.snapshot = drop_uncounted_pods(snapshot, options)
+        self.nodes: list[Node] = snapshot.columns.objects
+        self.groups = resolve_groups(snapshot, groups)
+        self.listers: Listers = cached_by_identity(snapshot, ("listers",), [snapshot.informers.workloads], Listers)[0]
+        self.pdbs = get_cached_pdb_tracker(snapshot).fork()
+
+    @property
+    def settles(self) -> bool:
+        """The cluster changed a short time ago: whatever grew, went, or failed to go."""
+        memory, options = self.before.scale_down, self.options
+        changes = (
+            (memory.last_scale_up, options.scale_down_delay_after_add),
+            (memory.last_failure, options.scale_down_delay_after_failure),
+            (memory.last_scale_down, options.scale_down_delay_after_delete),
+        )
+        return any(time is not None and self.now - time < duration(delay) for time, delay in changes)

@@ -1,33 +1,59 @@
-"""The pods of a snapshot as scale-down sees them: by kind, with an exemplar of each, and the rest when asked for."""
+"""The pods of a snapshot as scale-down simulates them, with their drainability as numbers.
+
+Upstream: ``simulator/drain.go``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace as replace_context
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from kscale.ca.by_identity import kept_with
-from kscale.objects.core import Pod
+from kscale.ca.identity_cache import cached_by_identity
+from kscale.ca.scale_down.drainability import DrainContext, Rule, get_default_rules, get_drain_status, is_old_system_pod
+from kscale.ca.scale_down.drainability_status import (
+    BLOCK_DRAIN,
+    SKIP_DRAIN,
+    UNDEFINED_OUTCOME,
+    WAIT_FOR_COMPLETION,
+    DrainStatus,
+)
+from kscale.ca.scale_down.pdb import RemainingPdbTracker
+from kscale.objects.api.core import Pod
+from kscale.objects.pod_owners import is_daemonset_pod
 from kscale.objects.times import ZERO_TIME
-from kscale.snapshot.interner import PodClass
-from kscale.snapshot.memo import Memo
-from kscale.snapshot.pod_shapes import numbered, shape_key
-from kscale.snapshot.pod_uids import uids_of
-from kscale.snapshot.record import PodRecord
-from kscale.snapshot.row_shapes import alike, shapes_of
+from kscale.snapshot.caches import Memo
+from kscale.snapshot.classes.classifier import alike, shapes_of
+from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.classes.pod_shapes import numbered, shape_key
+from kscale.snapshot.pods.record import PodRecord
+from kscale.snapshot.pods.table import uids_of
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["MovingPods", "moving_pods"]
+__all__ = [
+    "CODE_BLOCKS",
+    "CODE_DAEMON_SET",
+    "CODE_MOVES",
+    "CODE_MOVES_UNLESS_PDB",
+    "CODE_SKIPPED",
+    "CODE_WAITS",
+    "DrainCodes",
+    "MovingPods",
+    "PdbCoverage",
+    "get_moving_pods",
+]
 
 
-_UIDS = "UIDs of pods"
+_UIDS_KEY = "UIDs of pods"
 
 V = TypeVar("V")
 
 
-class _Names(Sequence[str]):
+class _LazyPodNames(Sequence[str]):
     """``namespace/name`` of pods, each looked up when it is asked for; pickled as a tuple."""
 
     __slots__ = ("_keys", "_more", "_rows")
@@ -99,7 +125,7 @@ class MovingPods:
         self.node: NDArray[np.int32] = np.append(snapshot.placed_node, np.full(len(more), -1, np.int32)).astype(
             np.int32
         )
-        self.names: Sequence[str] = _Names(table.keys, self._rows, self._more)
+        self.names: Sequence[str] = _LazyPodNames(table.keys, self._rows, self._more)
         self.exemplars: list[Pod] = self._exemplars(first)
 
     def _exemplars(self, first: NDArray[np.int64]) -> list[Pod]:
@@ -133,8 +159,10 @@ class MovingPods:
         return self.record(i).pod
 
     def of_kinds(self, what: tuple[Any, ...], make: Callable[[Pod], V]) -> list[V]:
-        """What is worked out of exemplars, kept from snapshot to snapshot (:func:`kscale.ca.by_identity.kept_with`)."""
-        return kept_with(self._snapshot, what, self.exemplars, make)
+        """What is worked out of exemplars, kept from snapshot to snapshot
+        (:func:`kscale.ca.identity_cache.cached_by_identity`).
+        """
+        return cached_by_identity(self._snapshot, what, self.exemplars, make)
 
     def classes(self) -> list[PodClass]:
         """The classes that occur."""
@@ -158,7 +186,7 @@ class MovingPods:
             table, rows = self._snapshot.table, self._rows
             stamps, memo = table.column("stamp")[rows], table.memo
             with memo.lock:
-                known, numbers = memo.of(_UIDS), memo.values(_UIDS)
+                known, numbers = memo.of(_UIDS_KEY), memo.values(_UIDS_KEY)
                 missing = np.flatnonzero(known[stamps] == 0)
                 for stamp, uid in zip(stamps[missing].tolist(), uids_of(table, rows[missing]), strict=True):
                     known[stamp] = numbers.setdefault(uid, len(numbers) + 1)
@@ -167,6 +195,148 @@ class MovingPods:
         return self._numbers
 
 
-def moving_pods(snapshot: Snapshot) -> MovingPods:
+def get_moving_pods(snapshot: Snapshot) -> MovingPods:
     """The placed pods, worked out once for a snapshot."""
     return snapshot.memo.of(MovingPods, lambda: MovingPods(snapshot))
+
+
+CODE_MOVES_UNLESS_PDB, CODE_MOVES, CODE_DAEMON_SET, CODE_WAITS, CODE_SKIPPED, CODE_BLOCKS = range(6)
+_SYSTEM_NAMESPACE = "kube-system"
+_TIME_DEPENDENT, _AGE_DEPENDENT = 255, 254
+_MAX_CONTEXTS = 4
+"""A loop asks with and without controllers and budgets."""
+
+
+class DrainCodes:
+    """What the default rules but the last say of each pod; disruption budgets change and are asked anew.
+
+    ``codes``: uint8[pods]. Rules read the same of all pods of a kind, but for the time of creation, which the rule on
+    kube-system pods looks at. Verdicts are those of :func:`get_drain_status`.
+    """
+
+    __slots__ = ("_before_system", "_context", "_pods", "_rules", "codes")
+
+    def __init__(self, pods: MovingPods, context: DrainContext) -> None:
+        self._pods = pods
+        self._context = context
+        self._rules = get_default_rules(context.options)
+        names = [rule.name for rule in self._rules]
+        self._before_system = self._rules[: names.index("System")] if "System" in names else None
+        listers, options = context.listers, context.options
+        standing = None if listers is None else listers.standing(options.min_replica_count)
+        of_kind = np.array(pods.of_kinds(("drain codes", standing, options), self._timeless), dtype=np.uint8)
+        for kind in np.flatnonzero(of_kind == _TIME_DEPENDENT).tolist():
+            of_kind[kind] = self._of_kind(pods.exemplars[kind], context)
+        self.codes: NDArray[np.uint8] = of_kind.take(pods.kind_of)
+        aging = np.flatnonzero(self.codes == _AGE_DEPENDENT)
+        self.codes[aging] = pods.memo.of(_AgeDependentPods, _AgeDependentPods).codes_of(
+            pods, aging, context, self._rules[:-1]
+        )
+
+    def _timeless(self, pod: Pod) -> int:
+        """The code of a kind, or ``_TIME_DEPENDENT`` if it depends on the time: of pods that are told to stop."""
+        if pod.metadata.deletion_timestamp is not None:
+            return _TIME_DEPENDENT
+        return self._of_kind(pod, replace_context(self._context, pdbs=RemainingPdbTracker()))
+
+    def _of_kind(self, pod: Pod, context: DrainContext) -> int:
+        """The code of a kind, or ``_AGE_DEPENDENT`` where the rule on kube-system pods decides: it looks at times and
+        budgets, and each pod has its own."""
+        if pod.metadata.namespace != _SYSTEM_NAMESPACE or self._before_system is None:
+            return _compute_code(pod, context, self._rules[:-1])
+        code = _compute_code(pod, context, self._before_system)
+        return _AGE_DEPENDENT if code == CODE_MOVES_UNLESS_PDB else code
+
+    def status(self, i: int) -> DrainStatus:
+        """The whole verdict on one pod, budgets as they are now included."""
+        pods = self._pods
+        pod = pods.exemplars[pods.kind_of[i]]
+        if pod.metadata.namespace == _SYSTEM_NAMESPACE:
+            pod = pods.pod(i)
+        else:  # all that the text needs besides is the name
+            pod = replace(pod, metadata=replace(pod.metadata, name=pods.names[i].rpartition("/")[2]))
+        return get_drain_status(pod, self._context, self._rules)
+
+
+def _compute_code(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> int:
+    outcome = get_drain_status(pod, context, rules).outcome
+    if outcome == BLOCK_DRAIN:
+        return CODE_BLOCKS
+    if outcome == SKIP_DRAIN:
+        return CODE_SKIPPED
+    if outcome == WAIT_FOR_COMPLETION:
+        return CODE_WAITS
+    if outcome == UNDEFINED_OUTCOME:
+        return CODE_MOVES_UNLESS_PDB
+    return CODE_DAEMON_SET if is_daemonset_pod(pod) else CODE_MOVES
+
+
+class _AgeDependentPods:
+    """Pods that are judged one by one, as time goes by; kept with them all. Of time their rules ask only whether a pod
+    of the system is old enough (:func:`~.rules.system.is_old`): so each is judged once young and once old."""
+
+    def __init__(self) -> None:
+        self._pods: dict[int, Pod] = {}
+        self._last: list[tuple[tuple[Any, ...], dict[tuple[int, bool], int]]] = []
+
+    def codes_of(
+        self, pods: MovingPods, which: NDArray[np.int64], context: DrainContext, rules: Sequence[Rule]
+    ) -> list[int]:
+        """The codes of some of the pods."""
+        found = []
+        known = self._known(context)
+        for i in which.tolist():
+            pod = self._pods.get(i)
+            if pod is None:
+                pod = self._pods[i] = pods.pod(i)
+            asked = i, is_old_system_pod(pod, context)
+            code = known.get(asked)
+            if code is None:
+                code = known[asked] = _compute_code(pod, context, rules)
+            found.append(code)
+        return found
+
+    def _known(self, context: DrainContext) -> dict[tuple[int, bool], int]:
+        """What was found out in contexts that differ from this one in time at most."""
+        budgets = context.pdbs.family if context.pdbs.pdbs else None
+        what = context.listers, context.options, budgets
+        for asked, known in self._last:
+            if asked == what:
+                return known
+        made: dict[tuple[int, bool], int] = {}
+        self._last = [(what, made), *self._last[: _MAX_CONTEXTS - 1]]
+        return made
+
+
+class PdbCoverage:
+    """Which budgets cover each pod: those of pod i are ``ids[start[s]:start[s + 1]]`` with ``s = of_pod[i]``.
+
+    ``of_pod``, ``start``, ``ids``: int32; ``ids`` are positions in the tracker's list.
+    """
+
+    __slots__ = ("ids", "of_pod", "start")
+
+    def __init__(self, pods: MovingPods, tracker: RemainingPdbTracker) -> None:
+        sets: dict[tuple[int, ...], int] = {(): 0}
+        of_kind = np.zeros(len(pods.exemplars), dtype=np.int32)
+        if tracker.pdbs:
+            covering = pods.of_kinds(("budgets", tracker.family), tracker.covering)
+            of_kind[:] = [sets.setdefault(found, len(sets)) for found in covering]
+        self.of_pod: NDArray[np.int32] = of_kind.take(pods.kind_of)
+        self.start: NDArray[np.int32] = np.cumsum([0, *map(len, sets)]).astype(np.int32)
+        self.ids: NDArray[np.int32] = np.array([i for covering in sets for i in covering], dtype=np.int32)
+
+    @classmethod
+    def of(cls, pods: MovingPods, tracker: RemainingPdbTracker) -> PdbCoverage:
+        """Those of a tracker, worked out once for all that have its budgets."""
+        kept = pods.memo.of(_CachedPdbCoverage, _CachedPdbCoverage)
+        if kept.last is None or kept.last[0] is not tracker.family:
+            kept.last = tracker.family, cls(pods, tracker)
+        return kept.last[1]
+
+
+class _CachedPdbCoverage:
+    """Of the budgets that were asked about last; kept with pods."""
+
+    def __init__(self) -> None:
+        self.last: tuple[object, PdbCoverage] | None = None

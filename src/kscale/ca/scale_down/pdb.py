@@ -1,4 +1,4 @@
-"""Disruption budgets during one pass of scale-down: what is left of each (``core/scaledown/pdb/basic.go``)."""
+"""Disruption budgets during one pass of scale-down (upstream: ``core/scaledown/pdb/basic.go``)."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kscale.ca.by_identity import kept_with
-from kscale.ca.scale_down.drainability import blocking_pod_reason
-from kscale.ca.scale_down.drainability.status import BlockingPod
+from kscale.ca.identity_cache import cached_by_identity
+from kscale.ca.scale_down import drainability_status
+from kscale.ca.scale_down.drainability_status import BlockingPod
 from kscale.errors import InputError, Problem
-from kscale.objects.core import Pod
-from kscale.objects.label_index import SelectorIndex
-from kscale.objects.meta import object_key
-from kscale.objects.policy import PodDisruptionBudget
-from kscale.objects.selectors import Selector, SelectorError, compile_selector
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import object_key
+from kscale.objects.api.policy import PodDisruptionBudget
+from kscale.objects.selectors import Selector, SelectorError, SelectorIndex, compile_selector
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["PdbCheck", "RemainingPdb", "RemainingPdbTracker", "kept_tracker", "readable", "tracker_of"]
+__all__ = [
+    "PdbCheck",
+    "RemainingPdb",
+    "RemainingPdbTracker",
+    "build_pdb_tracker",
+    "filter_readable_budgets",
+    "get_cached_pdb_tracker",
+]
 
 
-_Labelled = tuple[str, tuple[tuple[str, str], ...]]
+_NamespaceAndLabels = tuple[str, tuple[tuple[str, str], ...]]
 """Namespace and labels of pods."""
 
 
@@ -69,7 +75,7 @@ class RemainingPdbTracker:
             self._index.add(pdb.namespace, pdb.selector, i)
         self.family = object()
         """The same for forks of one tracker, whose budgets cover the same pods."""
-        self._covering: dict[_Labelled, tuple[int, ...]] = {}  # forks share what was found
+        self._covering: dict[_NamespaceAndLabels, tuple[int, ...]] = {}  # forks share what was found
 
     def fork(self) -> RemainingPdbTracker:
         copy = RemainingPdbTracker()
@@ -103,10 +109,10 @@ class RemainingPdbTracker:
                     continue
                 count += 1
                 if pdb.disruptions_allowed < 1:
-                    return PdbCheck(can_remove=False, in_parallel=False, blocking=_not_enough(pod))
+                    return PdbCheck(can_remove=False, in_parallel=False, blocking=_build_blocking_pod(pod))
                 if pdb.disruptions_allowed < count:
                     in_parallel = False
-                    blocking = _not_enough(pod)
+                    blocking = _build_blocking_pod(pod)
         return PdbCheck(can_remove=True, in_parallel=in_parallel, blocking=blocking)
 
     def remove(self, pods: Iterable[Pod]) -> None:
@@ -116,11 +122,11 @@ class RemainingPdbTracker:
                 pdb.disruptions_allowed -= 1
 
 
-def _not_enough(pod: Pod) -> BlockingPod:
-    return BlockingPod(pod=pod.key, reason=blocking_pod_reason.NOT_ENOUGH_PDB)
+def _build_blocking_pod(pod: Pod) -> BlockingPod:
+    return BlockingPod(pod=pod.key, reason=drainability_status.NOT_ENOUGH_PDB)
 
 
-def readable(budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
+def filter_readable_budgets(budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
     """The budgets before the first whose selector is broken: what upstream goes on with where it looks once more."""
     found = []
     for budget in budgets:
@@ -132,12 +138,14 @@ def readable(budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget
     return found
 
 
-def kept_tracker(snapshot: Snapshot) -> RemainingPdbTracker:
-    """:func:`tracker_of` the budgets of a snapshot, made once for the same budgets: to be forked, not charged."""
-    return kept_with(snapshot, ("budgets",), [snapshot.informers.budgets], tracker_of)[0]
+def get_cached_pdb_tracker(snapshot: Snapshot) -> RemainingPdbTracker:
+    """:func:`build_pdb_tracker` the budgets of a snapshot, made once for the same budgets: to be forked, not
+    charged.
+    """
+    return cached_by_identity(snapshot, ("budgets",), [snapshot.informers.budgets], build_pdb_tracker)[0]
 
 
-def tracker_of(budgets: Sequence[PodDisruptionBudget]) -> RemainingPdbTracker:
+def build_pdb_tracker(budgets: Sequence[PodDisruptionBudget]) -> RemainingPdbTracker:
     """A tracker of these budgets. Raises InputError with the name of every budget whose selector is broken."""
     try:
         return RemainingPdbTracker(budgets)

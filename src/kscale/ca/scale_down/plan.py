@@ -1,27 +1,92 @@
-"""What one loop of scale-down decided."""
+"""The result of one loop of scale-down, and the choice of nodes to delete (upstream: ``core/scaledown/planner``:
+NodesToDelete).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
+from kscale.ca.errors import AutoscalerError
+from kscale.ca.gpu import DEFAULT_GPU_LABEL
+from kscale.ca.options import AutoscalingOptions, ResourceLimiter
+from kscale.ca.quota import Quota, QuotaTracker, build_cluster_minimum_quota
+from kscale.ca.scale_down import reasons
+from kscale.ca.scale_down.actuation.tainting import SoftTaints
 from kscale.ca.scale_down.budgets import CroppedNodes
+from kscale.ca.scale_down.candidates import filter_atomic_groups
 from kscale.ca.scale_down.eligibility import Eligibility
-from kscale.ca.scale_down.nodes_to_delete import NodesToDelete
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
-from kscale.ca.scale_down.removal_answers import RemovableNode, UnremovableCandidate
-from kscale.ca.scale_down.soft_taints import SoftTaints
-from kscale.ca.scale_down.unneeded import UnneededNode
-from kscale.ca.scale_down.unremovable import UnremovableNode
+from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
+from kscale.ca.scale_down.unneeded import UnneededNode, UnremovableNode, find_removable_nodes
 from kscale.ca.state import LoopState
 from kscale.effects import Moment
+from kscale.objects.api.core import Node
+from kscale.objects.nodegroups import Groups
 
-__all__ = ["Alone", "ScaleDownPlan", "not_tried"]
+__all__ = ["AloneVerdicts", "NodesToDelete", "ScaleDownPlan", "build_not_tried_plan", "choose_nodes_to_delete"]
 
-Alone = dict[str, RemovableNode | UnremovableCandidate]
+
+class NodesToDelete(msgspec.Struct, kw_only=True):
+    """Names to delete, empty and to drain, and why other unneeded nodes stay (in the order found).
+
+    ``error`` says why nothing can be deleted in this loop at all.
+    """
+
+    empty: list[str] = []
+    drain: list[str] = []
+    unremovable: dict[str, str] = {}
+    error: str | None = None
+
+
+def choose_nodes_to_delete(
+    unneeded: Iterable[UnneededNode],
+    *,
+    groups: Groups,
+    snapshot_nodes: Sequence[Node],
+    options: AutoscalingOptions,
+    now: Moment,
+    limits: ResourceLimiter | None = None,
+    deletions_in_progress: Mapping[str, int] | None = None,
+    gpu_label: str = DEFAULT_GPU_LABEL,
+    left: Callable[[Quota], QuotaTracker] | None = None,
+) -> NodesToDelete:
+    """Nodes that have been unneeded long enough and whose going breaks no minimum; atomic groups only as a whole.
+
+    ``snapshot_nodes`` are all nodes of the snapshot, upcoming ones included. ``limits`` (default: what the options
+    say) give the cluster-wide minima, ``left`` what they leave (a tracker of its own for this call), where something is
+    kept of that. If usage cannot be worked out nothing is deleted. Size and resources that a node has used up stay used
+    up even if a later step drops it.
+    """
+    quota = build_cluster_minimum_quota(options.resource_limiter if limits is None else limits)
+    try:
+        if left is None:
+            minimum = QuotaTracker.minimum([quota], snapshot_nodes, groups, gpu_label=gpu_label)
+        else:
+            minimum = left(quota)
+    except AutoscalerError as error:
+        return NodesToDelete(error=error.message)
+    found = find_removable_nodes(
+        unneeded, groups=groups, now=now, deletions_in_progress=deletions_in_progress, minimum=minimum
+    )
+    # Nodes whose pods can all go at once come first.
+    ordered = [*found.empty, *sorted(found.drain, key=lambda item: item.risky)]
+    by_name = {item.name: item for item in ordered}
+    kept = filter_atomic_groups(list(by_name), groups=groups, options=options, snapshot_nodes=snapshot_nodes)
+    result = NodesToDelete(unremovable={**found.unremovable, **kept.unremovable})
+    for name in kept.kept:
+        item = by_name[name]
+        if item.on_completion:
+            result.unremovable[name] = reasons.BLOCKED_BY_ON_COMPLETION_POD
+        else:
+            (result.drain if item.drain else result.empty).append(name)
+    return result
+
+
+AloneVerdicts = dict[str, RemovableNode | UnremovableCandidate]
 
 
 class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
@@ -29,7 +94,7 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
 
     - ``result``: ``ScaleDownInCooldown``, ``ScaleDownNoCandidates``, ``ScaleDownNoNodeDeleted`` or
       ``ScaleDownNodeDeleteStarted``, as upstream reports it once the plan is carried out; ``ScaleDownNotTried`` where
-      the loop may not scale down (:func:`kscale.ca.may_scale_down`): then nothing was judged.
+      the loop may not scale down (:func:`kscale.ca.can_scale_down`): then nothing was judged.
     - ``candidates``: nodes that were looked at, in order; ``skipped``: those that the limit on unneeded nodes left out;
       ``under_rollout``: those that were not looked at because their machines are being replaced.
     - ``unneeded``, ``removable``: the unneeded nodes in the order found, with times, and with pods and destinations.
@@ -59,7 +124,7 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
     soft_taints: SoftTaints
     pdbs: RemainingPdbTracker
     remember: Callable[[], LoopState]
-    judge_alone: Callable[[], Alone] | None = None
+    judge_alone: Callable[[], AloneVerdicts] | None = None
     under_rollout: list[str] = []
 
     def __repr__(self) -> str:
@@ -75,7 +140,7 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
         rows = [
             *((name, "deleted", "") for name in self.delete_empty),
             *((name, "drained", f"{len(pods):,} pods move") for name, pods in self.drain.items()),
-            *((name, "stays", _why(node)) for name, node in self.unremovable.items()),
+            *((name, "stays", _format_unremovable(node)) for name, node in self.unremovable.items()),
         ]
         return notebook.listing(repr(self), ("node", "what becomes of it", "why"), rows)
 
@@ -87,7 +152,7 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
         return state
 
     @cached_property
-    def alone(self) -> Alone:
+    def alone(self) -> AloneVerdicts:
         """Only of ``exhaustive``: what would become of each eligible node if no other went. Worked out when first read,
         from the cluster as the loop found it."""
         return {} if self.judge_alone is None else self.judge_alone()
@@ -119,19 +184,19 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = {name: getattr(self, name) for name in self.__struct_fields__ if name != "remember"}
-        return _restored, (fields, self.state)
+        return _restore_plan, (fields, self.state)
 
 
-def _restored(fields: dict[str, Any], state: LoopState) -> ScaleDownPlan:
+def _restore_plan(fields: dict[str, Any], state: LoopState) -> ScaleDownPlan:
     return ScaleDownPlan(**fields, remember=lambda: state)
 
 
-def _why(node: UnremovableNode) -> str:
+def _format_unremovable(node: UnremovableNode) -> str:
     blocking = node.blocking_pod
     return node.reason if blocking is None else f"{node.reason}: {blocking.pod} ({blocking.reason})"
 
 
-def not_tried(state: LoopState) -> ScaleDownPlan:
+def build_not_tried_plan(state: LoopState) -> ScaleDownPlan:
     """The plan of a loop that may not scale down: the state stays as it was."""
     return ScaleDownPlan(
         result="ScaleDownNotTried",

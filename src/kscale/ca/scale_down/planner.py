@@ -1,51 +1,151 @@
-"""The planner: candidates, which nodes could go, which are unneeded, which go now (``core/scaledown/planner``)."""
+"""The planner: candidates, unneeded nodes, nodes to delete (upstream: ``core/scaledown/planner``)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 
 import msgspec
 import numpy as np
 
-from kscale.ca.by_identity import ByIdentity, kept_with
+from kscale.ca.identity_cache import IdentityCache, cached_by_identity
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, has_taint
+from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import CountedNodes, Quota, QuotaTracker
-from kscale.ca.scale_down.atomic import is_upcoming
-from kscale.ca.scale_down.budgets import CroppedNodes, DeletionsInProgress, budget_groups, crop, in_groups
-from kscale.ca.scale_down.candidates import filter_delayed, filter_rolling_out, prefilter, sort_by_tier, tiers_of
-from kscale.ca.scale_down.drain_codes import DrainCodes
-from kscale.ca.scale_down.drainability.context import DrainContext
-from kscale.ca.scale_down.eligibility import Eligibility
-from kscale.ca.scale_down.inputs import ScaleDownInputs
-from kscale.ca.scale_down.node_judge import NodeJudge
-from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
-from kscale.ca.scale_down.pdb import RemainingPdbTracker, tracker_of
-from kscale.ca.scale_down.plan import Alone, ScaleDownPlan
-from kscale.ca.scale_down.planner_input import PlannerInput
+from kscale.ca.scale_down.actuation.tainting import SoftTaints, plan_soft_taints
+from kscale.ca.scale_down.budgets import (
+    CroppedNodes,
+    DeletionsInProgress,
+    assign_groups,
+    build_budget_groups,
+    crop_nodes,
+)
+from kscale.ca.scale_down.candidates import (
+    compute_emptiness_tiers,
+    filter_out_delayed,
+    filter_out_rolling_out,
+    is_upcoming_node,
+    prefilter_nodes,
+    sort_by_tier,
+)
+from kscale.ca.scale_down.drainability import DrainContext, Listers
+from kscale.ca.scale_down.eligibility import Eligibility, EligibilityChecker
+from kscale.ca.scale_down.inputs import PlannerInput, ScaleDownInputs
+from kscale.ca.scale_down.moving_pods import DrainCodes
+from kscale.ca.scale_down.pdb import RemainingPdbTracker, build_pdb_tracker
+from kscale.ca.scale_down.plan import AloneVerdicts, NodesToDelete, ScaleDownPlan, choose_nodes_to_delete
 from kscale.ca.scale_down.reasons import NODE_GROUP_MIN_SIZE_REACHED
-from kscale.ca.scale_down.recent_evictions import pods_to_inject
-from kscale.ca.scale_down.removal import RemovalSimulator
-from kscale.ca.scale_down.removal_answers import RemovableNode, UnremovableCandidate
-from kscale.ca.scale_down.soft_taints import SoftTaints, soft_taints
-from kscale.ca.scale_down.unneeded import NodeToRemove, load_from_taints, update_unneeded
-from kscale.ca.scale_down.unneeded_limit import shortest_interval, simulations_in_time, unneeded_limit
-from kscale.ca.scale_down.unremovable import UnremovableNodes
+from kscale.ca.scale_down.removal import RemovableNode, RemovalSimulator, UnremovableCandidate
+from kscale.ca.scale_down.unneeded import NodeToRemove, UnremovableNodes, load_times_from_taints, update_unneeded
 from kscale.ca.state import LoopState, ScaleDownState
-from kscale.effects import duration, later
-from kscale.objects.core import Node
+from kscale.effects import Moment, duration, later, to_text
+from kscale.errors import InputError
+from kscale.objects.api.apps import Job, ReplicaSet, StatefulSet
+from kscale.objects.api.core import Node, Pod, ReplicationController
+from kscale.objects.api.meta import OwnerReference
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
+from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod, is_static_pod
 from kscale.scheduling.place import PlaceState
-from kscale.snapshot.record import PodRecord
+from kscale.snapshot.pods.record import PodRecord
 
-__all__ = ["PlannerLoop"]
+__all__ = [
+    "Planner",
+    "compute_unneeded_nodes_limit",
+    "count_missing_replicas",
+    "get_max_simulations",
+    "get_pods_to_inject",
+    "get_shortest_interval",
+]
+
+
+def get_shortest_interval(memory: ScaleDownState, options: AutoscalingOptions, now: Moment) -> int:
+    """The shortest time between two loops so far, in nanoseconds; before the second, the unneeded time.
+
+    Raises InputError for a ``now`` before the last loop's.
+    """
+    shortest = memory.update_interval
+    if shortest is None:
+        shortest = duration(options.scale_down_unneeded_time) or 1
+    if memory.last_update is None:
+        return shortest
+    passed = now - memory.last_update
+    if passed < 0:
+        raise InputError(f"now ({to_text(now)}) is before the last loop ({to_text(memory.last_update)})")
+    return min(shortest, passed)
+
+
+def compute_unneeded_nodes_limit(before: int, interval: int, options: AutoscalingOptions) -> int:
+    """``unneededNodesLimit``, with ``before`` nodes unneeded until now, and so many nanoseconds between two loops.
+
+    Two loops at one moment would divide by zero in upstream; here that moment counts as a nanosecond.
+    """
+    most = options.max_scale_down_parallelism
+    interval = max(interval, 1)
+    unneeded_time = duration(options.scale_down_unneeded_time)
+    return min(before + 2 * most, most * (max(unneeded_time, interval) // interval) + most)
+
+
+def get_max_simulations(options: AutoscalingOptions, max_simulations: int | None) -> int | None:
+    """How many candidates there is time for (None: for all); none if the time-out is over before it begins.
+
+    ``max_simulations`` is what the caller says there is time for in ``--scale-down-simulation-timeout``.
+    """
+    return 0 if options.scale_down_simulation_timeout <= timedelta() else max_simulations
+
+
+_CONTROLLER_KINDS = frozenset(("StatefulSet", "Job", "ReplicaSet", "ReplicationController"))
+
+
+def count_missing_replicas(owner: OwnerReference, namespace: str, listers: Listers) -> int | None:
+    """How many pods the controller still wants; None if it is not there."""
+    match owner.kind:
+        case "StatefulSet":
+            if (found := listers.get(StatefulSet, namespace, owner.name)) is not None:
+                return _default_to_one(found.spec.replicas) - found.status.current_replicas
+        case "ReplicaSet":
+            if (replica_set := listers.get(ReplicaSet, namespace, owner.name)) is not None:
+                return _default_to_one(replica_set.spec.replicas) - replica_set.status.replicas
+        case "ReplicationController":
+            if (controller := listers.get(ReplicationController, namespace, owner.name)) is not None:
+                return _default_to_one(controller.spec.replicas) - controller.status.replicas
+        case "Job":
+            if (job := listers.get(Job, namespace, owner.name)) is not None:
+                target = _default_to_one(job.spec.parallelism)
+                if job.spec.completions is not None:
+                    target = min(target, job.spec.completions - job.status.succeeded)
+                return target - job.status.active
+    return None
+
+
+def _default_to_one(replicas: int | None) -> int:
+    return 1 if replicas is None else replicas
+
+
+def get_pods_to_inject(evicted: Iterable[Pod], listers: Listers) -> list[Pod]:
+    """The evicted pods that a controller will create again, as many as it lacks; pods without one always."""
+    injected: Counter[str] = Counter()
+    found = []
+    for pod in evicted:
+        if is_static_pod(pod) or is_mirror_pod(pod) or is_daemonset_pod(pod):
+            continue
+        owner = next((owner for owner in pod.metadata.owner_references or () if owner.kind in _CONTROLLER_KINDS), None)
+        if owner is not None:
+            missing = count_missing_replicas(owner, pod.metadata.namespace, listers)
+            if missing is not None:
+                if injected[owner.uid] >= missing:
+                    continue
+                injected[owner.uid] += 1
+        found.append(pod)
+    return found
+
 
 _NO_LIMIT = 1 << 40
 
 
-class PlannerLoop:
+class Planner:
     """One loop under way. ``barred``: nodes that may not go, and why; they were judged before."""
 
     def __init__(
@@ -61,8 +161,8 @@ class PlannerLoop:
         self.barred = barred or {}
         self.in_progress: Counter[str] = Counter()
         self.options = given.options
-        self.max_simulations = simulations_in_time(given.options, inputs.max_simulations)
-        self.judge_alone: partial[Alone] | None = None
+        self.max_simulations = get_max_simulations(given.options, inputs.max_simulations)
+        self.judge_alone: partial[AloneVerdicts] | None = None
         self.injected: list[PodRecord] = []
         self.snapshot = given.snapshot
         self.exhaustive = exhaustive
@@ -71,7 +171,7 @@ class PlannerLoop:
         self.now = given.now
         self.before = given.before
         self.memory = given.before.scale_down
-        self.interval = 1 if exhaustive else shortest_interval(self.memory, given.options, given.now)
+        self.interval = 1 if exhaustive else get_shortest_interval(self.memory, given.options, given.now)
         self.listers = given.listers
         self.pdbs = given.pdbs
         self.unremovable = UnremovableNodes(until={} if exhaustive else self.memory.unremovable_until)
@@ -87,9 +187,9 @@ class PlannerLoop:
         since = self.memory.unneeded_since
         ttl = duration(self.options.node_deletion_candidate_ttl)
         if not self.memory.started and ttl:
-            since = {**load_from_taints(self.nodes, ttl=ttl, now=self.now), **since}
+            since = {**load_times_from_taints(self.nodes, ttl=ttl, now=self.now), **since}
         names, present = self.snapshot.nodes, self._present()
-        self.injected = [PodRecord(pod) for pod in pods_to_inject(inputs.recent_evictions, self.listers)]
+        self.injected = [PodRecord(pod) for pod in get_pods_to_inject(inputs.recent_evictions, self.listers)]
         simulator, hints = self._simulator(self.pdbs)
         candidates = self._candidates(present, simulator)
         self.injected_on = set(hints.hints.values())
@@ -121,7 +221,7 @@ class PlannerLoop:
         elif not candidates:
             result = "ScaleDownNoCandidates"
         else:
-            chosen = nodes_to_delete(
+            chosen = choose_nodes_to_delete(
                 unneeded,
                 groups=self.groups,
                 snapshot_nodes=self.nodes,
@@ -165,7 +265,7 @@ class PlannerLoop:
             judge_alone=self.judge_alone,
             remember=(lambda: self.before)
             if self.exhaustive
-            else partial(_state_after, self.before, memory, simulator.remembered()),
+            else partial(_build_next_state, self.before, memory, simulator.remembered()),
         )
 
     def _simulator(self, pdbs: RemainingPdbTracker) -> tuple[RemovalSimulator, PlaceState]:
@@ -188,7 +288,7 @@ class PlannerLoop:
 
     def _present(self) -> list[int]:
         """The nodes that are there, by position: not those that are on their way."""
-        on_their_way = kept_with(self.snapshot, ("upcoming nodes",), self.nodes, is_upcoming)
+        on_their_way = cached_by_identity(self.snapshot, ("upcoming nodes",), self.nodes, is_upcoming_node)
         found = np.flatnonzero(~np.array(on_their_way, dtype=np.bool_)).tolist()
         upcoming, names = self.inputs.upcoming, self.snapshot.nodes
         return [i for i in found if names[i] not in upcoming] if upcoming else found
@@ -196,14 +296,14 @@ class PlannerLoop:
     def _candidates(self, present: Sequence[int], simulator: RemovalSimulator) -> list[str]:
         # The sorter asks without controllers and budgets.
         codes = DrainCodes(simulator.pods, DrainContext(self.now, self.options)).codes
-        tiers = tiers_of(simulator.pods, codes, len(self.nodes))
+        tiers = compute_emptiness_tiers(simulator.pods, codes, len(self.nodes))
         index, every = self.snapshot.columns.index, self.snapshot.nodes
-        names = prefilter(every if len(present) == len(every) else [every[i] for i in present], self.groups)
+        names = prefilter_nodes(every if len(present) == len(every) else [every[i] for i in present], self.groups)
         of_names = tiers if len(names) == len(every) else tiers[[index[name] for name in names]]
         found = sort_by_tier(names, of_names, self.memory.previous_candidates)
         if self.options.scale_down_delay_type_local and not self.exhaustive:
-            found = filter_delayed(found, self.groups, self.memory.changes, options=self.options, now=self.now)
-        found, self.under_rollout = filter_rolling_out(found, self.groups)
+            found = filter_out_delayed(found, self.groups, self.memory.changes, options=self.options, now=self.now)
+        found, self.under_rollout = filter_out_rolling_out(found, self.groups)
         return found
 
     def _categorize(
@@ -216,7 +316,7 @@ class PlannerLoop:
     ) -> list[RemovableNode]:
         """The removable nodes, in the order found; reasons for the others go to ``unremovable``."""
         self.unremovable = self.unremovable.update(self.snapshot.columns.index.keys(), self.now)
-        judge = NodeJudge(self.given, simulator, self.injected_on, self.inputs.gpu_label)
+        judge = EligibilityChecker(self.given, simulator, self.injected_on, self.inputs.gpu_label)
         self.judged = dict(zip(names, judge.judge(names, self.unremovable.until), strict=True))
         stay = {name: verdict.reason for name, verdict in self.judged.items() if verdict.reason is not None}
         self.unremovable.add_all(stay)
@@ -224,7 +324,7 @@ class PlannerLoop:
         if self.exhaustive:
             self.judge_alone = partial(self._alone, eligible, destinations.copy())
             return self._removable_without_barred(eligible, simulator, destinations)
-        limit = unneeded_limit(before, self.interval, self.options)
+        limit = compute_unneeded_nodes_limit(before, self.interval, self.options)
         atomic_groups = {group.id for group in self.groups if self._is_atomic(group)}
         atomic = np.array([group in atomic_groups for group in self.groups.ids_of_nodes(eligible)], dtype=np.uint8)
         looked = eligible if self.max_simulations is None else eligible[: self.max_simulations]
@@ -232,9 +332,9 @@ class PlannerLoop:
         self.skipped = eligible[len(found) :]
         return [answer for answer in found if isinstance(answer, RemovableNode)]
 
-    def _alone(self, names: Sequence[str], destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> Alone:
+    def _alone(self, names: Sequence[str], destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> AloneVerdicts:
         """What would become of each node if no other went: in a cluster that no removal has changed."""
-        simulator, _ = self._simulator(tracker_of(self.snapshot.informers.budgets))
+        simulator, _ = self._simulator(build_pdb_tracker(self.snapshot.informers.budgets))
         return dict(zip(names, simulator.judge_alone(names, destinations, threads=self.inputs.threads), strict=True))
 
     def _removable_without_barred(
@@ -313,10 +413,10 @@ class PlannerLoop:
         def left(groups: Groups) -> QuotaTracker:
             return QuotaTracker.minimum([quota], CountedNodes.of(snapshot), groups, gpu_label=label)
 
-        def by_groups(_: object) -> ByIdentity[Groups, QuotaTracker]:
-            return ByIdentity()
+        def by_groups(_: object) -> IdentityCache[Groups, QuotaTracker]:
+            return IdentityCache()
 
-        [known] = kept_with(self.snapshot, ("what a minimum leaves", quota, label), [self.nodes], by_groups)
+        [known] = cached_by_identity(self.snapshot, ("what a minimum leaves", quota, label), [self.nodes], by_groups)
         [found] = known.of([self.groups], left)
         return found.fork()
 
@@ -332,24 +432,26 @@ class PlannerLoop:
 
     def _soft_taints(self, present: Sequence[int], unneeded: Sequence[str]) -> SoftTaints:
         """Of most nodes nothing changes: they are not unneeded and do not carry the taint."""
-        marked = np.array(kept_with(self.snapshot, ("soft taints",), self.nodes, _is_marked), dtype=np.bool_)
+        marked = np.array(
+            cached_by_identity(self.snapshot, ("soft taints",), self.nodes, _is_deletion_candidate), dtype=np.bool_
+        )
         marked[[self.snapshot.columns.index[name] for name in unneeded]] = True
         there = np.zeros(len(self.nodes), dtype=np.bool_)
         there[present] = True
-        return soft_taints([self.nodes[i] for i in np.flatnonzero(marked & there).tolist()], unneeded, self.groups)
+        return plan_soft_taints([self.nodes[i] for i in np.flatnonzero(marked & there).tolist()], unneeded, self.groups)
 
     def _crop(self, chosen: NodesToDelete, in_progress: DeletionsInProgress) -> CroppedNodes:
-        return crop(
-            in_groups(chosen.empty, self.groups),
-            in_groups(chosen.drain, self.groups),
-            budget_groups(self.groups, self.options, self.nodes),
+        return crop_nodes(
+            assign_groups(chosen.empty, self.groups),
+            assign_groups(chosen.drain, self.groups),
+            build_budget_groups(self.groups, self.options, self.nodes),
             in_progress=in_progress,
             max_scale_down_parallelism=_NO_LIMIT if self.exhaustive else self.options.max_scale_down_parallelism,
             max_drain_parallelism=_NO_LIMIT if self.exhaustive else self.options.max_drain_parallelism,
         )
 
 
-def _state_after(before: LoopState, memory: ScaleDownState, remembered: Callable[[], PlaceState]) -> LoopState:
+def _build_next_state(before: LoopState, memory: ScaleDownState, remembered: Callable[[], PlaceState]) -> LoopState:
     """What the next loop is handed: the cursor and the hints of removals are written down here."""
     found = remembered()
     return msgspec.structs.replace(
@@ -357,5 +459,5 @@ def _state_after(before: LoopState, memory: ScaleDownState, remembered: Callable
     )
 
 
-def _is_marked(node: Node) -> bool:
+def _is_deletion_candidate(node: Node) -> bool:
     return has_taint(node, DELETION_CANDIDATE_TAINT)

@@ -1,4 +1,6 @@
-"""Taking nodes away one after the other, and finding new places for their pods (``simulator/cluster.go``).
+"""Simulate node removals: find new places for the pods (upstream: ``simulator/cluster.go``: RemovalSimulator).
+
+The search for places is C++ (``_native/src/engine/removal.cpp``).
 
 Decided in C++: ``_native/src/engine/removal.cpp`` (which pods find a place, and where).
 """
@@ -7,36 +9,232 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
+from copy import copy
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _engine, _packing, _removals
+from kscale.ca.identity_cache import cached_by_identity
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists.lists import TPU_RESOURCE_PREFIX, clear_tpu_requests
 from kscale.ca.scale_down import reasons
-from kscale.ca.scale_down.compiled_removal import CompiledRemoval, compiled_removal
-from kscale.ca.scale_down.drain_codes import MOVES, MOVES_UNLESS_PDB, WAITS, BudgetSets, DrainCodes
-from kscale.ca.scale_down.drainability.context import DrainContext, Listers
-from kscale.ca.scale_down.drainability.rules.pdb import over_budget
-from kscale.ca.scale_down.drainability.status import BlockingPod
-from kscale.ca.scale_down.moving_pods import MovingPods, moving_pods
+from kscale.ca.scale_down.drainability import DrainContext, Listers, build_over_budget_status
+from kscale.ca.scale_down.drainability_status import BlockingPod
+from kscale.ca.scale_down.moving_pods import (
+    CODE_DAEMON_SET,
+    CODE_MOVES,
+    CODE_MOVES_UNLESS_PDB,
+    CODE_WAITS,
+    DrainCodes,
+    MovingPods,
+    PdbCoverage,
+    get_moving_pods,
+)
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
-from kscale.ca.scale_down.removal_answers import Moves, RemovableNode, RemovalResult, UnremovableCandidate
 from kscale.effects import SECOND, Moment, moment
+from kscale.objects.api.core import Pod, Taint
 from kscale.objects.argument_types import typed
-from kscale.objects.core import Pod, Taint
 from kscale.scheduling.place import PlaceState
 from kscale.scheduling.profile import SchedulerProfile
-from kscale.snapshot.record import PodRecord
+from kscale.scheduling.session import Session
+from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["RemovalSimulator", "simulate_removals"]
+__all__ = [
+    "CompiledRemoval",
+    "PodMoves",
+    "RemovableNode",
+    "RemovalResult",
+    "RemovalSimulator",
+    "UnremovableCandidate",
+    "get_compiled_removal",
+    "simulate_removals",
+]
 
-_NOBODY: Final = np.zeros(0, dtype=np.int32)
+
+class PodMoves(msgspec.Struct, frozen=True, eq=False):
+    """Pods of removable nodes, one behind the other: int32[n] pods, their drain codes and the nodes they went to."""
+
+    pods: NDArray[np.int32]
+    codes: NDArray[np.uint8]
+    to: NDArray[np.int32]
+    keys: Sequence[str]
+    nodes: Sequence[str]
+
+
+class RemovableNode:
+    """A node that can go. ``risky``: budgets do not let its pods go all at once; ``drain``: it has pods to move;
+    ``waits``: it has pods that are to finish first. Names of pods are made when asked for."""
+
+    __slots__ = ("_first", "_last", "_moves", "drain", "node", "risky", "waits")
+
+    def __init__(
+        self, node: str, moves: PodMoves, first: int, last: int, *, risky: bool, drain: bool, waits: bool
+    ) -> None:
+        self.node = node
+        self.risky = risky
+        self.drain = drain
+        self.waits = waits
+        self._moves = moves
+        self._first = first
+        self._last = last
+
+    @classmethod
+    def of(cls, node: str, placement: dict[str, str]) -> RemovableNode:
+        """A node whose pods all find a place (``placement``: pod -> node)."""
+        numbers = np.arange(len(placement), dtype=np.int32)
+        codes = np.full(len(placement), CODE_MOVES, dtype=np.uint8)
+        moves = PodMoves(numbers, codes, numbers, list(placement), list(placement.values()))
+        return cls(node, moves, 0, len(placement), risky=False, drain=bool(placement), waits=False)
+
+    def __repr__(self) -> str:
+        return f"RemovableNode({self.node!r}, placement={self.placement!r}, risky={self.risky})"
+
+    def _pods(self, low: int, high: int) -> NDArray[np.int64]:
+        codes = self._moves.codes[self._first : self._last]
+        return self._first + np.flatnonzero((codes >= low) & (codes <= high))
+
+    def _names(self, low: int, high: int) -> list[str]:
+        keys = self._moves.keys
+        return [keys[i] for i in self._moves.pods[self._pods(low, high)].tolist()]
+
+    @property
+    def pods_to_reschedule(self) -> list[str]:
+        """Pods that find another place, ``namespace/name``, in node order."""
+        return self._names(CODE_MOVES_UNLESS_PDB, CODE_MOVES)
+
+    @property
+    def daemon_set_pods(self) -> list[str]:
+        """DaemonSet pods: they go with the node."""
+        return self._names(CODE_DAEMON_SET, CODE_DAEMON_SET)
+
+    @property
+    def on_completion_pods(self) -> list[str]:
+        """Pods that are to finish before the node goes."""
+        return self._names(CODE_WAITS, CODE_WAITS)
+
+    @property
+    def placement(self) -> dict[str, str]:
+        """Where each pod to reschedule went at that moment (a later removal may have moved it again)."""
+        moves, which = self._moves, self._pods(CODE_MOVES_UNLESS_PDB, CODE_MOVES)
+        to = moves.to[which].tolist()
+        return {moves.keys[i]: moves.nodes[n] for i, n in zip(moves.pods[which].tolist(), to, strict=True)}
+
+
+class UnremovableCandidate(msgspec.Struct, kw_only=True, rename="camel"):
+    """A node that has to stay. ``homeless``: the pod that no node took, for the reason ``NoPlaceToMovePods``;
+    ``blocking_pod``: the pod that may not be moved, and ``error``: upstream's text of it, for the reason
+    ``BlockedByPod``. None for every other reason."""
+
+    node: str
+    reason: str
+    blocking_pod: BlockingPod | None = None
+    homeless: str | None = None
+    error: str | None = None
+
+
+class RemovalResult:
+    """Candidates in the order in which they were decided, and what the simulator remembers afterwards.
+
+    ``removable``, ``unremovable``; ``pdbs``: what is left of the budgets; ``state``: cursor and hints as they stood,
+    written down when they are first read.
+    """
+
+    def __init__(
+        self,
+        removable: list[RemovableNode],
+        unremovable: list[UnremovableCandidate],
+        pdbs: RemainingPdbTracker,
+        remembered: Callable[[], PlaceState],
+    ) -> None:
+        self.removable = removable
+        self.unremovable = unremovable
+        self.pdbs = pdbs
+        self._remembered = remembered
+
+    @cached_property
+    def state(self) -> PlaceState:
+        return self._remembered()
+
+
+class CompiledRemoval:
+    """Pods on their nodes, ready to be moved: what a simulator changes. ``moves_as``: int32[pods], the class that each
+    pod is placed with elsewhere, by its number in the session."""
+
+    __slots__ = ("moves_as", "pods", "removals", "session")
+
+    def __init__(self, snapshot: Snapshot, pods: MovingPods, profile: SchedulerProfile | None) -> None:
+        classes = pods.classes()
+        stripped = _strip_tpu_classes(snapshot, pods, classes)
+        self.pods = pods
+        self.session = Session(snapshot, dict.fromkeys([*classes, *stripped.values()]), profile=profile, moving=True)
+        number = self.session.numbers(len(snapshot.interner.classes))
+        runs_as = number[pods.class_of]
+        for of, without in stripped.items():
+            number[of] = self.session.classes_of([without])[0]
+        self.moves_as: NDArray[np.int32] = number[pods.class_of] if stripped else runs_as
+        self.removals = _removals.Removals(
+            self.session.engine, runs_as, self.moves_as, np.ascontiguousarray(pods.priority), pods.node
+        )
+
+    def copy(self) -> CompiledRemoval:
+        """The same, which changes apart from this one."""
+        made = copy(self)
+        made.session = self.session.copy()
+        made.removals = self.removals.copy(made.session.engine)
+        return made
+
+
+class _CachedCompilation:
+    """What was compiled for a snapshot last, as no simulator has changed it; kept with the snapshot. ``asked``: it was
+    asked for once, which is all for most snapshots: who asks first gets what was compiled itself."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.last: tuple[SchedulerProfile | None, CompiledRemoval] | None = None
+
+
+def get_compiled_removal(
+    snapshot: Snapshot, profile: SchedulerProfile | None, pods: MovingPods, *, more: bool = False
+) -> CompiledRemoval:
+    """The placed ``pods`` of a snapshot, compiled for one simulator that begins with them alone, and once for all
+    others; ``more``: there are more pods than these."""
+    if more:
+        return CompiledRemoval(snapshot, pods, profile)
+    kept = snapshot.memo.of(_CachedCompilation, _CachedCompilation)
+    if kept.last is not None and kept.last[0] == profile:
+        return kept.last[1].copy()
+    made = CompiledRemoval(snapshot, pods, profile)
+    asked, kept.asked = kept.asked, True
+    if made.session.has_ledger or not asked:
+        return made
+    kept.last = profile, made
+    return made.copy()
+
+
+def _strip_tpu_classes(snapshot: Snapshot, pods: MovingPods, classes: Sequence[PodClass]) -> dict[int, PodClass]:
+    """Class number -> the class without requests for TPUs, of the classes that have any."""
+    found = {}
+    asks = cached_by_identity(snapshot, ("TPU",), classes, _requests_tpu)
+    for of in [each for each, does in zip(classes, asks, strict=True) if does]:
+        first = int(np.flatnonzero(pods.class_of == of.index)[0])
+        [plain] = clear_tpu_requests([pods.pod(first)])
+        found[of.index] = snapshot.interner.classify(plain, placed=True, moves=True)
+    return found
+
+
+def _requests_tpu(of: PodClass) -> bool:
+    return any(name.startswith(TPU_RESOURCE_PREFIX) for name in of.occupancy)
+
+
+_NO_PODS: Final = np.zeros(0, dtype=np.int32)
 
 
 class RemovalSimulator:
@@ -69,7 +267,7 @@ class RemovalSimulator:
         self._index = snapshot.columns.index
         self._names = snapshot.nodes
         self._begun: CompiledRemoval | None = None
-        self.pods = MovingPods(snapshot, more) if more else moving_pods(snapshot)
+        self.pods = MovingPods(snapshot, more) if more else get_moving_pods(snapshot)
         self._first_more = len(self.pods) - len(more)
         self.set_time(time)
 
@@ -78,7 +276,7 @@ class RemovalSimulator:
         """What is changed, compiled when somebody asks what becomes of a node: in most loops no node is worth it."""
         found = self._begun
         if found is None:
-            found = self._begun = compiled_removal(self.snapshot, self._profile, self.pods, more=bool(self._more))
+            found = self._begun = get_compiled_removal(self.snapshot, self._profile, self.pods, more=bool(self._more))
             state = self._state
             found.session.engine.cursor = state.cursor
             if state.hints or state.old_hints:
@@ -107,7 +305,7 @@ class RemovalSimulator:
         """The moment that the following candidates are judged at."""
         now = moment(now)
         self._drain = DrainCodes(self.pods, DrainContext(now, self.options, self._listers, self.pdbs))
-        self._budgets = BudgetSets.of(self.pods, self.pdbs)
+        self._budgets = PdbCoverage.of(self.pods, self.pdbs)
         # A node on its way out carries this taint; topology spread constraints may honour it.
         self._leaving = Taint(key=TO_BE_DELETED_TAINT, value=str(now // SECOND), effect="NoSchedule")
         if self._begun is not None:
@@ -123,9 +321,11 @@ class RemovalSimulator:
     def remembered(self) -> Callable[[], PlaceState]:
         """Writes down cursor and hints as they stand at this moment."""
         if self._begun is None:
-            return partial(_written, self.pods, _NOBODY, self._names, _NOBODY, self._state.cursor, self._state)
+            return partial(
+                _write_place_state, self.pods, _NO_PODS, self._names, _NO_PODS, self._state.cursor, self._state
+            )
         pods, nodes = self._begun.removals.new_hints()
-        return partial(_written, self.pods, pods, self._names, nodes, self.engine.cursor, self._state)
+        return partial(_write_place_state, self.pods, pods, self._names, nodes, self.engine.cursor, self._state)
 
     def numbers_on(self, node: str) -> list[int]:
         """The pods of a node now, in node order."""
@@ -252,9 +452,9 @@ class RemovalSimulator:
     ) -> list[RemovableNode | UnremovableCandidate]:
         keys = self.pods.names
         codes = self._drain.codes[pods]
-        moves = Moves(pods, codes, to, keys, self._names)
-        drain = _any_between(codes <= MOVES, start)
-        waits = _any_between(codes == WAITS, start)
+        moves = PodMoves(pods, codes, to, keys, self._names)
+        drain = _any_in_ranges(codes <= CODE_MOVES, start)
+        waits = _any_in_ranges(codes == CODE_WAITS, start)
         begin = start.tolist()
         answers: list[RemovableNode | UnremovableCandidate] = []
         for c, (name, what, who) in enumerate(zip(candidates, fate.tolist(), pod.tolist(), strict=True)):
@@ -284,8 +484,10 @@ class RemovalSimulator:
 
     def _blocked(self, node: str, pod: int) -> UnremovableCandidate:
         key = self.pods.names[pod]
-        held_by_budget = self._drain.codes[pod] == MOVES_UNLESS_PDB  # the budgets may allow it again by now, or not yet
-        status = over_budget(key) if held_by_budget else self._drain.status(pod)
+        held_by_budget = (
+            self._drain.codes[pod] == CODE_MOVES_UNLESS_PDB
+        )  # the budgets may allow it again by now, or not yet
+        status = build_over_budget_status(key) if held_by_budget else self._drain.status(pod)
         blocking = BlockingPod(pod=key, reason=status.blocking_reason)
         return UnremovableCandidate(
             node=node, reason=reasons.BLOCKED_BY_POD, blocking_pod=blocking, error=status.error or ""
@@ -320,7 +522,7 @@ class RemovalSimulator:
             self._begun.removals.set_hints(self._hints(self._state, 0))
 
 
-def _written(
+def _write_place_state(
     pods: MovingPods,
     which: NDArray[np.int32],
     names: Sequence[str],
@@ -332,7 +534,7 @@ def _written(
     return PlaceState(cursor=cursor, hints={**before.hints, **fresh}, old_hints=before.old_hints)
 
 
-def _any_between(true: NDArray[np.bool_], start: NDArray[np.int64]) -> list[bool]:
+def _any_in_ranges(true: NDArray[np.bool_], start: NDArray[np.int64]) -> list[bool]:
     """Whether any of ``true[start[i]:start[i + 1]]``."""
     before = np.append(0, np.cumsum(true))
     found: list[bool] = (before[start[1:]] > before[start[:-1]]).tolist()

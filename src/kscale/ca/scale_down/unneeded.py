@@ -1,23 +1,78 @@
-"""Since when nodes are unneeded, and which of them may go now (``core/scaledown/unneeded/nodes.go``)."""
+"""Since when nodes are unneeded or unremovable, and which unneeded nodes may go now (upstream:
+``core/scaledown/unneeded``, ``unremovable``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, deletion_candidate_since, is_ready
+from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, get_deletion_candidate_time, is_ready
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker
 from kscale.ca.scale_down import reasons
+from kscale.ca.scale_down.drainability_status import BlockingPod
 from kscale.effects import Moment, duration
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
 
-__all__ = ["NodeToRemove", "RemovableNodes", "UnneededNode", "load_from_taints", "removable_at", "update_unneeded"]
+__all__ = [
+    "NodeToRemove",
+    "RemovableNodes",
+    "UnneededNode",
+    "UnremovableNode",
+    "UnremovableNodes",
+    "find_removable_nodes",
+    "load_times_from_taints",
+    "update_unneeded",
+]
+
+
+class UnremovableNode(msgspec.Struct, kw_only=True, frozen=True):
+    """Why a node stays; ``blocking_pod`` for the reason ``BlockedByPod``."""
+
+    reason: str
+    blocking_pod: BlockingPod | None = None
+
+
+class UnremovableNodes(msgspec.Struct, kw_only=True):
+    """``until``: node -> when it may be simulated again (this outlives a pass); ``nodes``: reasons found in this pass.
+
+    ``nodes`` keeps the order of first insertion; a later reason replaces an earlier one in place.
+    """
+
+    until: dict[str, Moment] = {}
+    nodes: dict[str, UnremovableNode] = {}
+
+    def update(self, names: Container[str], now: Moment) -> UnremovableNodes:
+        """The state at the start of a pass: no reasons; times that are not over, of nodes that still exist."""
+        until = {name: time for name, time in self.until.items() if name in names and time > now}
+        return UnremovableNodes(until=until)
+
+    def is_recent(self, name: str) -> bool:
+        """Whether the node is not to be simulated yet."""
+        return name in self.until
+
+    def contains(self, name: str) -> bool:
+        """Whether this pass found a reason."""
+        return name in self.nodes
+
+    def add_all(self, reasons: Mapping[str, str]) -> None:
+        """Records the reasons of many nodes, by name."""
+        known = {reason: UnremovableNode(reason=reason) for reason in {*reasons.values()}}
+        self.nodes.update(zip(reasons, map(known.__getitem__, reasons.values()), strict=True))
+
+    def add(
+        self, name: str, reason: str, *, blocking_pod: BlockingPod | None = None, until: Moment | None = None
+    ) -> None:
+        """Records a reason, and with ``until`` when to try again."""
+        self.nodes[name] = UnremovableNode(reason=reason, blocking_pod=blocking_pod)
+        if until is not None:
+            self.until[name] = until
 
 
 class NodeToRemove(msgspec.Struct, frozen=True):
@@ -113,7 +168,7 @@ class _Thresholds(NamedTuple):
         return cls(duration(own.scale_down_unneeded_time), duration(own.scale_down_unready_time))
 
 
-def load_from_taints(nodes: Iterable[Node], *, ttl: int, now: Moment) -> dict[str, Moment]:
+def load_times_from_taints(nodes: Iterable[Node], *, ttl: int, now: Moment) -> dict[str, Moment]:
     """Times from the soft taints that an earlier process left, as far as they are not older than ``ttl``
     nanoseconds.
 
@@ -121,13 +176,13 @@ def load_from_taints(nodes: Iterable[Node], *, ttl: int, now: Moment) -> dict[st
     """
     found: dict[str, Moment] = {}
     for node in nodes:
-        since = deletion_candidate_since(node)
+        since = get_deletion_candidate_time(node)
         if since is not None and since + ttl >= now:
             found[node.metadata.name] = since
     return found
 
 
-def removable_at(
+def find_removable_nodes(
     unneeded: Iterable[UnneededNode],
     *,
     groups: Groups,
@@ -148,12 +203,12 @@ def removable_at(
         for group in groups
         if group.target_size_error is None
     }
-    early = [_too_early(item, now) for item in unneeded]
+    early = [_find_early_reason(item, now) for item in unneeded]
 
     def stay(minimum: QuotaTracker | None) -> list[str | None]:
         left = dict(spare)
         return [
-            reason or _hold(item.node, None if of is None else groups[of], left, minimum)
+            reason or _find_hold_reason(item.node, None if of is None else groups[of], left, minimum)
             for item, of, reason in zip(unneeded, group_of, early, strict=True)
         ]
 
@@ -174,18 +229,20 @@ def removable_at(
     return result
 
 
-def _too_early(item: UnneededNode, now: Moment) -> str | None:
+def _find_early_reason(item: UnneededNode, now: Moment) -> str | None:
     """Why a node may not go yet, whatever becomes of others."""
     if item.threshold_error is not None:
         return reasons.UNEXPECTED_ERROR
-    if (item.node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_ANNOTATION) == "true":
+    if (item.node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_KEY) == "true":
         return reasons.SCALE_DOWN_DISABLED_ANNOTATION
     if item.threshold > 0 and not now - item.since > item.threshold:
         return reasons.NOT_UNNEEDED_LONG_ENOUGH if is_ready(item.node) else reasons.NOT_UNREADY_LONG_ENOUGH
     return None
 
 
-def _hold(node: Node, group: NodeGroup | None, left: dict[str, int], minimum: QuotaTracker | None) -> str | None:
+def _find_hold_reason(
+    node: Node, group: NodeGroup | None, left: dict[str, int], minimum: QuotaTracker | None
+) -> str | None:
     """Why a node has to stay after those before it went; ``left``: how many more may go, by group."""
     if group is None:
         return reasons.NOT_AUTOSCALED
@@ -193,13 +250,13 @@ def _hold(node: Node, group: NodeGroup | None, left: dict[str, int], minimum: Qu
         return reasons.UNEXPECTED_ERROR
     if left[group.id] <= 0:
         return reasons.NODE_GROUP_MIN_SIZE_REACHED
-    reason = None if minimum is None else _take(node, group, minimum)
+    reason = None if minimum is None else _consume_minimum(node, group, minimum)
     if reason is None:
         left[group.id] -= 1
     return reason
 
 
-def _take(node: Node, group: NodeGroup, minimum: QuotaTracker) -> str | None:
+def _consume_minimum(node: Node, group: NodeGroup, minimum: QuotaTracker) -> str | None:
     try:
         taken = minimum.consume(group, node, 1)
     except AutoscalerError:

@@ -1,24 +1,156 @@
-"""How much of a node is asked for (``simulator/utilization/info.go``)."""
+"""Utilization of nodes: requests of their pods, and devices (upstream: ``simulator/utilization``,
+``simulator/dynamicresources/utils``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Final
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.go_math import divide, wrap_int64
-from kscale.ca.gpu import GpuConfig
-from kscale.ca.pods import is_long_terminating
-from kscale.ca.scale_down.dra_utilization import highest_pool_utilization
-from kscale.objects.base import ResourceList
-from kscale.objects.core import Node, Pod
-from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
-from kscale.objects.quantity import Quantity
-from kscale.objects.requests import CPU, MEMORY, occupancy
-from kscale.objects.resource import ResourceClaim, ResourceSlice
+from kscale.ca.go_math import divide_floats, wrap_int64
+from kscale.ca.gpu import GPU_VENDOR_RESOURCES, GpuConfig
+from kscale.ca.nodes import is_long_terminating
+from kscale.ca.scale_down.moving_pods import MovingPods
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import ResourceList, object_key
+from kscale.objects.api.resource import Device, ResourceClaim, ResourceSlice
+from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.pod_resources import CPU, MEMORY, occupancy
+from kscale.objects.quantity import Quantity, QuantityError
+from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Usage", "Utilization", "usage", "utilization", "utilization_of"]
+__all__ = [
+    "Usage",
+    "UsageColumns",
+    "Utilization",
+    "calculate_highest_pool_utilization",
+    "calculate_pool_utilizations",
+    "calculate_utilization",
+    "calculate_utilization_from_usage",
+    "get_pod_claims",
+    "group_local_slices",
+    "sum_usage",
+]
+
+
+def calculate_highest_pool_utilization(
+    slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]
+) -> tuple[str, float]:
+    """(``driver/pool``, utilisation) of the fullest pool; of equally full ones the last by name. No slices: ("", 0).
+
+    ``claims`` are those of the node's pods, each once. Raises :class:`AutoscalerError` for a claim that is not
+    allocated and for a pool whose newest generation is incomplete.
+    """
+    name, highest = "", 0.0
+    for pool, utilization in sorted(calculate_pool_utilizations(slices, claims).items()):
+        if utilization >= highest:
+            name, highest = "/".join(pool), utilization
+    return name, highest
+
+
+def calculate_pool_utilizations(
+    slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]
+) -> dict[tuple[str, str], float]:
+    """Utilisation by (driver, pool). Errors as :func:`calculate_highest_pool_utilization`."""
+    allocated = _collect_allocated_devices(claims)
+    pools: dict[tuple[str, str], list[ResourceSlice]] = {}
+    for item in slices:
+        pools.setdefault((item.spec.driver, item.spec.pool.name), []).append(item)
+    return {
+        pool: _calculate_pool_utilization(_select_newest_generation(pool[1], pools[pool]), allocated.get(pool, set()))
+        for pool in pools
+    }
+
+
+def _collect_allocated_devices(claims: Iterable[ResourceClaim]) -> dict[tuple[str, str], set[str]]:
+    devices: dict[tuple[str, str], set[str]] = {}
+    for claim in claims:
+        allocation = claim.status.allocation
+        if allocation is None:
+            name = object_key(claim.metadata.namespace, claim.metadata.name)
+            raise AutoscalerError("", f"claim {name} not allocated")
+        for result in allocation.devices.results:
+            if not result.admin_access:  # an administrator's look does not reserve the device
+                devices.setdefault((result.driver, result.pool), set()).add(result.device)
+    return devices
+
+
+def _select_newest_generation(pool: str, slices: Sequence[ResourceSlice]) -> list[ResourceSlice]:
+    newest = max(0, *(item.spec.pool.generation for item in slices))
+    current = [item for item in slices if item.spec.pool.generation == newest]
+    if current and current[0].spec.pool.resource_slice_count != len(current):
+        raise AutoscalerError(
+            "",
+            f'pool "{pool}" error: newest generation: {newest}, slice count: '
+            f"{current[0].spec.pool.resource_slice_count} - found only {len(current)} slices",
+        )
+    return current
+
+
+def _calculate_pool_utilization(slices: Sequence[ResourceSlice], allocated: set[str]) -> float:
+    devices = [device for item in slices for device in item.spec.devices]
+    if any(item.spec.shared_counters for item in slices):
+        return _calculate_partitionable_utilization(slices, devices, allocated)
+    if not devices:
+        return 0.0
+    return sum(device.name in allocated for device in devices) / len(devices)
+
+
+def _calculate_partitionable_utilization(
+    slices: Sequence[ResourceSlice], devices: Sequence[Device], allocated: set[str]
+) -> float:
+    """Every counter set stands for one piece of hardware: the mean of their most used counters.
+
+    Sets are summed in the order of the slices, each as its slice has it, whatever others of its name say.
+    """
+    pieces = len({item.counter_set for device in devices for item in device.consumes_counters})
+    if pieces == 0:
+        return 0.0
+    consumed: dict[tuple[str, str], Quantity] = {}
+    for device in devices:
+        if device.name in allocated:
+            for consumption in device.consumes_counters:
+                for counter, amount in (consumption.counters or {}).items():
+                    key = consumption.counter_set, counter
+                    consumed[key] = consumed[key] + amount.value if key in consumed else amount.value
+    utilization = 0.0
+    for item in slices:
+        for counter_set in item.spec.shared_counters:
+            shares = (
+                consumed[counter_set.name, counter].approximate_float() / amount.value.approximate_float()
+                for counter, amount in (counter_set.counters or {}).items()
+                if (counter_set.name, counter) in consumed and not amount.value.is_zero
+            )
+            utilization += max(shares, default=0.0) / pieces
+    return utilization
+
+
+def group_local_slices(snapshot: Snapshot) -> dict[str, list[ResourceSlice]]:
+    """The slices of each node that has any."""
+    found: dict[str, list[ResourceSlice]] = {}
+    for item in snapshot.informers.resource_slices:
+        if item.spec.node_name:
+            found.setdefault(item.spec.node_name, []).append(item)
+    return found
+
+
+def get_pod_claims(pods: Iterable[Pod], snapshot: Snapshot) -> list[ResourceClaim]:
+    """The claims of these pods, each once."""
+    found: dict[str, ResourceClaim] = {}
+    for pod in pods:
+        made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+        for use in pod.spec.resource_claims:
+            name = use.resource_claim_name or made.get(use.name)
+            claim = snapshot.informers.resource_claims.get((pod.metadata.namespace, name or ""))
+            if claim is not None:
+                found[claim.metadata.uid or claim.key] = claim
+    return list(found.values())
 
 
 class Utilization(msgspec.Struct, kw_only=True, frozen=True):
@@ -44,7 +176,7 @@ class Usage(msgspec.Struct, kw_only=True, frozen=True):
     skipped: dict[str, int] = {}
 
 
-def usage(
+def sum_usage(
     pods: Iterable[Pod],
     resources: Iterable[str],
     *,
@@ -62,12 +194,12 @@ def usage(
         elif pod.metadata.deletion_timestamp is None or not is_long_terminating(pod, now_ns):
             used.append(requests_of(pod))
     return Usage(
-        used={name: _total(name, used) for name in resources},
-        skipped={name: _total(name, skipped) for name in resources} if skipped else {},
+        used={name: _sum_milli_values(name, used) for name in resources},
+        skipped={name: _sum_milli_values(name, skipped) for name in resources} if skipped else {},
     )
 
 
-def utilization(
+def calculate_utilization(
     node: Node,
     pods: Iterable[Pod],
     *,
@@ -86,7 +218,7 @@ def utilization(
     skipped, count neither as used nor as available. Raises :class:`AutoscalerError` if a resource is missing or zero.
     """
     counts_gpu = gpu is not None and not gpu.dra_driver
-    found = usage(
+    found = sum_usage(
         pods,
         (gpu.resource_name,) if gpu is not None and counts_gpu else (CPU, MEMORY),
         now_ns=now_ns,
@@ -94,10 +226,10 @@ def utilization(
         skip_mirror_pods=skip_mirror_pods,
         requests_of=requests_of,
     )
-    return utilization_of(node, found, gpu=gpu, dra_slices=dra_slices, dra_claims=dra_claims)
+    return calculate_utilization_from_usage(node, found, gpu=gpu, dra_slices=dra_slices, dra_claims=dra_claims)
 
 
-def utilization_of(
+def calculate_utilization_from_usage(
     node: Node,
     found: Usage,
     *,
@@ -108,21 +240,21 @@ def utilization_of(
     """The same for pods that are summed up already: of the GPU's resource if there is one, else of cpu and memory."""
     if gpu is not None and not gpu.dra_driver:
         try:
-            fraction = _fraction(gpu.resource_name, node, found)
+            fraction = _calculate_fraction(gpu.resource_name, node, found)
         except AutoscalerError:
             fraction = 0.0
         return Utilization(utilization=fraction, resource_name=gpu.resource_name)
     slices = list(dra_slices)
     if slices:
-        name, fraction = highest_pool_utilization(slices, dra_claims)
+        name, fraction = calculate_highest_pool_utilization(slices, dra_claims)
         return Utilization(utilization=fraction, resource_name=name)
-    cpu, memory = (_fraction(name, node, found) for name in (CPU, MEMORY))
+    cpu, memory = (_calculate_fraction(name, node, found) for name in (CPU, MEMORY))
     # Not a number compares false: it then hides the other one.
     name, fraction = (CPU, cpu) if cpu > memory else (MEMORY, memory)
     return Utilization(utilization=fraction, resource_name=name, cpu=cpu, memory=memory)
 
 
-def _fraction(name: str, node: Node, found: Usage) -> float:
+def _calculate_fraction(name: str, node: Node, found: Usage) -> float:
     allocatable = (node.status.allocatable or {}).get(name)
     if allocatable is None:
         raise AutoscalerError("", f"failed to get {name} from {node.metadata.name}")
@@ -132,8 +264,116 @@ def _fraction(name: str, node: Node, found: Usage) -> float:
     skipped = found.skipped.get(name)
     if skipped:
         available = wrap_int64(available - skipped)
-    return divide(float(found.used.get(name, 0)), float(available))
+    return divide_floats(float(found.used.get(name, 0)), float(available))
 
 
-def _total(name: str, requests: Iterable[ResourceList]) -> int:
+def _sum_milli_values(name: str, requests: Iterable[ResourceList]) -> int:
     return Quantity.sum(request[name] for request in requests if name in request).milli_value()
+
+
+# Sums of so many requests below so many thousandths stay within 64 bits.
+_MAX_SUMMED_PODS: Final = 1 << 12
+_MAX_SUMMED_AMOUNT: Final = 1 << 50
+_DAEMON_SET_FLAG, _MIRROR_FLAG, _LONG_TERMINATING_FLAG, _TERMINATING_FLAG = 1, 2, 4, 8
+
+_SUMMED_RESOURCES: Final = (CPU, MEMORY, *GPU_VENDOR_RESOURCES)
+
+
+class UsageColumns:
+    """Sums of what utilisation goes by (cpu, memory, devices of vendors) over the placed pods of a snapshot, by node.
+
+    A node with a request that is finer than thousandths or enormous has none: it is to be summed up pod by pod.
+    ``sums``: int64[nodes] by resource and sort of pods; ``exact``: bool[nodes], whether there are sums.
+    """
+
+    def __init__(self, pods: MovingPods, nodes: int, now_ns: int) -> None:
+        here = pods.node >= 0
+        node, kind = (pods.node, pods.kind_of) if here.all() else (pods.node[here], pods.kind_of[here])
+        requests = pods.memo.of(_KindRequests, lambda: _KindRequests(pods))
+        sort_of = requests.sorts.copy()
+        for stopping in requests.stopping:
+            sort_of[stopping] |= _LONG_TERMINATING_FLAG * is_long_terminating(pods.exemplars[stopping], now_ns)
+        sorts, place = np.unique(sort_of, return_inverse=True)
+        self._sorts: list[int] = sorts.tolist()
+        odd = requests.odd
+        at = place.take(kind) * nodes + node
+        self.sums: dict[tuple[str, int], NDArray[np.int64]] = {}
+        for name, amounts in requests.amounts.items():
+            total = np.zeros(len(sorts) * nodes, dtype=np.int64)
+            np.add.at(total, at, amounts.take(kind))
+            self.sums.update({(name, sort): of for sort, of in zip(self._sorts, total.reshape(-1, nodes), strict=True)})
+        exact = np.bincount(node, minlength=nodes) < _MAX_SUMMED_PODS
+        if odd.any():
+            exact[node[odd.take(kind)]] = False
+        self.exact: NDArray[np.bool_] = exact
+        self._of: dict[tuple[str, bool, bool], tuple[list[int], list[int]]] = {}
+
+    @classmethod
+    def of(cls, pods: MovingPods, nodes: int, now_ns: int) -> UsageColumns:
+        """Those of pods, worked out once if none of them was told to stop."""
+        if pods.memo.of(_KindRequests, lambda: _KindRequests(pods)).stopping:
+            return cls(pods, nodes, now_ns)
+        return pods.memo.of(cls, lambda: cls(pods, nodes, now_ns))
+
+    def usage(
+        self, node: int, resources: Iterable[str], *, skip_daemon_set_pods: bool, skip_mirror_pods: bool
+    ) -> Usage | None:
+        """What the pods of a node request; None: not known here."""
+        if not self.exact[node]:
+            return None
+        used, skipped = {}, {}
+        for name in resources:
+            asked = name, skip_daemon_set_pods, skip_mirror_pods
+            columns = self._of.get(asked)
+            if columns is None:
+                columns = self._of[asked] = self._columns(*asked)
+            used[name], skipped[name] = columns[0][node], columns[1][node]
+        return Usage(used=used, skipped=skipped)
+
+    def _columns(self, name: str, skip_daemon_set_pods: bool, skip_mirror_pods: bool) -> tuple[list[int], list[int]]:
+        """What is used, and what those pods take that are left aside, by node."""
+        used, skipped = np.zeros((2, len(self.exact)), dtype=np.int64)
+        for sort in self._sorts:
+            aside = (skip_daemon_set_pods and sort & _DAEMON_SET_FLAG) or (skip_mirror_pods and sort & _MIRROR_FLAG)
+            if not aside and sort & _LONG_TERMINATING_FLAG:
+                continue
+            total = self.sums.get((name, sort))
+            if total is not None:
+                (skipped if aside else used)[:] += total
+        return used.tolist(), skipped.tolist()
+
+
+class _KindRequests:
+    """Of each kind of pods: ``amounts`` in thousandths, int64[kinds] by resource; ``odd``: bool[kinds], requests that
+    are finer or enormous, which stand as 0; ``sorts``: int8[kinds]; ``stopping``: kinds that were told to stop."""
+
+    __slots__ = ("amounts", "odd", "sorts", "stopping")
+
+    def __init__(self, pods: MovingPods) -> None:
+        found = chain.from_iterable(pods.of_kinds(("requests",), _summarize_requests))
+        sorts, odd, *amounts = np.fromiter(found, np.int64).reshape(-1, 2 + len(_SUMMED_RESOURCES)).T
+        self.odd = odd != 0
+        self.sorts = (sorts & ~_TERMINATING_FLAG).astype(np.int8)
+        self.stopping: list[int] = np.flatnonzero(sorts & _TERMINATING_FLAG).tolist()
+        self.amounts = {
+            name: np.ascontiguousarray(of) for name, of in zip(_SUMMED_RESOURCES, amounts, strict=True) if of.any()
+        }
+
+
+def _summarize_requests(pod: Pod) -> tuple[int, ...]:
+    """The sort of a pod, whether a request of it is finer than thousandths or enormous, and what it requests in
+    thousandths, by resource."""
+    sort = _DAEMON_SET_FLAG * is_daemonset_pod(pod) + _MIRROR_FLAG * is_mirror_pod(pod)
+    request = occupancy(pod)
+    amounts = [_to_exact_milli(request[name]) if name in request else 0 for name in _SUMMED_RESOURCES]
+    stops = _TERMINATING_FLAG * (pod.metadata.deletion_timestamp is not None)
+    return sort + stops, None in amounts, *(amount or 0 for amount in amounts)
+
+
+def _to_exact_milli(amount: Quantity) -> int | None:
+    """The exact amount in thousandths, if it is a whole number of them and not enormous."""
+    try:
+        milli, finer = divmod(amount.billionths(), 10**6)
+    except QuantityError:
+        return None
+    return milli if not finer and -_MAX_SUMMED_AMOUNT < milli < _MAX_SUMMED_AMOUNT else None

@@ -1,29 +1,67 @@
-"""Carrying out a plan (``core/scaleup/orchestrator/executor.go``)."""
+"""Execute a scale-up plan, also for groups that are created in the background (upstream: ``executor.go``,
+``async_initializer.go``).
+
+While a group is being created (``--async-node-groups``), scale-ups only store the size that it shall get.
+:func:`initialize_node_groups_steps` resizes the created groups afterwards.
+
+While a group is being made (``--async-node-groups``) scale-ups only note the size that it shall get. When the provider
+is done, :func:`initialize_node_groups_steps` gives the groups that came of it those sizes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from kscale.ca.backoff import ScaleUpError
-from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import ClusterStateRegistry, register_failed_scale_up, register_scale_up
-from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, combine
-from kscale.ca.event_subjects import status_event
+from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, ErrorRecord, combine_errors
+from kscale.ca.events import build_status_event
+from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.options import AutoscalingOptions
-from kscale.effects import Emit, Event, IncreaseSize, Moment, Progress, StepsOf, Together
+from kscale.ca.scale_up_status import (
+    SCALE_UP_ERROR,
+    SCALE_UP_SUCCESSFUL,
+    MadeGroups,
+    ScaleUpStatus,
+    build_scale_up_events,
+)
+from kscale.ca.state import AsyncInitializer
+from kscale.effects import (
+    ApiError,
+    CreatedGroups,
+    Emit,
+    Event,
+    IncreaseSize,
+    Moment,
+    Progress,
+    StepsOf,
+    Together,
+    moment,
+)
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup, is_not_implemented
 from kscale.objects.nodegroups import Groups
 
-__all__ = ["Executing", "Execution", "execute_steps"]
+__all__ = [
+    "ExecutionResult",
+    "ExecutorAction",
+    "InitializationResult",
+    "execute_scale_ups_steps",
+    "initialize_node_groups_steps",
+    "initialize_node_groups_substeps",
+]
 
-Executing = IncreaseSize | Together | Emit
+
+ExecutorAction = IncreaseSize | Together | Emit
 """What carrying out a plan asks for: the sizes, one after the other or (``--parallel-scale-up``) together."""
 
 
-class Execution(msgspec.Struct, kw_only=True):
+class ExecutionResult(msgspec.Struct, kw_only=True):
     """What came of it: the error if any, the groups that were not resized, those that were (with when), and the cluster
     state after."""
 
@@ -33,7 +71,7 @@ class Execution(msgspec.Struct, kw_only=True):
     state: ClusterStateRegistry
 
 
-class _Resize(msgspec.Struct, frozen=True):
+class _ResizeResult(msgspec.Struct, frozen=True):
     """What became of one line of the plan, and when: ``failure`` is what counts for the group's back-off."""
 
     info: ScaleUpInfo
@@ -42,7 +80,7 @@ class _Resize(msgspec.Struct, frozen=True):
     error: AutoscalerError | None = None
 
 
-class _How(msgspec.Struct, frozen=True):
+class _ExecutionSettings(msgspec.Struct, frozen=True):
     """What holds for every line of a plan."""
 
     options: AutoscalingOptions
@@ -50,7 +88,7 @@ class _How(msgspec.Struct, frozen=True):
     release_1_3: bool
 
 
-def execute_steps(
+def execute_scale_ups_steps(
     p: Progress,
     plan: Sequence[ScaleUpInfo],
     groups: Groups,
@@ -60,7 +98,7 @@ def execute_steps(
     atomic: bool = False,
     known_templates: Container[str] | None = None,
     release_1_3: bool = False,
-) -> StepsOf[Executing, Execution]:
+) -> StepsOf[ExecutorAction, ExecutionResult]:
     """Yields an :class:`~kscale.effects.IncreaseSize` for each line of the plan.
 
     One after the other, the first error ends it; with ``parallel_scale_up`` all go out together, and errors are
@@ -69,43 +107,43 @@ def execute_steps(
     (``known_templates``; None: of all groups). ``release_1_3``: one event for each group, after it grew, as that
     release had it.
     """
-    how = _How(options, atomic, release_1_3)
+    how = _ExecutionSettings(options, atomic, release_1_3)
     if options.parallel_scale_up:
         names = [info.group for info in plan]
         twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
         if twice is not None:
             error = AutoscalerError(INTERNAL_ERROR, f"assertion failure: detected group double scaling: {twice}")
-            return Execution(error=error, failed_groups=names, state=state)
-        done: list[_Resize] = yield from p.together(
-            [partial(_beside, info, groups.get(info.group), how) for info in plan]
+            return ExecutionResult(error=error, failed_groups=names, state=state)
+        done: list[_ResizeResult] = yield from p.together(
+            [partial(_resize_beside_others, info, groups.get(info.group), how) for info in plan]
         )
     else:
         done = []
         for info in plan:
-            done.append((yield from _resize(p, info, groups.get(info.group), how)))
+            done.append((yield from _resize_group(p, info, groups.get(info.group), how)))
             if done[-1].error is not None:
                 break
     for each in done:
-        state = _registered(state, each, groups.get(each.info.group), options, known_templates)
-    return Execution(
-        error=combine(each.error for each in done if each.error is not None),
+        state = _register_result(state, each, groups.get(each.info.group), options, known_templates)
+    return ExecutionResult(
+        error=combine_errors(each.error for each in done if each.error is not None),
         failed_groups=[each.info.group for each in done if each.error is not None],
         resized=[(each.info, each.at) for each in done if each.error is None],
         state=state,
     )
 
 
-def _beside(
-    info: ScaleUpInfo, group: NodeGroup | None, how: _How, now: Moment
-) -> StepsOf[IncreaseSize | Emit, _Resize]:
-    return _resize(Progress(now), info, group, how)
+def _resize_beside_others(
+    info: ScaleUpInfo, group: NodeGroup | None, how: _ExecutionSettings, now: Moment
+) -> StepsOf[IncreaseSize | Emit, _ResizeResult]:
+    return _resize_group(Progress(now), info, group, how)
 
 
-def _resize(
-    p: Progress, info: ScaleUpInfo, group: NodeGroup | None, how: _How
-) -> StepsOf[IncreaseSize | Emit, _Resize]:
+def _resize_group(
+    p: Progress, info: ScaleUpInfo, group: NodeGroup | None, how: _ExecutionSettings
+) -> StepsOf[IncreaseSize | Emit, _ResizeResult]:
     def say(kind: str, reason: str, message: str) -> Event:
-        return status_event(how.options, kind, reason, message)
+        return build_status_event(how.options, kind, reason, message)
 
     sizes = f"{info.new} instead of {info.current} (max: {info.max})"
     if not how.release_1_3:
@@ -119,25 +157,25 @@ def _resize(
         yield from p.emit(say("Warning", "FailedToScaleUpGroup", text))
         text = f"failed to increase node group size: {refusal.message}"
         failure = AutoscalerError(refusal.reason or CLOUD_PROVIDER_ERROR, text)
-        return _Resize(info, p.now, failure=failure, error=failure)
+        return _ResizeResult(info, p.now, failure=failure, error=failure)
     if delta < 0:
         text = f"increase in number of nodes cannot be negative, got: {delta}"
-        return _Resize(info, p.now, error=AutoscalerError(INTERNAL_ERROR, text))
+        return _ResizeResult(info, p.now, error=AutoscalerError(INTERNAL_ERROR, text))
     if how.release_1_3:
         yield from p.emit(say("Normal", "ScaledUpGroup", f"Scale-up: group {info.group} size set to {info.new}"))
-    elif _counts(group):
+    elif _has_coming_nodes(group):
         yield from p.emit(say("Normal", "ScaledUpGroup", f"Scale-up: group {info.group} size set to {sizes}"))
-    return _Resize(info, p.now)
+    return _ResizeResult(info, p.now)
 
 
-def _counts(group: NodeGroup | None) -> bool:
+def _has_coming_nodes(group: NodeGroup | None) -> bool:
     """Whether nodes of the group are on their way now; one that is still being made only notes its size."""
     return group is not None and (group.exists or not group.upcoming)
 
 
-def _registered(
+def _register_result(
     state: ClusterStateRegistry,
-    done: _Resize,
+    done: _ResizeResult,
     group: NodeGroup | None,
     options: AutoscalingOptions,
     known_templates: Container[str] | None,
@@ -153,6 +191,83 @@ def _registered(
             options,
             has_template=known_templates is None or done.info.group in known_templates,
         )
-    if done.error is None and group is not None and _counts(group):
+    if done.error is None and group is not None and _has_coming_nodes(group):
         return register_scale_up(state, group, delta, done.at, options)
     return state
+
+
+class InitializationResult(msgspec.Struct, kw_only=True):
+    """What came of it: the ``initializer`` and the cluster ``state`` to go on with. ``status`` is None where nothing
+    was left to do; ``warnings`` are what upstream would log."""
+
+    initializer: AsyncInitializer
+    state: ClusterStateRegistry
+    status: ScaleUpStatus | None = None
+    warnings: list[str] = []
+
+
+@typed
+def initialize_node_groups_steps(
+    initializer: AsyncInitializer,
+    made: CreatedGroups | ApiError,
+    *,
+    upcoming_of: Mapping[str, str],
+    state: ClusterStateRegistry,
+    now: datetime | Moment,
+    options: AutoscalingOptions | None = None,
+) -> StepsOf[ExecutorAction, InitializationResult]:
+    """Raises the size of each group that is behind what the ``initializer`` was asked for meanwhile.
+
+    ``made``: the groups that exist now, or why they do not; ``upcoming_of``: by what id each was known while it was
+    being made. A group that is not in there stays as it is. What is asked for counts as done, whatever comes of it.
+    """
+    options = options or AutoscalingOptions()
+    return initialize_node_groups_substeps(Progress(moment(now)), initializer, made, upcoming_of, state, options)
+
+
+def initialize_node_groups_substeps(
+    p: Progress,
+    initializer: AsyncInitializer,
+    made: CreatedGroups | ApiError,
+    upcoming_of: Mapping[str, str],
+    state: ClusterStateRegistry,
+    options: AutoscalingOptions,
+) -> StepsOf[ExecutorAction, InitializationResult]:
+    """The same within a machine that is under way."""
+    if isinstance(made, ApiError):
+        error = ErrorRecord(type=made.reason or INTERNAL_ERROR, message=made.message)
+        status = ScaleUpStatus(result=SCALE_UP_ERROR, error=error)
+        return InitializationResult(initializer=initializer, state=state, status=status)
+    plan: list[ScaleUpInfo] = []
+    warnings: list[str] = []
+    processed = dict(initializer.processed_sizes)
+    for group in (made.main, *made.extra):
+        upcoming = upcoming_of.get(group.id)
+        if upcoming is None:
+            warnings.append(f"nothing is known of new node group {group.id}: it stays as it is")
+            continue
+        target, done = initializer.target_size(upcoming), processed.get(upcoming, 0)
+        if target > done:
+            plan.append(ScaleUpInfo(group=group.id, current=done, new=target, max=group.max_size))
+            processed[upcoming] = target
+    initializer = replace(initializer, processed_sizes=processed)
+    if not plan:
+        return InitializationResult(initializer=initializer, state=state, warnings=warnings)
+    execution = yield from execute_scale_ups_steps(
+        p, plan, Groups([made.main, *made.extra]), state, options=options, atomic=initializer.atomic
+    )
+    created = [MadeGroups(main=made.main.id, extra=[group.id for group in made.extra])]
+    if execution.error is not None:
+        status = ScaleUpStatus(
+            result=SCALE_UP_ERROR,
+            error=execution.error.record,
+            pods_triggered=initializer.pods,
+            failed_resize_groups=execution.failed_groups,
+            created_groups=created,
+        )
+    else:
+        status = ScaleUpStatus(
+            result=SCALE_UP_SUCCESSFUL, scale_ups=plan, pods_triggered=initializer.pods, created_groups=created
+        )
+    yield from p.emit(*build_scale_up_events(status))
+    return InitializationResult(initializer=initializer, state=execution.state, status=status, warnings=warnings)

@@ -1,8 +1,12 @@
-"""Every way to scale up: which groups take which pods, how many nodes each would need (``core/scaleup``)."""
+"""Expansion options: which groups take which pods, and how many nodes each needs (upstream:
+``ComputeExpansionOption``).
+
+Upstream: ``core/scaleup``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
 
@@ -11,28 +15,85 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.ca.cluster_state import is_safe_to_scale_up
-from kscale.ca.estimator.binpacking import Repeats, estimate_groups
-from kscale.ca.estimator.grouped_pods import GroupedPods, group_pods
-from kscale.ca.estimator.options import NOTHING, THRESHOLDS, EstimateOptions, NodeGroupSize
-from kscale.ca.estimator.result import EstimateResult
-from kscale.ca.expander.group_prices import GroupPrices
-from kscale.ca.expander.types import Option
-from kscale.ca.metrics import observation, took
+from kscale.ca.estimator.binpacking import EstimateCache, estimate_in_session
+from kscale.ca.estimator.limiter import KNOWN_THRESHOLDS, NO_NODES_ALLOWED, EstimateOptions, NodeGroupSize
+from kscale.ca.estimator.result import EstimateResult, GroupedPods, group_pods
+from kscale.ca.expander.price import GroupPrices
+from kscale.ca.expander.types import Option, PodRun, PodRuns
+from kscale.ca.metrics import build_duration_observation, build_observation
+from kscale.ca.node_group_set import SimilarGroups
 from kscale.ca.quota import QuotaTracker
-from kscale.ca.scale_up.ground import ScaleUpGround
-from kscale.ca.scale_up.group_filter import FilteredGroups, filter_groups, is_zero_or_max
-from kscale.ca.scale_up.pod_groups import Judgement, PodGroups
-from kscale.ca.scale_up.pod_runs import EstimatedPods, RecordsOnce
-from kscale.ca.scale_up.similar_groups import compute_similar_node_groups
-from kscale.ca.similarity import SimilarGroups
+from kscale.ca.scale_up.equivalence_groups import GroupSchedulability, PodGroups
+from kscale.ca.scale_up.inputs import ScaleUpContext
+from kscale.ca.scale_up.node_groups import (
+    FilteredGroups,
+    compute_similar_node_groups,
+    filter_valid_scale_up_groups,
+    is_zero_or_max_group,
+)
 from kscale.effects import Moment, Observation, Progress, StepsOf, Wait
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup
-from kscale.scheduling.pods import PodsLike
+from kscale.scheduling.coercion import PodsLike
 from kscale.scheduling.session import Session
+from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["ExpansionFinder", "ExpansionOption"]
+__all__ = ["CachedRecords", "EstimatedPodRuns", "ExpansionFinder", "ExpansionOption"]
+
+
+class CachedRecords(Sequence[PodRecord]):
+    """Records by their position, each made when it is first asked for: what decodes one decodes it for all."""
+
+    def __init__(self, records: Sequence[PodRecord]) -> None:
+        self._records = records
+        self._made: dict[int, PodRecord] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, i: int) -> PodRecord:  # type: ignore[override]  # by number only
+        found = self._made.get(i)
+        if found is None:
+            found = self._made[i] = self._records[i]
+        return found
+
+
+class EstimatedPodRuns(PodRuns):
+    """The pods that an estimate found a place for, in that order.
+
+    ``records``: those of the estimate, shared by the options of a scale-up. ``one_by_one``: no runs of like pods.
+    """
+
+    def __init__(self, estimate: EstimateResult, records: CachedRecords, *, one_by_one: bool) -> None:
+        self._estimate = estimate
+        self._records = records
+        self._one_by_one = one_by_one
+
+    @cached_property
+    def _runs(self) -> list[PodRun]:
+        estimate, records = self._estimate, self._records
+        if self._one_by_one:
+            numbers = estimate.pod_of[estimate.order_numbers].tolist()
+            return [PodRun(records[i].pod, record=records[i]) for i in numbers]
+        return [PodRun(records[first].pod, count, records[first]) for first, count in estimate.runs]
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[PodRun]:
+        return iter(self._runs)
+
+    def __getitem__(self, i: int) -> PodRun:  # type: ignore[override]  # by number only
+        return self._runs[i]
+
+    @property
+    def pod_count(self) -> int:
+        return len(self._estimate.order_numbers)
+
+    @property
+    def requested(self) -> tuple[int, int]:
+        return self._estimate.requested
 
 
 class ExpansionOption(msgspec.Struct, kw_only=True):
@@ -54,14 +115,14 @@ class ExpansionOption(msgspec.Struct, kw_only=True):
         return len(self.estimate.order_numbers)
 
 
-_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+_INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
 
 
 class ExpansionFinder:
     """One scale-up while its options are being found: the pods in equivalence groups, the compiled templates, and what
     each group of nodes says of each group of pods."""
 
-    def __init__(self, p: Progress, snapshot: Snapshot, pods: PodsLike, ground: ScaleUpGround) -> None:
+    def __init__(self, p: Progress, snapshot: Snapshot, pods: PodsLike, ground: ScaleUpContext) -> None:
         groups, templates, inputs = ground.groups, ground.templates, ground.inputs
         self.p = p
         self.snapshot = snapshot
@@ -86,7 +147,7 @@ class ExpansionFinder:
         self.filtered = FilteredGroups()
         self.schedulable: dict[str, NDArray[np.bool_]] = {}
         """By node group, which equivalence groups it takes: bool[groups]."""
-        self.repeats = Repeats()
+        self.repeats = EstimateCache()
         self._parts: dict[bytes, GroupedPods] = {}
         self._fits: dict[tuple[int, str | None], NDArray[np.bool_]] = {}
         self.found: list[ExpansionOption] = []
@@ -98,7 +159,7 @@ class ExpansionFinder:
     # -- groups and options ------------------------------------------------------------------------------------
 
     def filter(self, tracker: QuotaTracker) -> None:
-        self.filtered = filter_groups(
+        self.filtered = filter_valid_scale_up_groups(
             self.every,
             templates={name: item.node for name, item in self.templates.items()},
             tracker=tracker,
@@ -119,10 +180,10 @@ class ExpansionFinder:
         known = self._fits.get((id(session), alike)) if alike else None
         if known is None:
             numbers, where = np.unique(exemplars, return_inverse=True)
-            known = self._fits[id(session), alike] = _fits(session, which, numbers)[where.reshape(-1)]
+            known = self._fits[id(session), alike] = _find_fitting_classes(session, which, numbers)[where.reshape(-1)]
         fits = known
         ask = partial(session.verdicts_on_copy, which, 0)
-        egs.judge(group, Judgement(fits, exemplars, ask))
+        egs.judge(group, GroupSchedulability(fits, exemplars, ask))
         return fits
 
     def similar_to(self, group: NodeGroup) -> list[str]:
@@ -155,7 +216,7 @@ class ExpansionFinder:
                 break
             now = yield from self.p.clock()
             if estimated.any():
-                self.observations.append(took("scaleUp:estimate", now - begun))
+                self.observations.append(build_duration_observation("scaleUp:estimate", now - begun))
             if now > until:
                 break
 
@@ -163,10 +224,10 @@ class ExpansionFinder:
         """How many groups of pods an estimate is about; many namespaces are told roughly."""
         classes = np.unique(self.grouped.class_of[self.grouped.starts[:-1][estimated]])
         namespaces = len({self.grouped.unique[which].namespace for which in classes.tolist()})
-        return observation(
+        return build_observation(
             "binpacking_heterogeneity",
             int(estimated.sum()),
-            instance_type=(node.metadata.labels or {}).get(_INSTANCE_TYPE, ""),
+            instance_type=(node.metadata.labels or {}).get(_INSTANCE_TYPE_LABEL, ""),
             cpu_count=str((node.status.capacity or {}).get("cpu", "0")),
             namespace_count=str(namespaces) if namespaces <= 5 else "6-10" if namespaces <= 10 else "11+",
         )
@@ -179,15 +240,15 @@ class ExpansionFinder:
         # How long an estimate may take is no business of a pure function; a negative time allows no node, and that is.
         no_time = self.options.max_nodegroup_binpacking_duration < timedelta()
         limits = EstimateOptions(
-            max_nodes=NOTHING if no_time else self.options.max_nodes_per_scaleup,
-            thresholds=THRESHOLDS,
-            node_group=_size(group),
-            similar_node_groups=tuple(_size(self.groups[name]) for name in similar),
+            max_nodes=NO_NODES_ALLOWED if no_time else self.options.max_nodes_per_scaleup,
+            thresholds=KNOWN_THRESHOLDS,
+            node_group=_build_node_group_size(group),
+            similar_node_groups=tuple(_build_node_group_size(self.groups[name]) for name in similar),
             cluster_max_nodes=self.options.max_nodes_total,
             current_node_count=len(self.nodes),
             fast_path=self.options.fastpath_binpacking_enabled,
         )
-        result = estimate_groups(
+        result = estimate_in_session(
             self.snapshot,
             self._part(mine),
             self.templates[group.id],
@@ -197,7 +258,7 @@ class ExpansionFinder:
             self.repeats,
         )
         count = result.node_count
-        if is_zero_or_max(group, self.options) and count > 0:
+        if is_zero_or_max_group(group, self.options) and count > 0:
             if self.all_or_nothing and count > group.max_size:
                 return None
             count = group.max_size
@@ -216,9 +277,9 @@ class ExpansionFinder:
         return found
 
     @cached_property
-    def records(self) -> RecordsOnce:
+    def records(self) -> CachedRecords:
         """The pods, each to be decoded once at most."""
-        return RecordsOnce(self.grouped.records)
+        return CachedRecords(self.grouped.records)
 
     def expander_options(self, names: Sequence[str]) -> list[Option]:
         """What the expander sees. Where nobody looks at single pods, like pods in a row are counted only: the prices
@@ -230,7 +291,7 @@ class ExpansionFinder:
             Option(
                 group=item.group,
                 node_count=item.node_count,
-                pods=EstimatedPods(item.estimate, self.records, one_by_one=one_by_one),
+                pods=EstimatedPodRuns(item.estimate, self.records, one_by_one=one_by_one),
                 similar=item.similar,
                 exists=self.every[item.group].exists,
             )
@@ -238,7 +299,7 @@ class ExpansionFinder:
         ]
 
 
-def _fits(session: Session, which: int, classes: NDArray[np.int32]) -> NDArray[np.bool_]:
+def _find_fitting_classes(session: Session, which: int, classes: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Whether pods of the classes fit an empty node of a template, each alone: bool[n]."""
     engine = session.engine
     engine.fork()
@@ -249,7 +310,7 @@ def _fits(session: Session, which: int, classes: NDArray[np.int32]) -> NDArray[n
         engine.revert()
 
 
-def _size(group: NodeGroup) -> NodeGroupSize:
+def _build_node_group_size(group: NodeGroup) -> NodeGroupSize:
     return NodeGroupSize(
         id=group.id,
         max_size=group.max_size,

@@ -1,24 +1,29 @@
-"""What a scale-up goes by besides the cluster and the options."""
+"""Inputs of a scale-up besides the cluster and the options."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import msgspec
 
+from kscale.ca.capacity_buffers.injection import InjectedFakePods
+from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.expander.types import ExpanderInput, Filter, Rng
-from kscale.ca.pod_lists.enforcer import ScaleUpEnforcer
-from kscale.ca.pod_lists.made_up import MadeUpPods
+from kscale.ca.expander.types import ExpanderFilter, ExpanderInput, Rng
+from kscale.ca.node_group_set import Comparator
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists.should_scale_up import ScaleUpEnforcer
 from kscale.ca.quota import Quota
-from kscale.ca.scale_up.creation import AsyncInitializer
-from kscale.ca.similarity import Comparator
-from kscale.objects.apps import DaemonSet
+from kscale.ca.state import AsyncInitializer
+from kscale.objects.api.apps import DaemonSet
+from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroups import Groups
 from kscale.scheduling.profile import SchedulerProfile
 
-__all__ = ["OrchestratorInputs", "ScaleUpInputs"]
+__all__ = ["OrchestratorInputs", "ScaleUpContext", "ScaleUpInputs"]
 
 
 class OrchestratorInputs(msgspec.Struct, kw_only=True, frozen=True):
@@ -31,13 +36,14 @@ class OrchestratorInputs(msgspec.Struct, kw_only=True, frozen=True):
     - ``candidates``: groups that could be made (``exists`` False); theirs are among the templates too. An error: they
       could not be listed. ``daemonsets`` run on templates of groups that were made. ``initializers``: by group, those
       of groups that are still being made.
-    - ``known_templates`` as in :func:`kscale.ca.scale_up.group_filter.filter_groups`; ``stop_after_options``: no
+    - ``known_templates`` as in :func:`kscale.ca.scale_up.node_groups.filter_valid_scale_up_groups`;
+      ``stop_after_options``: no
       further estimates once there are so many options (0 = all); ``all_or_nothing``: all pods at once or none.
     - ``made_up``: pods that nobody has made; nothing is told of them.
     """
 
     expanders: Sequence[str] | None = None
-    filters: Mapping[str, Filter] | None = None
+    filters: Mapping[str, ExpanderFilter] | None = None
     expander_input: ExpanderInput | None = None
     quotas: Sequence[Quota] | AutoscalerError | None = None
     comparator: Comparator | None = None
@@ -47,7 +53,7 @@ class OrchestratorInputs(msgspec.Struct, kw_only=True, frozen=True):
     initializers: Mapping[str, AsyncInitializer] = {}
     known_templates: Container[str] | None = None
     all_or_nothing: bool = False
-    made_up: MadeUpPods = MadeUpPods()
+    made_up: InjectedFakePods = InjectedFakePods()
     stop_after_options: int = 0
     rng: Rng | None = None
 
@@ -61,7 +67,7 @@ class ScaleUpInputs(msgspec.Struct, kw_only=True, frozen=True):
     - ``gpu_label``: the node label that names the type of GPU (a cloud provider's; None: that of ``expander_input``).
       Nodes that have it and show no device are not ready yet, and limits by type (``gpu_total``) go by it.
     - ``expander_input``: without ``prices``, and where none are asked, ``price`` goes by the prices of the groups
-      (:func:`~kscale.ca.expander.group_prices.group_prices`). ``rng`` breaks ties, else the first option wins.
+      (:func:`~kscale.ca.expander.price.build_group_prices`). ``rng`` breaks ties, else the first option wins.
     - ``quotas`` default to the limits in the options and, with ``capacity_quotas_enabled``, the cluster's CapacityQuota
       objects (an error: they could not be read); ``comparator`` to that of the options.
     - ``draining``: nodes whose pods are being moved. ``pods``: names; no other pending pod is looked at.
@@ -85,3 +91,17 @@ class ScaleUpInputs(msgspec.Struct, kw_only=True, frozen=True):
     enforcer: ScaleUpEnforcer | None = None
     max_looks: int | None = None
     process_age: timedelta | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleUpContext:
+    """``nodes``: all that count for limits, upcoming ones included; ``templates``: what a new node of a group is;
+    ``cursor``: where the search for a node goes on."""
+
+    groups: Groups
+    nodes: Sequence[Node]
+    templates: Mapping[str, NodeTemplate]
+    state: ClusterStateRegistry
+    options: AutoscalingOptions = field(default_factory=AutoscalingOptions)
+    inputs: OrchestratorInputs = field(default_factory=OrchestratorInputs)
+    cursor: int = 0

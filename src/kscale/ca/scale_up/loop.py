@@ -1,64 +1,187 @@
-"""A loop of scale-up under way: the cluster, the pod lists, then the orchestrator (``RunOnce``).
+"""A loop of scale-up in progress: cluster state, pod lists, orchestrator, and salvos of scale-ups (upstream:
+``RunOnce``, ``runScaleUpSalvo``).
 
-Whether it tries at all: :mod:`kscale.ca.pod_lists.gate`. The order of one scale-up: ``scale_up/orchestrator.py``.
+Each scale-up of a salvo (``--salvo-scale-up``) sees the nodes that the previous ones requested.
+
+Upstream: ``core/static_autoscaler.go`` (runScaleUpSalvo).
+
+Whether it tries at all: :mod:`kscale.ca.pod_lists.should_scale_up`. The order of one scale-up:
+``scale_up/orchestrator.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace as replace_dataclass
 from dataclasses import replace as replace_input
+from datetime import datetime
+from itertools import count
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from kscale.ca.balancing import ScaleUpInfo
-from kscale.ca.capacity_buffers import buffer_pods_steps
-from kscale.ca.cluster_state import Updating, update_nodes_steps
+from kscale.ca.capacity_buffers import inject_buffer_pods_steps
+from kscale.ca.capacity_buffers.injection import InjectedFakePods
+from kscale.ca.cluster_state import ClusterUpdateAction, update_nodes_steps
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.expander.group_prices import group_prices
+from kscale.ca.expander.price import build_group_prices
 from kscale.ca.expander.types import ExpanderInput
-from kscale.ca.pod_lists.daemonsets import without_daemonset_pods
-from kscale.ca.pod_lists.degradation import count_degradation, looks_in_time
-from kscale.ca.pod_lists.drained import with_drained_pods
-from kscale.ca.pod_lists.enforcer import ScaleUpEnforcer, any_consumes_provisioning_request
-from kscale.ca.pod_lists.expendable import without_expendable
-from kscale.ca.pod_lists.gate import should_scale_up
-from kscale.ca.pod_lists.made_up import MadeUpPods
-from kscale.ca.pod_lists.proactive import missing_pods, within_limit
-from kscale.ca.pod_lists.split import split
-from kscale.ca.pod_lists.tpu import clear_tpu_requests
-from kscale.ca.pod_lists.waiting import WaitingPods
-from kscale.ca.pod_lists.young import without_young
-from kscale.ca.provisioning_requests import Provisioning, WrapperOrchestrator
-from kscale.ca.quota import Quota, capacity_quota_limits, cluster_maximum
-from kscale.ca.scale_up.ground import ScaleUpGround
-from kscale.ca.scale_up.inputs import OrchestratorInputs
-from kscale.ca.scale_up.min_size import MinSizeScaleUp, min_size_in
-from kscale.ca.scale_up.orchestration import Orchestration
-from kscale.ca.scale_up.orchestrator import Orchestrating, orchestrate_in
-from kscale.ca.scale_up.plan import Preparation, ScaleUpPlan, events_of_untried
-from kscale.ca.scale_up.records import PodCounts
-from kscale.ca.scale_up.salvo import Orchestrate, salvo_in
-from kscale.ca.scale_up.scene import Scene
-from kscale.ca.scale_up.status import ERROR, NOT_TRIED, SUCCESSFUL, status_events
-from kscale.ca.state import LoopState, RememberedTemplate, ScaleUpState, register_group_change
-from kscale.effects import (
-    Deferred,
-    Delete,
-    Emit,
-    Moment,
-    Progress,
-    StepsOf,
-    WriteStatus,
-    duration,
+from kscale.ca.loop_context import LoopContext, mark_upcoming
+from kscale.ca.node_group_set import ScaleUpInfo
+from kscale.ca.pod_lists.lists import PendingPodList, clear_tpu_requests, filter_out_expendable_pods, split_pods
+from kscale.ca.pod_lists.processors import (
+    add_drained_pods,
+    build_missing_pods,
+    enforce_injection_limit,
+    filter_out_daemon_set_pods,
+    filter_out_young_pods,
 )
+from kscale.ca.pod_lists.should_scale_up import (
+    ScaleUpEnforcer,
+    get_max_looks,
+    has_provisioning_request_consumer,
+    should_scale_up,
+    update_degradation_counter,
+)
+from kscale.ca.provisioning_requests import ProvisioningRequestProcessor, WrapperOrchestrator
+from kscale.ca.quota import Quota, build_cluster_maximum_quota, read_capacity_quotas
+from kscale.ca.scale_up.inputs import OrchestratorInputs, ScaleUpContext
+from kscale.ca.scale_up.min_size import MinSizeScaleUpResult, scale_up_to_min_size_substeps
+from kscale.ca.scale_up.orchestrator import OrchestratorAction, OrchestratorResult, orchestrate_substeps
+from kscale.ca.scale_up.plan import PodFilterResult, ScaleUpPlan, build_untried_events
+from kscale.ca.scale_up.records import PodCounts
+from kscale.ca.scale_up_status import SCALE_UP_ERROR, SCALE_UP_NOT_TRIED, SCALE_UP_SUCCESSFUL, build_scale_up_events
+from kscale.ca.state import LoopState, RememberedTemplate, ScaleUpState, register_group_change
+from kscale.ca.templates import copy_template
+from kscale.effects import Deferred, Delete, Emit, Moment, Progress, StepsOf, WriteStatus, duration, moment
+from kscale.objects.api.core import Pod
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.nodegroups import Groups
+from kscale.scheduling.devices.ledger import reserve
+from kscale.scheduling.fork import fork
 from kscale.scheduling.place import PlaceState, place
-from kscale.snapshot.record import PodRecord
+from kscale.snapshot.pods.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["ScaleUpLoop"]
+__all__ = [
+    "OrchestrateFunction",
+    "SalvoResult",
+    "SalvoRound",
+    "ScaleUpLoop",
+    "scale_up_salvo_steps",
+    "scale_up_salvo_substeps",
+]
+
+
+OrchestrateFunction = Callable[
+    [Progress, Snapshot, Sequence[PodRecord], ScaleUpContext],
+    StepsOf[OrchestratorAction | WriteStatus, OrchestratorResult],
+]
+"""As :func:`~kscale.ca.scale_up.orchestrator.orchestrate_substeps`."""
+
+
+class SalvoRound(msgspec.Struct, kw_only=True):
+    """One scale-up of the salvo, and how many nodes it was given."""
+
+    done: OrchestratorResult
+    node_count: int
+
+
+class SalvoResult(msgspec.Struct, kw_only=True):
+    """All ``rounds``; ``snapshot_after`` is the simulated cluster after them: the last one put nothing into it.
+    ``warning`` says why it ended early, if it did."""
+
+    rounds: list[SalvoRound]
+    snapshot_after: Snapshot
+    warning: str = ""
+
+
+@typed
+def scale_up_salvo_steps(
+    snapshot: Snapshot,
+    pods: Iterable[Pod | PodRecord],
+    ground: ScaleUpContext,
+    *,
+    now: datetime | Moment,
+) -> StepsOf[OrchestratorAction | WriteStatus, SalvoResult]:
+    """:func:`kscale.ca.orchestrate_steps` again and again with the pods that remain.
+
+    Ends with an error, a scale-up that did nothing, when no pod is left, or when ``--salvo-scale-up-budget`` is over
+    after a round. Between rounds the new nodes are put into the simulated cluster with the pods that triggered them,
+    their claims allocated.
+    """
+    return scale_up_salvo_substeps(Progress(moment(now)), snapshot, pods, ground)
+
+
+def scale_up_salvo_substeps(
+    p: Progress,
+    snapshot: Snapshot,
+    pods: Iterable[Pod | PodRecord],
+    ground: ScaleUpContext,
+    orchestrate: OrchestrateFunction = orchestrate_substeps,
+) -> StepsOf[OrchestratorAction | WriteStatus, SalvoResult]:
+    """The same within a machine that is under way; ``orchestrate``: what takes the place of the orchestrator."""
+    until = (yield from p.clock()) + duration(ground.options.salvo_scale_up_budget)
+    result, uid_of = SalvoResult(rounds=[], snapshot_after=snapshot), snapshot.pod_uid
+    pending = [pod_record(pod) for pod in pods]
+    for number in count():
+        snapshot = result.snapshot_after
+        done = yield from orchestrate(p, snapshot, pending, ground)
+        result.rounds.append(SalvoRound(done=done, node_count=len(ground.nodes)))
+        yield from p.emit(*ground.inputs.made_up.events(done.status, uid_of))
+        triggered = set(done.status.pods_triggered)
+        fitted = {pod.key: pod for pod in pending if pod.key in triggered}
+        pending = [pod for pod in pending if pod.key not in triggered]
+        if done.status.result != SCALE_UP_SUCCESSFUL or done.failure is not None or not triggered or not pending:
+            return result
+        if (yield from p.clock()) >= until:
+            return result
+        inputs = replace(ground.inputs, initializers=done.initializers)
+        if done.compared:
+            known = inputs.expander_input or ExpanderInput()
+            inputs = replace(inputs, expander_input=replace_dataclass(known, compared=done.compared))
+        suffix = f"salvo-{number}"
+        fresh = [
+            mark_upcoming(copy_template(done.templates[info.group], f"{copy}-{suffix}"))
+            for info in done.status.scale_ups
+            for copy in range(info.new - info.current)
+        ]
+        order = [fitted[key] for key in done.status.pods_triggered]
+        found = _place_on_new_nodes(snapshot.with_nodes(fresh), order, suffix, done.cursor)
+        result.snapshot_after, cursor, result.warning = found
+        if result.warning:
+            return result
+        ground = replace_dataclass(
+            ground,
+            groups=done.groups,
+            nodes=[*ground.nodes, *(each.node for each in fresh)],
+            templates=done.templates,
+            state=done.state,
+            inputs=inputs,
+            cursor=cursor,
+        )
+    raise AssertionError("unreachable")
+
+
+def _place_on_new_nodes(
+    snapshot: Snapshot, records: Sequence[PodRecord], suffix: str, cursor: int
+) -> tuple[Snapshot, int, str]:
+    """Puts the pods on this round's nodes: what there is then, the cursor, and which pod found no place if one did."""
+    view = fork(snapshot, [record.pod for record in records], cursor=cursor)
+    acceptable = np.fromiter((name.endswith(suffix) for name in snapshot.nodes), np.uint8, len(snapshot.nodes))
+    found: list[int] = []
+    warning = ""
+    for record in records:
+        node = view.schedule_anywhere(record.key, acceptable)
+        if node is None:
+            warning = f"pod {record.key} found no place on the nodes that it triggered"
+            break
+        found.append(node)
+    placed = records[: len(found)]
+    after = snapshot.with_placed(placed, found, reserve(snapshot, placed, found))
+    return after, int(view.engine.cursor), warning
 
 
 class ScaleUpLoop:
@@ -68,17 +191,17 @@ class ScaleUpLoop:
     what found a place, ``groups`` what there is with the targets of now.
     """
 
-    def __init__(self, p: Progress, scene: Scene, before: LoopState, inputs: OrchestratorInputs) -> None:
+    def __init__(self, p: Progress, scene: LoopContext, before: LoopState, inputs: OrchestratorInputs) -> None:
         self.p, self.scene, self.state, self.inputs = p, scene, before, inputs
         self.options, self.now = scene.options, scene.now
-        self.result = NOT_TRIED
-        self.before = Preparation(scene.snapshot, warnings=scene.warnings)
+        self.result = SCALE_UP_NOT_TRIED
+        self.before = PodFilterResult(scene.snapshot, warnings=scene.warnings)
         self.made: dict[str, NodeTemplate] = {}
-        self.rounds: list[Orchestration] = []
-        self.minimum: MinSizeScaleUp | None = None
-        self.provisioning: Provisioning | None = None
+        self.rounds: list[OrchestratorResult] = []
+        self.minimum: MinSizeScaleUpResult | None = None
+        self.provisioning: ProvisioningRequestProcessor | None = None
         if self.options.enable_provisioning_requests:
-            self.provisioning = Provisioning(
+            self.provisioning = ProvisioningRequestProcessor(
                 scene.found.informers, self.options, before.provisioning, scene.profile, scene.warnings
             )
         self._examples: Callable[[], dict[str, RememberedTemplate]] | None = None
@@ -121,7 +244,7 @@ class ScaleUpLoop:
         """What a new node of each group is. Raises :class:`kscale.ca.AutoscalerError` for nodes that cannot be."""
         self.made, self._examples = self.scene.templates(given, self.state.templates)
 
-    def update(self, has_instance: Mapping[str, bool] | None = None) -> StepsOf[Updating, None]:
+    def update(self, has_instance: Mapping[str, bool] | None = None) -> StepsOf[ClusterUpdateAction, None]:
         """A look at the nodes. Raises :class:`kscale.ca.AutoscalerError` for a group whose size cannot be read."""
         scene = self.scene
         update = yield from update_nodes_steps(
@@ -144,7 +267,7 @@ class ScaleUpLoop:
         options, before = self.options, self.before
         before.upcoming = self.scene.prepare(self.made, self.state)
         moving = self.scene.records_by_node(draining)
-        yield from self._lists(asked, draining, moving, looks_in_time(options, max_looks))
+        yield from self._lists(asked, draining, moving, get_max_looks(options, max_looks))
         assert before.asked is not None
         gate = should_scale_up(
             before.asked.in_play,
@@ -161,7 +284,7 @@ class ScaleUpLoop:
     def _is_enforced(self, enforcer: ScaleUpEnforcer | None) -> bool:
         """Whether an enforcer, that which is given or that of provisioning requests, wants the scale-up."""
         if enforcer is None and self.provisioning is not None:
-            enforcer = any_consumes_provisioning_request
+            enforcer = has_provisioning_request_consumer
         assert self.before.asked is not None
         return enforcer is not None and enforcer([record.pod for record in self.before.asked.records])
 
@@ -179,21 +302,21 @@ class ScaleUpLoop:
             waiting = self._with_missing(waiting)
         if options.capacity_buffer_pod_injection_enabled:
             waiting = yield from self._with_buffers(waiting)
-        kept = waiting.kept_by(lambda pods: without_expendable(pods, options.expendable_pods_priority_cutoff))
+        kept = waiting.kept_by(lambda pods: filter_out_expendable_pods(pods, options.expendable_pods_priority_cutoff))
         gone = len(waiting) - len(kept)
         plain = kept.in_play
         needed = kept
         if draining or any(new is not old for new, old in zip(clear_tpu_requests(plain), plain, strict=True)):
             records = [*kept.records, *(record for found in moving.values() for record in found)]
             by_key = {record.key: record for record in records}
-            drained = with_drained_pods(
+            drained = add_drained_pods(
                 clear_tpu_requests([record.pod for record in records[: len(kept)]]),
                 draining,
                 lambda name: [record.pod for record in moving[name]] if name in moving else None,
             )
             scene.warnings += drained.warnings
             changed = [by_key[pod.key].changed(pod) for pod in drained.pods]
-            needed = WaitingPods.of(changed)
+            needed = PendingPodList.of(changed)
         memory = state.scale_up
         placed = place(
             scene.snapshot,
@@ -204,10 +327,10 @@ class ScaleUpLoop:
         )
         degraded = memory.degraded_loops
         if options.enable_graceful_degradation:
-            degraded, events = count_degradation(degraded, len(placed.not_tried), options)
+            degraded, events = update_degradation_counter(degraded, len(placed.not_tried), options)
             yield from self.p.emit(*events)
         left = needed.take(placed.unschedulable_positions)
-        wanted = left.kept_by(without_daemonset_pods)
+        wanted = left.kept_by(filter_out_daemon_set_pods)
         before.placed, cursor = placed, placed.state.cursor
         of_daemon_sets, consuming = len(left) - len(wanted), 0
         if self.provisioning is not None:
@@ -215,8 +338,10 @@ class ScaleUpLoop:
             wanted, consuming = passed.waiting, passed.consuming
             before.snapshot_after, cursor = passed.snapshot_after, passed.cursor
         if before.made_up.missing:
-            wanted = wanted.take(within_limit(wanted.keys, before.made_up.missing, options.pod_injection_limit))
-        aged = without_young(wanted.in_play, self.now, duration(options.new_pod_scale_up_delay))
+            wanted = wanted.take(
+                enforce_injection_limit(wanted.keys, before.made_up.missing, options.pod_injection_limit)
+            )
+        aged = filter_out_young_pods(wanted.in_play, self.now, duration(options.new_pod_scale_up_delay))
         scene.warnings += aged.warnings
         old = wanted.among(aged.pods)
         before.asked, before.young = wanted.take(np.flatnonzero(old)), wanted.take(np.flatnonzero(~old))
@@ -235,32 +360,32 @@ class ScaleUpLoop:
         memory = ScaleUpState(hints=placed.state.hints, old_hints=placed.state.old_hints, degraded_loops=degraded)
         self.state = replace(state, cursor=cursor, scale_up=memory)
 
-    def _with_missing(self, waiting: WaitingPods) -> WaitingPods:
+    def _with_missing(self, waiting: PendingPodList) -> PendingPodList:
         """The pods, then those that controllers have not made yet."""
         snapshot = self.scene.snapshot
         records = [*snapshot.placed, *waiting.records, *snapshot.gated_records]
-        missing = missing_pods(self.scene.found.informers.workloads, (record.pod for record in records))
-        self.before.made_up = MadeUpPods(missing=frozenset(pod.key for pod in missing))
+        missing = build_missing_pods(self.scene.found.informers.workloads, (record.pod for record in records))
+        self.before.made_up = InjectedFakePods(missing=frozenset(pod.key for pod in missing))
         return waiting.followed_by(missing)
 
-    def _with_buffers(self, waiting: WaitingPods) -> StepsOf[WriteStatus, WaitingPods]:
+    def _with_buffers(self, waiting: PendingPodList) -> StepsOf[WriteStatus, PendingPodList]:
         """The pods, then those of capacity buffers."""
         informers = self.scene.found.informers
-        found = yield from buffer_pods_steps(informers.capacity_buffers, informers.pod_templates, now=self.p.now)
+        found = yield from inject_buffer_pods_steps(informers.capacity_buffers, informers.pod_templates, now=self.p.now)
         self.scene.warnings += found.warnings
         buffers = {pod.key: found.buffers[pod.metadata.uid] for pod in found.pods}
         self.before.made_up = replace(self.before.made_up, buffers=buffers)
         return waiting.followed_by(found.pods)
 
-    def _waiting(self, asked: Collection[str] | None) -> tuple[WaitingPods, int]:
+    def _waiting(self, asked: Collection[str] | None) -> tuple[PendingPodList, int]:
         """The pods that need a place, and how many pending ones nobody looks at."""
         options, records = self.options, self.scene.snapshot.pending_records
         if asked is not None:
             names = frozenset(asked)
             positions = [i for i, key in enumerate(self.scene.snapshot.pending) if key in names]
             records = records.take(np.array(positions, dtype=np.int64))
-        pending = WaitingPods.of(records)
-        lists = split(
+        pending = PendingPodList.of(records)
+        lists = split_pods(
             pending.in_play, bypassed=options.bypassed_scheduler_names, allowed=options.allowed_scheduler_names
         )
         positions_of = [np.flatnonzero(pending.among(found)) for found in (lists.unschedulable, lists.unprocessed)]
@@ -270,7 +395,7 @@ class ScaleUpLoop:
 
     # -- the groups --------------------------------------------------------------------------------------------------
 
-    def scale(self) -> StepsOf[Orchestrating | WriteStatus, None]:
+    def scale(self) -> StepsOf[OrchestratorAction | WriteStatus, None]:
         """The scale-up, or several of them, if the pods ask for one."""
         if self.result:
             return
@@ -281,7 +406,7 @@ class ScaleUpLoop:
         if not expander.cluster_node_count:
             expander = replace_input(expander, cluster_node_count=len(scene.lists.all))
         if "price" in options.expander_names and expander.prices is None and not expander.ask_prices:
-            prices = group_prices([*scene.groups, *scene.candidates], self.made, expander)
+            prices = build_group_prices([*scene.groups, *scene.candidates], self.made, expander)
             expander = replace_input(expander, prices=prices)
         inputs = replace(
             self.inputs,
@@ -294,10 +419,10 @@ class ScaleUpLoop:
             made_up=before.made_up,
         )
         simulated, nodes = before.snapshot_after, scene.snapshot.columns.objects
-        orchestrate: Orchestrate = orchestrate_in
+        orchestrate: OrchestrateFunction = orchestrate_substeps
         if self.provisioning is not None:
             orchestrate = WrapperOrchestrator(self.provisioning).orchestrate_in
-        ground = ScaleUpGround(
+        ground = ScaleUpContext(
             groups=scene.groups,
             nodes=nodes,
             templates=self.made,
@@ -307,7 +432,7 @@ class ScaleUpLoop:
             cursor=state.cursor,
         )
         if options.salvo_scale_up:
-            salvo = yield from salvo_in(self.p, simulated, before.asked.records, ground, orchestrate)
+            salvo = yield from scale_up_salvo_substeps(self.p, simulated, before.asked.records, ground, orchestrate)
             self.rounds, before.snapshot_after = [each.done for each in salvo.rounds], salvo.snapshot_after
             if salvo.warning:
                 scene.warnings.append(salvo.warning)
@@ -324,12 +449,12 @@ class ScaleUpLoop:
         self.state = replace(state, cluster=last.state, cursor=last.cursor, initializers=dict(last.initializers))
         scene.groups = last.groups
         for done in self.rounds:
-            self._remember(done.status.result if done.failure is None else ERROR, done.resized)
+            self._remember(done.status.result if done.failure is None else SCALE_UP_ERROR, done.resized)
 
-    def raise_to_minimum(self) -> StepsOf[Orchestrating, None]:
+    def raise_to_minimum(self) -> StepsOf[OrchestratorAction, None]:
         """Groups below their minimum size, after everything else. Limits count the nodes that scale-ups count."""
         known = self.rounds[-1].templates if self.rounds else self.made
-        self.minimum = yield from min_size_in(
+        self.minimum = yield from scale_up_to_min_size_substeps(
             self.p,
             self.scene.snapshot.columns.objects,
             self.scene.groups,
@@ -343,21 +468,21 @@ class ScaleUpLoop:
         self.state = replace(self.state, cluster=self.minimum.state)
         self.scene.groups = self.minimum.groups
         self._remember(self.minimum.status.result, self.minimum.resized)
-        yield from self.p.emit(*status_events(self.minimum.status))
+        yield from self.p.emit(*build_scale_up_events(self.minimum.status))
 
     def tell_untried(self) -> StepsOf[Emit, None]:
         """What is said of pods for which no scale-up was tried."""
         if not self.rounds:
             uid_of = self.scene.snapshot.pod_uid
-            yield from self.p.act(Emit(Deferred(lambda: events_of_untried(self.before, self.result, uid_of))))
+            yield from self.p.act(Emit(Deferred(lambda: build_untried_events(self.before, self.result, uid_of))))
 
     def _quotas(self) -> Sequence[Quota] | AutoscalerError:
         """Those that are given, or the limits of the options and then those of the cluster's quota objects."""
         if self.inputs.quotas is not None:
             return self.inputs.quotas
-        found = [cluster_maximum(self.options.resource_limiter)]
+        found = [build_cluster_maximum_quota(self.options.resource_limiter)]
         if self.options.capacity_quotas_enabled:
-            limits, left_out = capacity_quota_limits(self.scene.found.informers.quotas)
+            limits, left_out = read_capacity_quotas(self.scene.found.informers.quotas)
             found += limits
             for name, reason in left_out.items():
                 text = f"CapacityQuota {name} does not count: {reason}"
@@ -369,6 +494,6 @@ class ScaleUpLoop:
         """Scale-down waits after a scale-up: everywhere, or in the groups that grew."""
         for info, at in resized:
             self.state = register_group_change(self.state, "scale_up", info.group, at)
-        if result == SUCCESSFUL:
+        if result == SCALE_UP_SUCCESSFUL:
             memory = replace(self.state.scale_down, last_scale_up=self.now)
             self.state = replace(self.state, scale_down=memory)

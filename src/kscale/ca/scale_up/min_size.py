@@ -1,4 +1,7 @@
-"""Groups below their minimum size (``core/scaleup/orchestrator``: ScaleUpToNodeGroupMinSize)."""
+"""Scale up groups below their minimum size (upstream: ``ScaleUpToNodeGroupMinSize``).
+
+Upstream: ``core/scaleup/orchestrator``.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,31 @@ from datetime import datetime
 
 import msgspec
 
-from kscale.ca.balancing import ScaleUpInfo
-from kscale.ca.cluster_state import ClusterStateRegistry, recalculate
+from kscale.ca.cluster_state import ClusterStateRegistry, recalculate_ranges
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
+from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.quota import Quota, QuotaTracker, cap_by_max_nodes_total, cluster_maximum
-from kscale.ca.scale_up.executor import Executing, execute_steps
-from kscale.ca.scale_up.group_filter import not_ready_reason, within_quotas
-from kscale.ca.scale_up.status import ERROR, NOT_NEEDED, SUCCESSFUL, ConsideredGroup, ScaleUpStatus
+from kscale.ca.quota import Quota, QuotaTracker, build_cluster_maximum_quota, cap_by_max_nodes_total
+from kscale.ca.scale_up.executor import ExecutorAction, execute_scale_ups_steps
+from kscale.ca.scale_up.node_groups import find_not_ready_reason, is_within_quotas
+from kscale.ca.scale_up_status import (
+    SCALE_UP_ERROR,
+    SCALE_UP_NOT_NEEDED,
+    SCALE_UP_SUCCESSFUL,
+    ConsideredGroup,
+    ScaleUpStatus,
+)
 from kscale.effects import Emit, Moment, Progress, StepsOf, moment
+from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed
-from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 
-__all__ = ["MinSizeScaleUp", "min_size_in", "scale_up_to_min_size_steps"]
+__all__ = ["MinSizeScaleUpResult", "scale_up_to_min_size_steps", "scale_up_to_min_size_substeps"]
 
 
-class MinSizeScaleUp(msgspec.Struct, kw_only=True):
+class MinSizeScaleUpResult(msgspec.Struct, kw_only=True):
     """The outcome (``status``), the cluster ``state`` after, the ``groups`` with their targets, and those that were
     ``resized``, with when."""
 
@@ -47,19 +56,21 @@ def scale_up_to_min_size_steps(
     quotas: Sequence[Quota] | AutoscalerError | None = None,
     known_templates: Container[str] | None = None,
     gpu_label: str = DEFAULT_GPU_LABEL,
-) -> StepsOf[Executing, MinSizeScaleUp]:
+) -> StepsOf[ExecutorAction, MinSizeScaleUpResult]:
     """Raises every existing, healthy group to its minimum size as far as limits allow; an action for each.
 
     ``gpu_label``: the cloud's, of nodes with GPUs. ``quotas`` default to the cluster-wide maxima of the options;
-    ``known_templates`` as in :func:`kscale.ca.scale_up.group_filter.filter_groups`. Upstream compares
+    ``known_templates`` as in :func:`kscale.ca.scale_up.node_groups.filter_valid_scale_up_groups`. Upstream compares
     ``--max-nodes-total`` with the *group's* size here, asks quotas for each group as if it were the only one, and does
     not look at the maximum size.
     """
     p = Progress(moment(now))
-    return min_size_in(p, nodes, groups, templates, state, options, quotas, known_templates, gpu_label)
+    return scale_up_to_min_size_substeps(
+        p, nodes, groups, templates, state, options, quotas, known_templates, gpu_label
+    )
 
 
-def min_size_in(
+def scale_up_to_min_size_substeps(
     p: Progress,
     nodes: Sequence[Node],
     groups: Groups,
@@ -69,46 +80,50 @@ def min_size_in(
     quotas: Sequence[Quota] | AutoscalerError | None,
     known_templates: Container[str] | None,
     gpu_label: str,
-) -> StepsOf[Executing, MinSizeScaleUp]:
+) -> StepsOf[ExecutorAction, MinSizeScaleUpResult]:
     """The same within a machine that is under way."""
-    limits = [cluster_maximum(options.resource_limiter)] if quotas is None else quotas
+    limits = [build_cluster_maximum_quota(options.resource_limiter)] if quotas is None else quotas
     try:
         if isinstance(limits, AutoscalerError):
             raise limits
         tracker = QuotaTracker.maximum(limits, nodes, groups, gpu_label=gpu_label)
     except AutoscalerError as error:
         failure = AutoscalerError(error.type or INTERNAL_ERROR, f"could not create quotas tracker: {error.message}")
-        return MinSizeScaleUp(status=ScaleUpStatus(result=ERROR, error=failure.record), state=state, groups=groups)
+        return MinSizeScaleUpResult(
+            status=ScaleUpStatus(result=SCALE_UP_ERROR, error=failure.record), state=state, groups=groups
+        )
     plan = []
     for group in groups:
         known = known_templates is None or group.id in known_templates
-        if group.exists and not_ready_reason(group, state, p.now, options, has_template=known) is not None:
+        if group.exists and find_not_ready_reason(group, state, p.now, options, has_template=known) is not None:
             continue
-        info = yield from _wanted(p, group, templates.get(group.id), tracker, options)
+        info = yield from _plan_min_size(p, group, templates.get(group.id), tracker, options)
         if info is not None:
             plan.append(info)
     if not plan:
-        return MinSizeScaleUp(status=ScaleUpStatus(result=NOT_NEEDED), state=state, groups=groups)
-    done = yield from execute_steps(p, plan, groups, state, options=options, known_templates=known_templates)
+        return MinSizeScaleUpResult(status=ScaleUpStatus(result=SCALE_UP_NOT_NEEDED), state=state, groups=groups)
+    done = yield from execute_scale_ups_steps(p, plan, groups, state, options=options, known_templates=known_templates)
     if done.error is not None:
-        status = ScaleUpStatus(result=ERROR, error=done.error.record, failed_resize_groups=done.failed_groups)
+        status = ScaleUpStatus(result=SCALE_UP_ERROR, error=done.error.record, failed_resize_groups=done.failed_groups)
         grown = groups.with_targets({info.group: info.new for info, _ in done.resized})
-        return MinSizeScaleUp(status=status, state=done.state, groups=grown, resized=done.resized)
+        return MinSizeScaleUpResult(status=status, state=done.state, groups=grown, resized=done.resized)
     status = ScaleUpStatus(
-        result=SUCCESSFUL,
+        result=SCALE_UP_SUCCESSFUL,
         scale_ups=plan,
         considered_groups=[ConsideredGroup(id=group.id, exists=group.exists) for group in groups],
     )
     grown = groups.with_targets({info.group: info.new for info in plan})
-    return MinSizeScaleUp(status=status, state=recalculate(done.state, grown), groups=grown, resized=done.resized)
+    return MinSizeScaleUpResult(
+        status=status, state=recalculate_ranges(done.state, grown), groups=grown, resized=done.resized
+    )
 
 
-def _wanted(
+def _plan_min_size(
     p: Progress, group: NodeGroup, node: Node | None, tracker: QuotaTracker, options: AutoscalingOptions
 ) -> StepsOf[Emit, ScaleUpInfo | None]:
     if not group.exists or group.target_size_error is not None or group.size >= group.min_size:
         return None
-    if node is None or not within_quotas(tracker, group, node, 1):
+    if node is None or not is_within_quotas(tracker, group, node, 1):
         return None
     try:
         want = tracker.check(group, node, group.min_size - group.size).allowed

@@ -1,41 +1,49 @@
-"""One scale-up from pods that need nodes to resized groups: a step machine (``core/scaleup/orchestrator``)."""
+"""One scale-up from pending pods to resized groups (upstream: ``core/scaleup/orchestrator``: ScaleUp)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace as replace_input
 from datetime import datetime
 
+import msgspec
+import numpy as np
 from msgspec.structs import replace
 
-from kscale.ca.cluster_state import recalculate, upcoming_nodes
+from kscale.ca.cluster_state import ClusterStateRegistry, get_upcoming_nodes, recalculate_ranges
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, ErrorRecord
-from kscale.ca.expander.chain import expand_steps, respond_with
-from kscale.ca.expander.registry import GRPC
-from kscale.ca.expander.types import ExpanderInput, Option, Rank
-from kscale.ca.metrics import observation, took
-from kscale.ca.quota import QuotaTracker, cap_by_max_nodes_total, cluster_maximum
-from kscale.ca.scale_up.balance_scale_ups import balance_scale_ups, sharing_groups
-from kscale.ca.scale_up.compared_pods import compared_pods
-from kscale.ca.scale_up.creation import AsyncInitializer, with_grown
-from kscale.ca.scale_up.executor import Executing, execute_steps
-from kscale.ca.scale_up.ground import ScaleUpGround
-from kscale.ca.scale_up.orchestration import Orchestration
-from kscale.ca.scale_up.reporting import ScaleUpReporting
-from kscale.ca.scale_up.status import (
-    ERROR,
-    EXECUTION_FAILED,
-    EXPANDER_FILTERED,
-    NO_OPTIONS_AVAILABLE,
-    SUCCESSFUL,
+from kscale.ca.expander.chain import GRPC_EXPANDER, Expansion, build_dry_run_responder, expand_steps
+from kscale.ca.expander.types import ExpanderInput, Option, RankResponder
+from kscale.ca.metrics import build_duration_observation, build_observation
+from kscale.ca.node_group_set import ScaleUpInfo
+from kscale.ca.quota import QuotaTracker, build_cluster_maximum_quota, cap_by_max_nodes_total
+from kscale.ca.scale_up.equivalence_groups import PodGroups, find_compared_pods
+from kscale.ca.scale_up.executor import ExecutorAction, execute_scale_ups_steps
+from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption
+from kscale.ca.scale_up.inputs import ScaleUpContext
+from kscale.ca.scale_up.node_groups import balance_scale_ups, find_sharing_groups
+from kscale.ca.scale_up_status import (
+    ALL_OR_NOTHING_REASON,
+    EXECUTION_FAILED_REASON,
+    EXPANDER_FILTERED_REASON,
+    SCALE_UP_ERROR,
+    SCALE_UP_NO_OPTIONS_AVAILABLE,
+    SCALE_UP_SUCCESSFUL,
+    ConsideredGroup,
+    MadeGroups,
+    NoScaleUpInfo,
     ScaleUpStatus,
 )
-from kscale.ca.templates import TaintConfig, template_from_group
+from kscale.ca.state import AsyncInitializer, update_initializers
+from kscale.ca.templates import TaintConfig, build_template_from_group
 from kscale.effects import (
     CreatedGroups,
     CreateGroup,
     Deferred,
+    Event,
     GetPrices,
     Moment,
+    Observation,
     Progress,
     RankOptions,
     StepsOf,
@@ -45,19 +53,219 @@ from kscale.effects import (
     moment,
 )
 from kscale.objects.argument_types import typed
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
-from kscale.scheduling.pods import PodsLike
+from kscale.scheduling.coercion import PodsLike
 from kscale.scheduling.session import Session
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
-    "Orchestrating",
+    "OrchestratorAction",
+    "OrchestratorResult",
+    "ScaleUpResultBuilder",
     "orchestrate",
-    "orchestrate_in",
     "orchestrate_steps",
+    "orchestrate_substeps",
 ]
 
-Orchestrating = Executing | CreateGroup | RankOptions | GetPrices | Wait
+
+class OrchestratorResult(msgspec.Struct, kw_only=True):
+    """What was decided and done: the status, every option, the choice, the cluster state after.
+
+    ``expansion``: what the expander chose, and by which steps; None: it was not asked, because there was no option or
+    something failed before. ``skipped``: upstream's reasons, by id, of the groups that were sorted out before any
+    estimate.
+
+    ``cursor`` is where the scan over nodes stands; ``pod_groups`` what was found out about like pods;
+    ``asked_groups`` are all groups that were looked at, ``groups`` and ``templates`` what there is afterwards, with new
+    target sizes and with groups that were made. ``unmodelled``: what pods use that no rule here looks at.
+    ``compared``: pods that an outside ranker was shown without environment, and will be. ``initializers``: what groups
+    that are still being made shall get. ``resized``: the groups that were, and when;
+    ``exceeded``: for which resources quotas held groups back; ``expander_options``, ``expander_input``: what the
+    expander could choose from, and what it went by (None: it was not asked). ``observations``: what is to be counted
+    of estimates and groups that were made. ``sharing``: the groups among which the new nodes were divided, the best
+    option's first.
+
+    ``failure``: an error that upstream returns beside a status that tells of success; the scale-up does not count then.
+    ``existing``: pod -> node, for pods of a provisioning request for which there is room already. ``waiting_turn``:
+    pods (``namespace/name``) that this scale-up was not for: requests and other pods take turns.
+
+    ``events``: what upstream would have sent, if it was run as if everything succeeded.
+    """
+
+    status: ScaleUpStatus
+    state: ClusterStateRegistry
+    options: list[ExpansionOption]
+    expansion: Expansion | None
+    skipped: dict[str, list[str]]
+    cursor: int
+    pod_groups: PodGroups
+    asked_groups: list[str]
+    groups: Groups
+    templates: Mapping[str, NodeTemplate]
+    unmodelled: list[str] = []
+    compared: frozenset[str] = frozenset()
+    initializers: Mapping[str, AsyncInitializer] = {}
+    resized: Sequence[tuple[ScaleUpInfo, Moment]] = ()
+    exceeded: Mapping[str, list[str]] = {}
+    expander_options: Sequence[Option] = ()
+    expander_input: ExpanderInput | None = None
+    observations: Sequence[Observation] = ()
+    sharing: Sequence[str] = ()
+    failure: ErrorRecord | None = None
+    existing: Mapping[str, str] = {}
+    waiting_turn: Sequence[str] = ()
+    events: Sequence[Event] = ()
+
+    @classmethod
+    def without_options(
+        cls,
+        status: ScaleUpStatus,
+        state: ClusterStateRegistry,
+        groups: Groups,
+        templates: Mapping[str, NodeTemplate],
+        initializers: Mapping[str, AsyncInitializer],
+    ) -> OrchestratorResult:
+        """Of a scale-up that looked at no group."""
+        return cls(
+            status=status,
+            state=state,
+            options=[],
+            expansion=None,
+            skipped={},
+            cursor=0,
+            pod_groups=PodGroups(np.zeros(0, np.int32), lambda _: []),
+            asked_groups=[],
+            groups=groups,
+            templates=templates,
+            initializers=initializers,
+        )
+
+    @property
+    def best(self) -> ExpansionOption | None:
+        """The option that was chosen, if one was."""
+        best = self.expansion.best if self.expansion is not None else None
+        return next((option for option in self.options if best is not None and option.group == best.group), None)
+
+
+class ScaleUpResultBuilder(ExpansionFinder):
+    """A scale-up whose options were found, and what there is to tell of it. ``created``: groups that were made;
+    ``grown``: the groups with the targets of now; ``tells_left``: whether the status says why pods are left."""
+
+    expansion: Expansion | None = None
+    asked: Sequence[Option] = ()
+    given: ExpanderInput | None = None
+    compared: frozenset[str] = frozenset()
+    tells_left = False
+
+    def __init__(self, p: Progress, snapshot: Snapshot, pods: PodsLike, ground: ScaleUpContext) -> None:
+        super().__init__(p, snapshot, pods, ground)
+        self.created: list[CreatedGroups] = []
+        self.considered_more: list[NodeGroup] = []
+        self.grown = self.groups
+        self.initializers: dict[str, AsyncInitializer] = dict(self.inputs.initializers)
+        self.resized: Sequence[tuple[ScaleUpInfo, Moment]] = ()
+
+    def considered(self) -> list[ConsideredGroup]:
+        every = [*self.every, *self.considered_more]
+        return [ConsideredGroup(id=group.id, exists=group.exists) for group in every]
+
+    def created_groups(self) -> list[MadeGroups]:
+        return [MadeGroups(main=made.main.id, extra=[item.id for item in made.extra]) for made in self.created]
+
+    def left(self) -> Sequence[NoScaleUpInfo]:
+        """The pods that are left, once somebody looks at them."""
+        self.tells_left = True
+        return Deferred(self.remaining)
+
+    def remaining(self) -> list[NoScaleUpInfo]:
+        skipped = self.filtered.skipped
+        if not self.options.scaleup_simulation_for_skipped_node_groups_enabled:
+            return self.egs.remaining(skipped)
+        # What the skipped groups would have said; where they would not have taken the pod, that counts.
+        judged = self.egs.blank()
+        for group in self.every:
+            if group.id in skipped and group.id in self.templates:
+                self.judge(group.id, judged)
+        found = []
+        for number in np.flatnonzero(~self.egs.schedulable).tolist():
+            simulated = judged.errors(number)
+            rejected = {**self.egs.errors(number), **simulated}
+            left = {name: reasons for name, reasons in skipped.items() if name not in simulated}
+            found += [
+                NoScaleUpInfo(pod=pod, rejected_groups=rejected, skipped_groups=left)
+                for pod in self.egs.keys_of(number)
+            ]
+        return found
+
+    def unmodelled(self) -> list[str]:
+        sessions = {id(session): session for session in (self.session, *(late for late, _ in self.compiled.values()))}
+        return list(dict.fromkeys(text for session in sessions.values() for text in session.unmodelled))
+
+    def finish(self, result: str) -> OrchestratorResult:
+        return self.result(
+            ScaleUpStatus(result=result, pods_remain_unschedulable=self.left(), considered_groups=self.considered())
+        )
+
+    def abort(self) -> OrchestratorResult:
+        self.egs.give_up(ALL_OR_NOTHING_REASON)
+        return self.finish(SCALE_UP_NO_OPTIONS_AVAILABLE)
+
+    def fail_early(self, error: AutoscalerError) -> OrchestratorResult:
+        def everybody() -> list[NoScaleUpInfo]:
+            return [NoScaleUpInfo(pod=pod) for number in range(len(self.egs)) for pod in self.egs.keys_of(number)]
+
+        left = Deferred(everybody)
+        return self.result(ScaleUpStatus(result=SCALE_UP_ERROR, error=error.record, pods_remain_unschedulable=left))
+
+    def fail(self, error: AutoscalerError, chosen: ExpansionOption) -> OrchestratorResult:
+        self.egs.give_up(EXECUTION_FAILED_REASON)
+        return self.result(
+            ScaleUpStatus(
+                result=SCALE_UP_ERROR,
+                error=error.record,
+                pods_triggered=Deferred(lambda: chosen.pods),
+                pods_remain_unschedulable=self.left(),
+                created_groups=self.created_groups(),
+            )
+        )
+
+    def result(self, status: ScaleUpStatus) -> OrchestratorResult:
+        return OrchestratorResult(
+            status=status,
+            state=self.state,
+            options=self.found,
+            expansion=self.expansion,
+            skipped=self.filtered.skipped,
+            cursor=self.session.engine.cursor,
+            pod_groups=self.egs,
+            asked_groups=[group.id for group in self.every],
+            groups=self.grown,
+            templates=self.templates,
+            unmodelled=self.unmodelled(),
+            compared=self.compared,
+            initializers=self.initializers,
+            resized=self.resized,
+            exceeded=self.filtered.exceeded,
+            observations=tuple(self.observations),
+            sharing=tuple(self.sharing),
+            expander_options=self.asked,
+            expander_input=self.given,
+        )
+
+    def with_simulation(self, done: OrchestratorResult) -> StepsOf[Wait, OrchestratorResult]:
+        """With ``--scaleup-simulation-for-skipped-node-groups-enabled`` the groups that were skipped are simulated
+        before the scale-up ends, and it is counted how long that takes."""
+        if not (self.tells_left and self.options.scaleup_simulation_for_skipped_node_groups_enabled):
+            return done
+        begun = self.p.now
+        list(done.status.pods_remain_unschedulable)
+        ended = yield from self.p.clock()
+        simulated = build_duration_observation("scaleUp:skippedNodeGroupsSimulation", ended - begun)
+        return replace(done, observations=(*done.observations, simulated))
+
+
+OrchestratorAction = ExecutorAction | CreateGroup | RankOptions | GetPrices | Wait
 """What a scale-up asks for. A wait of no time asks how late it is: estimates take theirs."""
 
 
@@ -65,29 +273,29 @@ Orchestrating = Executing | CreateGroup | RankOptions | GetPrices | Wait
 def orchestrate_steps(
     snapshot: Snapshot,
     pods: PodsLike,
-    ground: ScaleUpGround,
+    ground: ScaleUpContext,
     *,
     now: datetime | Moment,
-) -> StepsOf[Orchestrating, Orchestration]:
+) -> StepsOf[OrchestratorAction, OrchestratorResult]:
     """The bare orchestrator: the pods as given, no filtering before. No further group is asked once
     ``--max-binpacking-time`` is over."""
-    return orchestrate_in(Progress(moment(now)), snapshot, pods, ground)
+    return orchestrate_substeps(Progress(moment(now)), snapshot, pods, ground)
 
 
-def orchestrate_in(
-    p: Progress, snapshot: Snapshot, pods: PodsLike, ground: ScaleUpGround
-) -> StepsOf[Orchestrating, Orchestration]:
+def orchestrate_substeps(
+    p: Progress, snapshot: Snapshot, pods: PodsLike, ground: ScaleUpContext
+) -> StepsOf[OrchestratorAction, OrchestratorResult]:
     """The same within a machine that is under way."""
-    run = _Orchestrator(p, snapshot, pods, ground)
-    done = yield from _scale_up(run)
+    run = _ScaleUpOrchestrator(p, snapshot, pods, ground)
+    done = yield from _run_scale_up_steps(run)
     return (yield from run.with_simulation(done))
 
 
-def _scale_up(run: _Orchestrator) -> StepsOf[Orchestrating, Orchestration]:
+def _run_scale_up_steps(run: _ScaleUpOrchestrator) -> StepsOf[OrchestratorAction, OrchestratorResult]:
     p, groups, inputs, options, templates = run.p, run.groups, run.inputs, run.options, run.templates
     expander_input = inputs.expander_input or ExpanderInput()
     given = replace_input(expander_input, nodes={name: item.node for name, item in templates.items()})
-    for name in upcoming_nodes(run.state, groups, p.now, templates=run.known):
+    for name in get_upcoming_nodes(run.state, groups, p.now, templates=run.known):
         if name not in templates:
             text = f"could not get upcoming nodes: failed to find template node for node group {name}"
             return run.fail_early(AutoscalerError(INTERNAL_ERROR, text))
@@ -97,8 +305,8 @@ def _scale_up(run: _Orchestrator) -> StepsOf[Orchestrating, Orchestration]:
     run.every = Groups([*groups, *candidates], groups.node_errors)
     begun = p.now
     started = yield from p.clock()
-    run.observations.append(took("scaleUp:buildPodEquivalenceGroups", started - begun))
-    limits = [cluster_maximum(options.resource_limiter)] if inputs.quotas is None else inputs.quotas
+    run.observations.append(build_duration_observation("scaleUp:buildPodEquivalenceGroups", started - begun))
+    limits = [build_cluster_maximum_quota(options.resource_limiter)] if inputs.quotas is None else inputs.quotas
     try:
         if isinstance(limits, AutoscalerError):
             raise limits
@@ -109,25 +317,25 @@ def _scale_up(run: _Orchestrator) -> StepsOf[Orchestrating, Orchestration]:
     run.filter(tracker)
     yield from run.find_options(inputs.stop_after_options, started + duration(options.max_binpacking_time))
     if not run.found:
-        return run.finish(NO_OPTIONS_AVAILABLE)
+        return run.finish(SCALE_UP_NO_OPTIONS_AVAILABLE)
     names = options.expander_names if inputs.expanders is None else inputs.expanders
-    if GRPC in names:
-        given = replace_input(given, compared=given.compared | compared_pods(run.grouped, run.records))
+    if GRPC_EXPANDER in names:
+        given = replace_input(given, compared=given.compared | find_compared_pods(run.grouped, run.records))
         run.compared = given.compared
     run.asked, run.given = run.expander_options(names), given
     run.expansion = yield from expand_steps(run.asked, names, given, now=p, rng=inputs.rng, filters=inputs.filters)
     yield from p.emit(*run.expansion.events)
     best = run.expansion.best
     if best is None or best.node_count <= 0:
-        run.egs.give_up(EXPANDER_FILTERED)
-        return run.finish(NO_OPTIONS_AVAILABLE)
+        run.egs.give_up(EXPANDER_FILTERED_REASON)
+        return run.finish(SCALE_UP_NO_OPTIONS_AVAILABLE)
     return (yield from run.carry_out(best, tracker))
 
 
-class _Orchestrator(ScaleUpReporting):
+class _ScaleUpOrchestrator(ScaleUpResultBuilder):
     """The same scale-up while a choice is carried out."""
 
-    def carry_out(self, best: Option, tracker: QuotaTracker) -> StepsOf[Orchestrating, Orchestration]:
+    def carry_out(self, best: Option, tracker: QuotaTracker) -> StepsOf[OrchestratorAction, OrchestratorResult]:
         group = self.every[best.group]
         chosen = next(item for item in self.found if item.group == best.group)
         capped = cap_by_max_nodes_total(
@@ -156,13 +364,13 @@ class _Orchestrator(ScaleUpReporting):
             outcome = yield from self.p.act(CreateGroup(group=group.id, asynchronous=asynchronous))
             if outcome.error is not None:
                 status = ScaleUpStatus(
-                    result=ERROR,
+                    result=SCALE_UP_ERROR,
                     error=ErrorRecord(type=outcome.error.reason, message=outcome.error.message),
                     pods_triggered=Deferred(lambda: chosen.pods),
                     failed_creation_groups=[group.id],
                 )
                 return self.result(status)
-            self.observations.append(observation("created_node_groups_total", group_type=""))
+            self.observations.append(build_observation("created_node_groups_total", group_type=""))
             made = outcome.value
             if made is None:
                 made = CreatedGroups(main=replace(group, exists=not asynchronous, upcoming=asynchronous, target_size=0))
@@ -175,14 +383,14 @@ class _Orchestrator(ScaleUpReporting):
         try:
             nodes = {name: item.node for name, item in self.templates.items()}
             similar = [self.groups[name] for name in self.similar_to(group)]
-            sharing = sharing_groups(group, similar, templates=nodes, tracker=tracker)
+            sharing = find_sharing_groups(group, similar, templates=nodes, tracker=tracker)
             self.sharing = [item.id for item in sharing]
             plan = balance_scale_ups(group, sharing[1:], new_nodes, templates=nodes, tracker=tracker)
         except AutoscalerError as error:
             return self.fail(error, chosen)
         if self.all_or_nothing and sum(info.new - info.current for info in plan) < new_nodes:
             return self.abort()
-        done = yield from execute_steps(
+        done = yield from execute_scale_ups_steps(
             self.p,
             plan,
             self.groups,
@@ -192,16 +400,16 @@ class _Orchestrator(ScaleUpReporting):
             known_templates=self.known,
         )
         self.state, self.resized = done.state, done.resized
-        self.initializers = with_grown(self.initializers, [info for info, _ in done.resized])
+        self.initializers = update_initializers(self.initializers, [info for info, _ in done.resized])
         if done.error is not None:
             failed = set(done.failed_groups)
             if not self.options.parallel_scale_up:
                 names = [info.group for info in plan]
                 failed.update(names[names.index(done.failed_groups[0]) :])
-            self.egs.fail(failed, EXECUTION_FAILED)
+            self.egs.fail(failed, EXECUTION_FAILED_REASON)
             self.grown = self.groups.with_targets({info.group: info.new for info in plan if info.group not in failed})
             status = ScaleUpStatus(
-                result=ERROR,
+                result=SCALE_UP_ERROR,
                 error=done.error.record,
                 pods_triggered=Deferred(lambda: chosen.pods),
                 failed_resize_groups=done.failed_groups,
@@ -210,9 +418,9 @@ class _Orchestrator(ScaleUpReporting):
             )
             return self.result(status)
         self.grown = self.groups.with_targets({info.group: info.new for info in plan})
-        self.state = recalculate(self.state, self.grown)
+        self.state = recalculate_ranges(self.state, self.grown)
         status = ScaleUpStatus(
-            result=SUCCESSFUL,
+            result=SCALE_UP_SUCCESSFUL,
             scale_ups=plan,
             pods_triggered=Deferred(lambda: chosen.pods),
             pods_remain_unschedulable=self.left(),
@@ -227,7 +435,7 @@ class _Orchestrator(ScaleUpReporting):
         fresh = {}
         for item in (made.main, *made.extra):
             if item.template is not None and item.template_error is None:
-                fresh[item.id] = template_from_group(
+                fresh[item.id] = build_template_from_group(
                     item.template,
                     self.inputs.daemonsets,
                     item.id,
@@ -254,20 +462,20 @@ class _Orchestrator(ScaleUpReporting):
         self.created.append(made)
         self.considered_more = [item for item in (made.main, *made.extra) if item.id != old]
         self._similar = None
-        self.state = recalculate(self.state, self.groups)
+        self.state = recalculate_ranges(self.state, self.groups)
 
 
 @typed
 def orchestrate(
     snapshot: Snapshot,
     pods: PodsLike,
-    ground: ScaleUpGround,
+    ground: ScaleUpContext,
     *,
     now: datetime | Moment,
-    rank: Rank | None = None,
-) -> Orchestration:
+    rank: RankResponder | None = None,
+) -> OrchestratorResult:
     """:func:`orchestrate_steps` as if everything succeeded: a dry run. ``rank`` answers for the grpc expander; without
     it that keeps every option."""
-    respond = respond_with(ground.inputs.expander_input, rank)
+    respond = build_dry_run_responder(ground.inputs.expander_input, rank)
     done = as_if_done(orchestrate_steps(snapshot, pods, ground, now=now), now=moment(now), respond=respond)
     return replace(done.value, events=done.events)

@@ -1,4 +1,4 @@
-"""What a scale-up answers with: the record behind ``kscale scale-up``."""
+"""Result records of ``kscale scale-up``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.errors import ErrorRecord
-from kscale.ca.scale_up.status import MadeGroups
+from kscale.ca.node_group_set import ScaleUpInfo
+from kscale.ca.scale_up_status import MadeGroups
 from kscale.ca.state import LoopState
 from kscale.effects import Event
 from kscale.records import Record
@@ -16,11 +16,11 @@ from kscale.records import Record
 __all__ = ["ExpanderScore", "GroupRejection", "PendingPods", "PodCounts", "ScaleUpChoice", "ScaleUpPlanRecord"]
 
 
-class _Part(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+class _RecordStruct(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """Base of what the record consists of."""
 
 
-class ExpanderScore(_Part, frozen=True):
+class ExpanderScore(_RecordStruct, frozen=True):
     """What one expander of the chain made of an option: its score (less is better), its note, whether it kept it.
 
     A score that is no finite number is no ``score``: ``notFinite`` says which (``+Inf``, ``-Inf``, ``NaN``). ``parts``:
@@ -35,7 +35,7 @@ class ExpanderScore(_Part, frozen=True):
     note: str = ""
 
 
-class ScaleUpChoice(_Part, frozen=True):
+class ScaleUpChoice(_RecordStruct, frozen=True):
     """One node group as a way to scale up.
 
     ``nodes`` and ``pods`` are what the estimate asks for and helps, 0 if the group is no option: then ``skipped`` says
@@ -54,7 +54,7 @@ class ScaleUpChoice(_Part, frozen=True):
     bound_method: str = ""
 
 
-class GroupRejection(_Part, frozen=True):
+class GroupRejection(_RecordStruct, frozen=True):
     """The first predicate that fails on an empty new node of a group, its reasons, and what it compared."""
 
     plugin: str
@@ -62,7 +62,7 @@ class GroupRejection(_Part, frozen=True):
     numbers: list[dict[str, Any]] = []
 
 
-class PendingPods(_Part, frozen=True):
+class PendingPods(_RecordStruct, frozen=True):
     """Like pods that stay without a place after the scale-up, and why.
 
     ``rejected``: node groups that do not take them, on an empty new node and with no other pod beside; ``takenBy``:
@@ -76,7 +76,7 @@ class PendingPods(_Part, frozen=True):
     taken_by: list[str] = []
 
 
-class PodCounts(_Part, frozen=True):
+class PodCounts(_RecordStruct, frozen=True):
     """How many pods each step took out before the scale-up, in the order of the steps.
 
     ``ignored``: being deleted, gated, or the scheduler has not said that they are unschedulable; ``expendable``: of a

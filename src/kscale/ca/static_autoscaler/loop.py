@@ -1,4 +1,7 @@
-"""One loop under way, part after part in upstream's order (``core/static_autoscaler.go``: RunOnce)."""
+"""One loop in upstream's order (upstream: ``core/static_autoscaler.go``: RunOnce).
+
+Candidates, cool-down and choice: :mod:`kscale.ca.scale_down.planner`.
+"""
 
 from __future__ import annotations
 
@@ -8,60 +11,243 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kscale.ca.actionable import not_actionable
 from kscale.ca.cluster_state import (
-    cluster_status,
-    forget_failures,
-    initializing_status,
+    ClusterUpdateAction,
+    build_cluster_status,
+    build_initializing_status,
+    clear_scale_up_failures,
     is_cluster_healthy,
-    recalculate,
+    recalculate_ranges,
+    update_scale_down_candidates,
 )
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
-from kscale.ca.event_subjects import status_event
+from kscale.ca.events import build_status_event
 from kscale.ca.expander.types import ExpanderInput
-from kscale.ca.legacy.run_once import LegacyRunOnce
+from kscale.ca.legacy.run_once import LegacyAutoscalerLoop, LegacyLoopAction
 from kscale.ca.legacy.scale_up_loop import LegacyScaleUpLoop
-from kscale.ca.metrics import FunctionTimer, last_activity, observation
-from kscale.ca.node_lists import with_gpus
-from kscale.ca.pod_lists.degradation import may_scale_down
+from kscale.ca.loop_context import LoopContext, check_actionable, check_csi_nodes
+from kscale.ca.metrics import FunctionTimer, build_last_activity_observation, build_observation
+from kscale.ca.node_group_set import Comparator
+from kscale.ca.node_lists import iterate_nodes_with_gpus
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists.should_scale_up import can_scale_down
 from kscale.ca.repair import (
     Repair,
+    RepairAction,
     delete_created_with_errors_steps,
     fix_node_group_size_steps,
     remove_old_unregistered_steps,
 )
-from kscale.ca.scale_down.actuation.remember import caught_up
-from kscale.ca.scale_down.actuation.start_up import clean_up_taints
-from kscale.ca.scale_down.pdb import kept_tracker
-from kscale.ca.scale_up.orchestrator import Orchestrating
-from kscale.ca.simulated import check_csi_nodes
-from kscale.ca.state import cleared
-from kscale.ca.static_autoscaler import observing
-from kscale.ca.static_autoscaler.ending import EndedError, unreadable
-from kscale.ca.static_autoscaler.report import LoopReport
-from kscale.ca.static_autoscaler.scale_down_part import ScaleDownPart
-from kscale.ca.static_autoscaler.under_way import Looping
-from kscale.ca.template_devices import device_mismatches
+from kscale.ca.scale_down.actuation.actuator import Actuator, record_deletion_start, sync_deletions
+from kscale.ca.scale_down.actuation.deletion_tracker import ActuationStatus, Deletions
+from kscale.ca.scale_down.actuation.tainting import TaintNodesAction, clean_up_taints, update_soft_taints
+from kscale.ca.scale_down.entry_point import scale_down
+from kscale.ca.scale_down.inputs import ScaleDownInputs
+from kscale.ca.scale_down.latency import MaxNodeSkipEvalTime
+from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
+from kscale.ca.scale_down.plan import ScaleDownPlan
+from kscale.ca.scale_up.inputs import OrchestratorInputs
+from kscale.ca.scale_up.loop import ScaleUpLoop
+from kscale.ca.scale_up.orchestrator import OrchestratorAction
+from kscale.ca.state import LoopState, clear_unneeded_nodes
+from kscale.ca.static_autoscaler import loop_metrics
+from kscale.ca.static_autoscaler.report import LoopEndedError, LoopInputs, LoopReport, build_unreadable_error
+from kscale.ca.static_autoscaler.unneeded_groups import remove_unneeded_groups
+from kscale.ca.status_config_map import StatusConfigMapAction, format_status, write_status_config_map
+from kscale.ca.template_devices import count_device_mismatches
 from kscale.ca.templates import TaintConfig
 from kscale.effects import (
     CANCELED,
+    SECOND,
+    Delete,
+    DeleteGroup,
     HasInstances,
+    InBackground,
+    Moment,
     Observation,
+    Observe,
+    Progress,
     Refresh,
     StepsOf,
     WriteStatus,
 )
 from kscale.errors import InputError, UnreadableObjectError
+from kscale.objects.nodegroups import GroupsLike
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["RunOnce"]
-
-_FILTER_OUT_SCHEDULABLE: Final = "filter-out-pod-list-processor"
+__all__ = ["AutoscalerLoop", "AutoscalerLoopBase", "LoopAction", "ScaleDownPhase", "build_actuator"]
 
 
-class RunOnce(ScaleDownPart):
+LoopAction = (
+    OrchestratorAction
+    | ClusterUpdateAction
+    | RepairAction
+    | TaintNodesAction
+    | StatusConfigMapAction
+    | Refresh
+    | HasInstances
+    | DeleteGroup
+    | InBackground
+    | Observe
+    | WriteStatus
+    | Delete
+    | LegacyLoopAction
+)
+"""What a whole loop asks for. Deletions that it starts go on in the background."""
+
+
+def build_actuator(state: LoopState, snapshot: Snapshot, options: AutoscalingOptions, inputs: LoopInputs) -> Actuator:
+    """One for this loop alone: the deletions of the state are under way as long as their nodes are there."""
+    there, known = snapshot.columns.index, state.deletions
+    still = Deletions(
+        empty={node: group for node, group in known.empty.items() if node in there},
+        drained={node: group for node, group in known.drained.items() if node in there},
+    )
+    return Actuator(options, gpu_label=inputs.gpu_label, gpu_types=inputs.gpu_types, known=still)
+
+
+class AutoscalerLoopBase:
+    """One loop under way: the scene, the scale-up part, the actuator, and the report as far as it has come.
+    ``under_way``: the deletions that the loop found going on, once it has looked."""
+
+    under_way: ActuationStatus
+
+    def __init__(
+        self,
+        cluster: Cluster | Snapshot,
+        groups: GroupsLike,
+        now: Moment,
+        options: AutoscalingOptions,
+        before: LoopState,
+        inputs: LoopInputs,
+    ) -> None:
+        self.p = p = Progress(now)
+        self.now, self.options, self.inputs = now, options, inputs
+        self.scene = scene = LoopContext(
+            cluster, groups, now, options, inputs.profile, inputs.gpu_label, inputs.templates, before.templates
+        )
+        self.actuator = inputs.actuator or build_actuator(before, scene.found, options, inputs)
+        self.up = ScaleUpLoop(
+            p,
+            scene,
+            before,
+            OrchestratorInputs(
+                expander_input=replace_input(inputs.expander_input or ExpanderInput(), gpu_label=inputs.gpu_label),
+                quotas=inputs.quotas,
+                comparator=inputs.comparator or Comparator.from_options(options),
+                profile=inputs.profile,
+                rng=inputs.rng,
+            ),
+        )
+        self.report = LoopReport(state=before, groups=scene.groups, snapshot_after=scene.found, warnings=scene.warnings)
+
+    @property
+    def state(self) -> LoopState:
+        return self.up.state
+
+    @state.setter
+    def state(self, state: LoopState) -> None:
+        self.up.state = state
+
+    def show(self) -> StepsOf[StatusConfigMapAction, None]:
+        assert self.report.status is not None
+        text = format_status(self.report.status, self.now)
+        problem = yield from write_status_config_map(self.p, text, self.options, self.now)
+        if problem is not None:
+            self.scene.warnings.append(problem)
+
+
+class ScaleDownPhase(AutoscalerLoopBase):
+    """A loop that comes to its scale-down."""
+
+    def shrink(self) -> StepsOf[LoopAction, None]:
+        p, up, options, inputs, now = self.p, self.up, self.options, self.inputs, self.now
+        timer = FunctionTimer(p, "findUnneeded")
+        plan = self.report.scale_down = scale_down(
+            up.snapshot_after,
+            self.scene.groups,
+            now=now,
+            options=options,
+            state=self.state,
+            inputs=ScaleDownInputs(
+                limits=inputs.limits,
+                deleting=self.under_way.deleting,
+                draining=self.under_way.draining,
+                recent_evictions=self.under_way.recent_evictions,
+                disabled=up.before.scale_down_disabled,
+                max_simulations=inputs.max_simulations,
+                threads=inputs.threads,
+                gpu_label=inputs.gpu_label,
+                profile=inputs.profile,
+                pods_placed=True,
+            ),
+        )
+        unneeded = [item.name for item in plan.unneeded]
+        cluster = update_scale_down_candidates(plan.state.cluster, unneeded, self.scene.groups, now)
+        self.state = replace(plan.state, cluster=cluster)
+        yield from p.observe(build_observation("unneeded_nodes_count", len(unneeded)))
+        yield from p.observe(*self.track(plan))
+        yield from timer.stop()
+        cooldown = plan.result == "ScaleDownInCooldown"
+        yield from p.observe(build_observation("scale_down_in_cooldown", int(cooldown)))
+        if not self.under_way.draining:
+            yield from remove_unneeded_groups(p, self.scene, self.report)
+        error = None
+        if plan.result == "ScaleDownNoCandidates":
+            yield from p.observe(build_last_activity_observation("scaleDown", p.now))
+        elif plan.chosen is not None:
+            error = yield from self.start(plan)
+        if options.max_bulk_soft_taint_count != 0:
+            timer = FunctionTimer(p, "scaleDown:softTaintUnneeded")
+            every, index = self.scene.lists.all, self.scene.found.columns.index
+            wanted = plan.soft_taints
+            nodes = {name: every[index[name]] for name in (*wanted.remove, *wanted.add)}
+            yield from update_soft_taints(wanted, nodes, options, p.now)
+            yield from timer.stop()
+        if error is not None:
+            raise LoopEndedError(error=error)
+
+    def track(self, plan: ScaleDownPlan) -> list[Observation]:
+        """How long nodes wait to be looked at, and to go, where somebody wants to know."""
+        options, found = self.options, []
+        if options.max_node_skip_eval_time_tracker_enabled:
+            known = self.state.skipped or MaxNodeSkipEvalTime(last=self.now)
+            skipped, longest = known.update(plan.skipped, self.now)
+            self.state = replace(self.state, skipped=skipped)
+            found.append(build_observation("max_node_skip_eval_duration_seconds", longest / SECOND))
+        if options.node_removal_latency_tracking_enabled:
+            latencies, needed = self.state.latencies.update(plan.unneeded, self.now)
+            self.state = replace(self.state, latencies=latencies)
+            found += loop_metrics.build_latency_observations(needed)
+        return found
+
+    def start(self, plan: ScaleDownPlan) -> StepsOf[LoopAction, AutoscalerError | None]:
+        """Begins deletions, and does not wait for them."""
+        p = self.p
+        timer = FunctionTimer(p, "scaleDown")
+        yield from p.observe(build_last_activity_observation("scaleDown", p.now))
+        assert plan.chosen is not None
+        started = self.report.started = yield from self.actuator.start_deletion_in(
+            p, plan.chosen.empty, plan.chosen.drain, self.up.snapshot_after, self.scene.groups
+        )
+        self.state = replace(
+            record_deletion_start(self.state, started, self.now), deletions=self.actuator.tracker.deletions()
+        )
+        yield from timer.stop()
+        yield from p.observe(*loop_metrics.build_unremovable_observations(plan.unremovable))
+        if started.result == "ScaleDownNodeDeleteStarted":
+            self.state = replace(self.state, cluster=recalculate_ranges(self.state.cluster, self.scene.groups))
+        return None if started.error is None else AutoscalerError(started.error.type, started.error.message)
+
+
+_FILTER_OUT_SCHEDULABLE_REQUESTOR: Final = "filter-out-pod-list-processor"
+
+
+class AutoscalerLoop(ScaleDownPhase):
     """One loop under way, part after part."""
 
-    def legacy(self) -> LegacyRunOnce:
+    def legacy(self) -> LegacyAutoscalerLoop:
         """The same for the loop of release 1.3."""
         given = self.up.inputs.expander_input or ExpanderInput()
         if not given.cluster_node_count:
@@ -70,32 +256,32 @@ class RunOnce(ScaleDownPart):
         up = LegacyScaleUpLoop(
             self.p,
             self.scene,
-            replace(self.state, cluster=forget_failures(self.state.cluster)),
+            replace(self.state, cluster=clear_scale_up_failures(self.state.cluster)),
             given,
             self.inputs.rng,
         )
-        return LegacyRunOnce(self.p, self.scene, up, self.actuator, self.inputs)
+        return LegacyAutoscalerLoop(self.p, self.scene, up, self.actuator, self.inputs)
 
-    def run(self) -> StepsOf[Looping, LoopReport]:
+    def run(self) -> StepsOf[LoopAction, LoopReport]:
         p, report = self.p, self.report
         shell = FunctionTimer(p, "main")
-        yield from p.observe(last_activity("main", p.now))
+        yield from p.observe(build_last_activity_observation("main", p.now))
         looked = False
         try:
             yield from self.look()
             looked = True
             yield from self.act()
-        except EndedError as end:
+        except LoopEndedError as end:
             report.ended = end.why
             report.error = None if end.error is None else end.error.record
         except UnreadableObjectError as error:
-            report.error = unreadable(error).record
+            report.error = build_unreadable_error(error).record
         if looked:
             yield from self.conclude()
         if report.successful:
-            yield from p.observe(last_activity("mainSuccessful", p.now))
+            yield from p.observe(build_last_activity_observation("mainSuccessful", p.now))
         elif report.error is not None and report.error.type != TRANSIENT_ERROR:
-            yield from p.observe(observation("errors_total", type=report.error.type))
+            yield from p.observe(build_observation("errors_total", type=report.error.type))
         yield from shell.stop()
         report.state = self.up.plan().state
         report.groups = self.scene.groups
@@ -105,7 +291,7 @@ class RunOnce(ScaleDownPart):
 
     # -- what is there (before anything is shown) --------------------------------------------------------------------
 
-    def look(self) -> StepsOf[Looping, None]:
+    def look(self) -> StepsOf[LoopAction, None]:
         p, scene, options = self.p, self.scene, self.options
         if not self.state.taints_cleaned:
             yield from clean_up_taints(scene.found.columns.objects, scene.groups, options, self.now)
@@ -115,87 +301,87 @@ class RunOnce(ScaleDownPart):
         timer = FunctionTimer(p, "updateClusterState")
         yield from self.be_actionable()
         taints = TaintConfig.from_options(options)
-        yield from p.observe(*observing.of_nodes(scene.found, self.now, taints))
+        yield from p.observe(*loop_metrics.build_node_observations(scene.found, self.now, taints))
         # Before the cloud is looked at anew: what is deleted meanwhile is still among its nodes.
         self.under_way = self.actuator.tracker.status(self.now)
         self.report.deletions_under_way = bool(self.under_way.deleting or self.under_way.draining)
-        self.state = caught_up(self.state, self.actuator.tracker)
+        self.state = sync_deletions(self.state, self.actuator.tracker)
         yield from self.refresh()
-        self.state = replace(self.state, cluster=forget_failures(self.state.cluster))
+        self.state = replace(self.state, cluster=clear_scale_up_failures(self.state.cluster))
         yield from self.up.end_old_requests()
-        yield from p.observe(*observing.of_groups(scene.groups, options))
+        yield from p.observe(*loop_metrics.build_group_observations(scene.groups, options))
         try:
             check_csi_nodes(scene.found)
         except AutoscalerError as error:
-            raise EndedError(error=error) from None
+            raise LoopEndedError(error=error) from None
         try:
-            kept_tracker(scene.found)
+            get_cached_pdb_tracker(scene.found)
         except InputError as error:
             text = f"failed to initialize RemainingPdbTracker: {error}"
-            raise EndedError(error=AutoscalerError(INTERNAL_ERROR, text)) from None
+            raise LoopEndedError(error=AutoscalerError(INTERNAL_ERROR, text)) from None
         try:
             self.up.find_templates(self.inputs.templates)
         except AutoscalerError as error:
             text = "failed to recompute template node infos: "
-            raise EndedError(error=error.with_prefix(text)) from None
+            raise LoopEndedError(error=error.with_prefix(text)) from None
         machines = yield from p.act(HasInstances(tuple(scene.found.nodes)))
         try:
             yield from self.up.update(machines.value if machines.error is None else None)
         except AutoscalerError as error:
-            self.state = cleared(self.state)
+            self.state = clear_unneeded_nodes(self.state)
             found = AutoscalerError(error.type or CLOUD_PROVIDER_ERROR, error.message)
-            raise EndedError(error=found) from None
-        yield from p.observe(*observing.of_readiness(self.state.cluster, scene.groups, options))
+            raise LoopEndedError(error=found) from None
+        yield from p.observe(*loop_metrics.build_readiness_observations(self.state.cluster, scene.groups, options))
         yield from timer.stop()
 
     def compare_devices(self) -> list[Observation]:
         """How the devices of nodes differ from what templates say. Of drivers that differed the last time it is said
         that they do no more."""
         scene, before = self.scene, self.state.differing_drivers
-        nodes = with_gpus(scene.found.columns.objects, self.inputs.gpu_label)
+        nodes = iterate_nodes_with_gpus(scene.found.columns.objects, self.inputs.gpu_label)
         slices = scene.found.informers.resource_slices
-        told = device_mismatches(nodes, scene.groups, slices, self.inputs.templates, self.state.templates)
+        told = count_device_mismatches(nodes, scene.groups, slices, self.inputs.templates, self.state.templates)
         if before or told:
             self.state = replace(self.state, differing_drivers=[*told])
-        return observing.of_devices({driver: Counter[str]() for driver in before} | told)
+        return loop_metrics.build_device_mismatch_observations({driver: Counter[str]() for driver in before} | told)
 
-    def be_actionable(self) -> StepsOf[Looping, None]:
+    def be_actionable(self) -> StepsOf[LoopAction, None]:
         """Ends a loop that has nothing to go by. It shows its status itself."""
         lists, options = self.scene.lists, self.options
-        idle = not_actionable(len(lists.all), len(lists.ready), options, self.inputs.process_age)
+        idle = check_actionable(len(lists.all), len(lists.ready), options, self.inputs.process_age)
         if idle is None:
             return
-        self.state = cleared(self.state)
-        yield from self.p.observe(*observing.of_nothing())
-        self.report.status = initializing_status(idle.message)
+        self.state = clear_unneeded_nodes(self.state)
+        yield from self.p.observe(*loop_metrics.build_inactive_observations())
+        self.report.status = build_initializing_status(idle.message)
         if options.write_status_configmap:
             yield from self.show()
         if idle.tell:
-            yield from self.p.emit(status_event(options, "Warning", "ClusterUnhealthy", idle.message))
-        raise EndedError(idle.message)
+            yield from self.p.emit(build_status_event(options, "Warning", "ClusterUnhealthy", idle.message))
+        raise LoopEndedError(idle.message)
 
-    def refresh(self) -> StepsOf[Looping, None]:
+    def refresh(self) -> StepsOf[LoopAction, None]:
         timer = FunctionTimer(self.p, "cloudProviderRefresh")
         outcome = yield from self.p.act(Refresh())
         if outcome.value is not None:
             try:
                 self.scene.adopt(outcome.value)
             except InputError as error:
-                raise EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, str(error))) from None
+                raise LoopEndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, str(error))) from None
         if self.options.async_node_groups:
-            self.state = replace(self.state, cluster=recalculate(self.state.cluster, self.scene.groups))
+            self.state = replace(self.state, cluster=recalculate_ranges(self.state.cluster, self.scene.groups))
         yield from timer.stop()
         if outcome.error == CANCELED:
-            raise EndedError("the process ends")
+            raise LoopEndedError("the process ends")
         if outcome.error is not None:
-            raise EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
+            raise LoopEndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
 
     # -- what is done ------------------------------------------------------------------------------------------------
 
-    def act(self) -> StepsOf[Looping, None]:
+    def act(self) -> StepsOf[LoopAction, None]:
         p, up, options = self.p, self.up, self.options
         yield from self.repair()
-        yield from p.observe(last_activity("autoscaling", p.now))
+        yield from p.observe(build_last_activity_observation("autoscaling", p.now))
         timer = FunctionTimer(p, "filterOutSchedulable")
         yield from up.look_at_pods(
             None,
@@ -205,40 +391,42 @@ class RunOnce(ScaleDownPart):
         )
         yield from timer.stop()
         yield from p.observe(
-            observation("unschedulable_pods_count", up.before.unschedulable, type="unschedulable"),
-            observation("unschedulable_pods_count", up.before.unprocessed, type="scheduler_unprocessed"),
+            build_observation("unschedulable_pods_count", up.before.unschedulable, type="unschedulable"),
+            build_observation("unschedulable_pods_count", up.before.unprocessed, type="scheduler_unprocessed"),
         )
         if up.before.placed is not None:
             overflowing = up.before.placed.overflowing_controllers
             yield from p.observe(
-                observation("skipped_pods_count", up.before.lists.out_of_time, requestor=_FILTER_OUT_SCHEDULABLE),
-                observation("overflowing_controllers_count", overflowing),
+                build_observation(
+                    "skipped_pods_count", up.before.lists.out_of_time, requestor=_FILTER_OUT_SCHEDULABLE_REQUESTOR
+                ),
+                build_observation("overflowing_controllers_count", overflowing),
             )
         if (yield from p.wait(0)).error is not None:
-            raise EndedError("the process ends")
+            raise LoopEndedError("the process ends")
         if not up.result:
             yield from self.growing(up.scale())
             for done in up.rounds:
                 yield from p.observe(*done.observations)
                 labels = done.templates, self.inputs.gpu_label, self.inputs.gpu_types
-                yield from p.observe(*observing.of_skipped(done.exceeded))
-                yield from p.observe(*observing.of_scale_ups(done.resized, *labels))
-        if may_scale_down(self.state.scale_up.degraded_loops, options):
+                yield from p.observe(*loop_metrics.build_skipped_scale_up_observations(done.exceeded))
+                yield from p.observe(*loop_metrics.build_scale_up_observations(done.resized, *labels))
+        if can_scale_down(self.state.scale_up.degraded_loops, options):
             yield from self.shrink()
         if options.enforce_node_group_min_size:
             yield from self.growing(up.raise_to_minimum())
             assert up.minimum is not None
             labels = up.made, self.inputs.gpu_label, self.inputs.gpu_types
-            yield from p.observe(*observing.of_scale_ups(up.minimum.resized, *labels))
+            yield from p.observe(*loop_metrics.build_scale_up_observations(up.minimum.resized, *labels))
 
-    def growing(self, steps: StepsOf[Orchestrating | WriteStatus, None]) -> StepsOf[Looping, None]:
+    def growing(self, steps: StepsOf[OrchestratorAction | WriteStatus, None]) -> StepsOf[LoopAction, None]:
         """A part that makes the cluster grow, timed. What a loop keeps of its outcome: ``scale_up/loop.py``."""
         timer = FunctionTimer(self.p, "scaleUp")
-        yield from self.p.observe(last_activity("scaleUp", self.p.now))
+        yield from self.p.observe(build_last_activity_observation("scaleUp", self.p.now))
         yield from steps
         yield from timer.stop()
 
-    def repair(self) -> StepsOf[Looping, None]:
+    def repair(self) -> StepsOf[LoopAction, None]:
         p, scene, options, now = self.p, self.scene, self.options, self.now
         repair = self.report.repair = Repair()
         if self.state.cluster.unregistered:
@@ -246,35 +434,35 @@ class RunOnce(ScaleDownPart):
             yield from steps
             gone = sum(map(len, repair.removed.values()))
             if gone:
-                yield from p.observe(observation("old_unregistered_nodes_removed_count", gone))
+                yield from p.observe(build_observation("old_unregistered_nodes_removed_count", gone))
         if not is_cluster_healthy(self.state.cluster, options):
             repair.healthy = False
-            self.state = cleared(self.state)
-            yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
-            raise EndedError("Cluster is unhealthy")
+            self.state = clear_unneeded_nodes(self.state)
+            yield from p.emit(build_status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
+            raise LoopEndedError("Cluster is unhealthy")
         yield from delete_created_with_errors_steps(p, scene.groups, repair, options=options)
         targets = repair.targets(scene.groups)
         if targets:
             scene.groups = scene.groups.with_targets(targets)
         if repair.deleted:
-            self.state = replace(self.state, cluster=recalculate(self.state.cluster, scene.groups))
+            self.state = replace(self.state, cluster=recalculate_ranges(self.state.cluster, scene.groups))
         yield from fix_node_group_size_steps(p, self.state.cluster, scene.groups, repair, now=now, options=options)
         scene.warnings += repair.warnings
         if repair.error is not None:
-            raise EndedError(error=AutoscalerError(repair.error.type, repair.error.message))
+            raise LoopEndedError(error=AutoscalerError(repair.error.type, repair.error.message))
         if repair.fixed:
-            raise EndedError("Some node group target size was fixed, skipping the iteration")
+            raise LoopEndedError("Some node group target size was fixed, skipping the iteration")
 
     # -- what is shown -----------------------------------------------------------------------------------------------
 
-    def conclude(self) -> StepsOf[Looping, None]:
+    def conclude(self) -> StepsOf[LoopAction, None]:
         """What upstream defers until the loop is over, however it ended."""
         p, options, tracker = self.p, self.options, self.actuator.tracker
         if self.up.before.asked is not None:
             self.report.scale_up = self.up.plan()
         known = set(self.up.made)
         if options.write_status_configmap:
-            status = cluster_status(
+            status = build_cluster_status(
                 self.state.cluster, self.scene.groups, now=self.now, options=options, templates=known
             )
             self.state = replace(self.state, cluster=replace(self.state.cluster, last_status=status))
@@ -287,12 +475,14 @@ class RunOnce(ScaleDownPart):
             started = self.report.started.nodes if self.report.started is not None else []
             latencies, gone = self.state.latencies.process(kept, [item.node for item in started], self.now)
             self.state = replace(self.state, latencies=latencies)
-            yield from p.observe(*observing.of_latencies(gone))
+            yield from p.observe(*loop_metrics.build_latency_observations(gone))
         results, newest = tracker.results(p.now)
         tracker.clear_results_not_newer_than(newest)
         self.report.deletion_results = results
         labels = self.up.made, self.inputs.gpu_label, self.inputs.gpu_types
-        yield from p.observe(*observing.of_failures(self.state.cluster, *labels))
+        yield from p.observe(*loop_metrics.build_failed_scale_up_observations(self.state.cluster, *labels))
         if options.emit_per_nodegroup_metrics:
-            found = observing.of_health(self.state.cluster, self.scene.groups, self.now, options, known)
+            found = loop_metrics.build_group_health_observations(
+                self.state.cluster, self.scene.groups, self.now, options, known
+            )
             yield from p.observe(*found)

@@ -1,41 +1,62 @@
-"""The entry points of one whole loop of the Cluster Autoscaler (``core/static_autoscaler.go``: RunOnce).
+"""``kscale.run_once``: entry points of one whole loop of the Cluster Autoscaler.
 
 The order of its parts is in ``loop.py``.
+
+Upstream: ``core/static_autoscaler.go``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
+import numpy as np
 from msgspec.structs import replace
 
-from kscale.ca.expander.chain import respond_with
-from kscale.ca.expander.types import Rank, TellPrices
-from kscale.ca.legacy.metrics import in_terms_of_1_3
+from kscale.ca.expander.chain import build_dry_run_responder
+from kscale.ca.expander.types import PriceResponder, RankResponder
+from kscale.ca.group_inputs import get_described_targets, restore_targets, save_targets
+from kscale.ca.legacy.metrics import rewrite_observations_steps
+from kscale.ca.loop_context import coerce_loop_snapshot
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.remembered_targets import described_targets, recall_targets, remember_targets
-from kscale.ca.scale_down.actuation.remember import caught_up
-from kscale.ca.scale_up.one_loop import check_options
-from kscale.ca.simulated import snapshot_of
+from kscale.ca.scale_down.actuation.actuator import sync_deletions
+from kscale.ca.scale_up.entry_point import check_scale_up_options
 from kscale.ca.state import LoopState
-from kscale.ca.static_autoscaler.answering import answering
-from kscale.ca.static_autoscaler.inputs import LoopInputs
-from kscale.ca.static_autoscaler.loop import RunOnce
-from kscale.ca.static_autoscaler.report import LoopReport
-from kscale.ca.static_autoscaler.under_way import Looping, actuator_of
-from kscale.effects import (
-    Moment,
-    StepsOf,
-    as_if_done,
-    moment,
-)
+from kscale.ca.static_autoscaler.loop import AutoscalerLoop, LoopAction, build_actuator
+from kscale.ca.static_autoscaler.report import LoopInputs, LoopReport
+from kscale.effects import Action, ApiError, Get, HasInstances, List, Moment, Respond, StepsOf, as_if_done, moment
+from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroups import Groups, GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["run_once", "run_once_steps"]
+__all__ = ["build_snapshot_responder", "run_once", "run_once_steps"]
+
+
+def build_snapshot_responder(snapshot: Snapshot, has_instance: Mapping[str, bool], others: Respond) -> Respond:
+    """Answers from a snapshot: nodes and pods as they stand there, no ConfigMap, evicted pods gone at once."""
+
+    def answer(action: Action) -> Any:
+        match action:
+            case HasInstances(nodes=names):
+                return {name: has_instance[name] for name in names if name in has_instance}
+            case Get(kind="Node", name=name) if name in snapshot.columns.index:
+                return snapshot.columns.objects[snapshot.columns.index[name]]
+            case Get(kind=kind, name=name):
+                return ApiError(f'{kind.lower()} "{name}" not found', code=404, reason=NOT_FOUND)
+            case List(kind="Pod", nodes=nodes) if nodes is not None:
+                wanted = [snapshot.columns.index[name] for name in nodes if name in snapshot.columns.index]
+                where = np.flatnonzero(np.isin(snapshot.placed_node, wanted)).tolist()
+                return [snapshot.placed[at].pod for at in where]
+            case List(kind="PodDisruptionBudget"):
+                return snapshot.informers.budgets
+            case List(kind=kind):
+                return [each for each in snapshot.informers.workloads if type(each).__name__ == kind]
+        return others(action)
+
+    return answer
 
 
 @typed
@@ -48,8 +69,8 @@ def run_once(
     state: LoopState | None = None,
     inputs: LoopInputs | None = None,
     has_instance: Mapping[str, bool] | None = None,
-    rank: Rank | None = None,
-    prices: TellPrices | None = None,
+    rank: RankResponder | None = None,
+    prices: PriceResponder | None = None,
 ) -> LoopReport:
     """One whole loop as if everything succeeded: a dry run of :func:`run_once_steps`. Nothing is changed.
 
@@ -63,18 +84,20 @@ def run_once(
     """
     now = moment(now)
     loop_inputs, options = inputs or LoopInputs(), options or AutoscalingOptions()
-    snapshot = snapshot_of(cluster, options, now)
+    snapshot = coerce_loop_snapshot(cluster, options, now)
     if not isinstance(groups, Groups):
         groups = [*groups]
-    described = {} if isinstance(groups, Groups) else described_targets(groups)
-    groups = recall_targets(groups, snapshot, state, now)
-    actuator = loop_inputs.actuator or actuator_of(state or LoopState(), snapshot, options, loop_inputs)
+    described = {} if isinstance(groups, Groups) else get_described_targets(groups)
+    groups = restore_targets(groups, snapshot, state, now)
+    actuator = loop_inputs.actuator or build_actuator(state or LoopState(), snapshot, options, loop_inputs)
     loop_inputs = replace(loop_inputs, actuator=actuator)
     steps = run_once_steps(snapshot, groups, now=now, options=options, state=state, inputs=loop_inputs)
-    respond = answering(snapshot, has_instance or {}, respond_with(loop_inputs.expander_input, rank, prices))
+    respond = build_snapshot_responder(
+        snapshot, has_instance or {}, build_dry_run_responder(loop_inputs.expander_input, rank, prices)
+    )
     done = as_if_done(steps, now=now, respond=respond)
     report = done.value
-    report.state = remember_targets(caught_up(report.state, actuator.tracker), described, report.groups)
+    report.state = save_targets(sync_deletions(report.state, actuator.tracker), described, report.groups)
     report.actions, report.events, report.observations = done.actions, done.events, done.observations
     return report
 
@@ -88,22 +111,22 @@ def run_once_steps(
     options: AutoscalingOptions | None = None,
     state: LoopState | None = None,
     inputs: LoopInputs | None = None,
-) -> StepsOf[Looping, LoopReport]:
+) -> StepsOf[LoopAction, LoopReport]:
     """One whole loop as a step machine.
 
     ``cluster``: as it was observed; ``groups``: as the loop before left them (``report.groups``), or as the cloud tells
     them: it is asked again in the course of the loop (:class:`~kscale.effects.Refresh`), and may answer that they are
     as they were. ``state``: what the loop before handed on; a process that goes on with what another one saved begins
-    with :func:`kscale.ca.restarted`.
+    with :func:`kscale.ca.reset_for_new_process`.
 
     Raises InputError for options that upstream refuses at start-up and for what no cloud has, and
     :class:`kscale.ca.AutoscalerError` for a chain of expanders that cannot be built. What goes wrong in the loop itself
     is in the report; so is a pod that is found to be none when a loop needs it whole (``image: 5``).
     """
     options = options or AutoscalingOptions()
-    check_options(options)
-    loop = RunOnce(cluster, groups, moment(now), options, state or LoopState(), inputs or LoopInputs())
+    check_scale_up_options(options)
+    loop = AutoscalerLoop(cluster, groups, moment(now), options, state or LoopState(), inputs or LoopInputs())
     if options.legacy:
-        report: LoopReport = yield from in_terms_of_1_3(loop.legacy().run())
+        report: LoopReport = yield from rewrite_observations_steps(loop.legacy().run())
         return report
     return (yield from loop.run())

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from kscale.capacity.catalogue.overhead import Overhead
-from kscale.capacity.catalogue.reading import read_catalogue, read_prices
-from kscale.capacity.catalogue.shelf import keep, known_catalogues, path_of
-from kscale.capacity.catalogue.types import Catalogue, InstanceType, UnknownTypeError
+from kscale.capacity.catalogue.reading import keep, known_catalogues, path_of, read_catalogue, read_prices
+from kscale.capacity.catalogue.types import Catalogue, InstanceType, Overhead, UnknownTypeError
 
 __all__ = [
     "Catalogue",

@@ -1,30 +1,224 @@
-"""A catalogue in any known form: which one it is, its content says. kscale's own."""
+"""Read a catalogue or a price list in any known format; the content decides which.
+
+The CSV has the columns ``instance_type``, ``region``, ``usd_per_hour`` and, where there is spot, ``spot_usd_per_hour``.
+Azure's is the JSON of ``https://prices.azure.com/api/retail/prices``: one page, a list of all pages, or of items.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 
 import csv
 import gzip
+import math
 import os
+import re
+import sys
 import zlib
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from kscale.capacity.catalogue.dumps import read_dump
-from kscale.capacity.catalogue.google_prices import HEADER, read_google_prices
-from kscale.capacity.catalogue.machine import Kept
-from kscale.capacity.catalogue.overhead import Overhead
-from kscale.capacity.catalogue.price_lists import Prices, prices_of, read_price_csv, read_retail_prices, retail_pages
-from kscale.capacity.catalogue.shelf import is_stored, known_catalogues, path_of
-from kscale.capacity.catalogue.table import read_table
-from kscale.capacity.catalogue.types import Catalogue
+from kscale.capacity.catalogue.formats import HEADER, read_dump, read_google_prices
+from kscale.capacity.catalogue.table import price_in, read_table, rows_of, write_table
+from kscale.capacity.catalogue.types import Catalogue, Kept, Overhead
 from kscale.errors import InputError, Problem
-from kscale.files import read_file
+from kscale.files import read_file, replace_file
 from kscale.objects.argument_types import typed
-from kscale.objects.decode import syntax_problem
+from kscale.objects.decode import escaped, from_dict, syntax_problem
 
-__all__ = ["read_catalogue", "read_prices"]
+__all__ = [
+    "Prices",
+    "data_directory",
+    "is_stored",
+    "keep",
+    "known_catalogues",
+    "path_of",
+    "prices_of",
+    "read_catalogue",
+    "read_price_csv",
+    "read_prices",
+    "read_retail_prices",
+    "retail_pages",
+]
+
+
+@dataclass(slots=True)
+class Prices:
+    """Type -> region (spelled with ``_``) -> $ an hour: ``on_demand``, and ``spot`` of what may be taken away."""
+
+    on_demand: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    spot: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+
+    def onto(self, catalogue: Catalogue) -> Catalogue:
+        """The catalogue with these prices on top of its own; prices of types that it lacks are left out and counted."""
+        types = {
+            name: replace(
+                kind,
+                prices={**kind.prices, **self.on_demand.get(name, {})},
+                spot_prices={**kind.spot_prices, **self.spot.get(name, {})},
+            )
+            for name, kind in catalogue.items()
+        }
+        unknown = len({*self.on_demand, *self.spot} - set(catalogue))
+        left_out = {**catalogue.left_out, **({"a price, but no machine of that name": unknown} if unknown else {})}
+        return Catalogue(types, catalogue.source, left_out)
+
+
+def prices_of(catalogue: Catalogue) -> Prices:
+    """Those of another catalogue."""
+    found = Prices()
+    for name, kind in catalogue.items():
+        found.on_demand[name].update(kind.prices)
+        found.spot[name].update(kind.spot_prices)
+    return found
+
+
+def read_price_csv(text: str, source: str) -> Prices:
+    """Raises InputError with all bad rows at once."""
+    found = Prices()
+    problems: list[Problem] = []
+    for place, cells in rows_of(text, source, ("instance_type", "region", "usd_per_hour")):
+        name, region = cells.get("instance_type"), cells.get("region")
+        if not name or not region:
+            problems.append(Problem("the cell is empty", source, place, "region" if name else "instance_type"))
+            continue
+        for column, prices in (("usd_per_hour", found.on_demand), ("spot_usd_per_hour", found.spot)):
+            cell = (cells.get(column) or "").strip()
+            price = price_in(cell) if cell else None
+            if price is not None:
+                prices[name][region.replace("-", "_")] = price
+            elif cell:
+                problems.append(Problem(f'"{cell}" is not a price', source, place, column))
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+class _Retail(msgspec.Struct, rename="camel"):
+    retail_price: float
+    arm_region_name: str
+    arm_sku_name: str
+    product_name: str = ""
+    sku_name: str = ""
+    type: str = "Consumption"
+    unit_of_measure: str = "1 Hour"
+
+
+def retail_pages(data: Any) -> list[dict[str, Any]] | None:
+    """The pages of Azure's list in plain data: one page, several in a list, or the bare items of all; None if it is
+    something else."""
+    if isinstance(data, dict) and "Items" in data:
+        pages = [data]
+    elif isinstance(data, list) and data and all(isinstance(each, dict) and "Items" in each for each in data):
+        pages = data
+    else:
+        pages = [{"Items": data}]
+    items = pages[0]["Items"]
+    known = isinstance(items, list) and items and isinstance(items[0], dict) and "retailPrice" in items[0]
+    return pages if known else None
+
+
+def read_retail_prices(pages: list[dict[str, Any]], source: str) -> Prices:
+    """On-demand and spot prices of Linux machines by the hour; everything else in the list is passed over. Raises
+    InputError for a list whose last page names a next one, with all items that cannot be read."""
+    if link := pages[-1].get("NextPageLink"):
+        raise InputError(Problem(f"the list goes on at {link}: a list of all pages is read, too", source))
+    found = Prices()
+    problems: list[Problem] = []
+    for page, each in enumerate(pages):
+        start = f"[{page}].Items" if len(pages) > 1 else "Items"
+        if not isinstance(each["Items"], list):
+            problems.append(Problem("a list expected", source, start))
+            continue
+        for number, item in enumerate(each["Items"]):
+            place = f"{start}[{number}]"
+            try:
+                price = from_dict(item, _Retail, source=source, object_path=place)
+            except InputError as error:
+                problems += error.problems
+                continue
+            if not (math.isfinite(price.retail_price) and price.retail_price >= 0):
+                problems.append(Problem(f"{price.retail_price} is not a price", source, place, "retailPrice"))
+                continue
+            other = price.type != "Consumption" or price.unit_of_measure != "1 Hour" or not price.arm_sku_name
+            if other or "Windows" in price.product_name or "Low Priority" in price.sku_name:
+                continue
+            prices = found.spot if price.sku_name.endswith(" Spot") else found.on_demand
+            prices[price.arm_sku_name][price.arm_region_name] = price.retail_price
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def data_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """``kscale`` in ``$XDG_DATA_HOME``, else in ``%LOCALAPPDATA%`` on Windows, else in ``~/.local/share``."""
+    if named := environ.get("XDG_DATA_HOME"):
+        return Path(named) / "kscale"
+    if sys.platform == "win32" and (local := environ.get("LOCALAPPDATA")):
+        return Path(local) / "kscale"
+    return Path.home() / ".local" / "share" / "kscale"
+
+
+@typed
+def path_of(name: str) -> Path:
+    """The file of a catalogue. Raises InputError for what can be no name."""
+    if not _NAME.fullmatch(name):
+        raise InputError(f'"{name}" can be no name of a catalogue: letters, digits, dots, dashes and underscores')
+    return _folder() / f"{name}.csv"
+
+
+def _folder() -> Path:
+    return data_directory() / "catalogues"
+
+
+def is_stored(source: str | os.PathLike[str]) -> bool:
+    """Return whether this is the file of an imported catalogue, or the name of one without a file of that name."""
+    path = Path(source)
+    return path.parent == _folder() or (not path.exists() and path.name in known_catalogues())
+
+
+def known_catalogues() -> list[str]:
+    """The names, in order."""
+    try:
+        return sorted(path.stem for path in _folder().glob("*.csv"))
+    except OSError:
+        return []
+
+
+@typed
+def keep(catalogue: Catalogue, name: str) -> Path:
+    """Write a catalogue under a name; one of that name is replaced.
+
+    Raises InputError if the file cannot be written, and for types that could not be read back: nothing is written then.
+    """
+    path = path_of(name)
+    text = write_table(catalogue)
+    try:
+        read_table(text, str(path), Kept())
+    except InputError as error:
+        types = dict(enumerate(catalogue, start=2))  # the header is row 1
+        problems = []
+        for problem in error.problems:
+            row = problem.object.removeprefix("row ")
+            kind = types.get(int(row)) if row.isdecimal() else None
+            where = problem.object if kind is None else f"type {escaped(kind)}"
+            problems.append(replace(problem, source=catalogue.source, object=where))
+        raise InputError(problems) from None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, text.encode())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    return path
+
 
 _NOTHING = ("", "null")  # also what a filter of JSON prints that found nothing
 
@@ -36,7 +230,7 @@ def read_catalogue(
     """Read a catalogue: a path (``.gz`` or not), the name of an imported one, or the bytes of one.
 
     It may be kscale's own CSV (:mod:`~kscale.capacity.catalogue.table`), a provider's dump
-    (:mod:`~kscale.capacity.catalogue.dumps`) or Google's price table. ``overhead``: whose formula says what pods may
+    (:mod:`~kscale.capacity.catalogue.formats`) or Google's price table. ``overhead``: whose formula says what pods may
     use where the source does not (None = that of the provider whose form it is; a CSV without a sign of one: nothing is
     kept); ``max_pods``: of each node, instead of what the source says.
 

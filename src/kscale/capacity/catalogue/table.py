@@ -1,4 +1,4 @@
-"""kscale's own format of a catalogue: a CSV with a row for each type. Read and written.
+"""kscale's own catalogue format: a CSV with one row per instance type. Read and write.
 
 Columns: ``instance_type``, ``arch``, ``vcpu``, ``memory_mib``, ``gpu`` (a number); optional ``alloc_cpu``,
 ``alloc_memory``, ``alloc_pods``, ``alloc_ephemeral``, ``alloc_gpu`` (quantities: what the kubelet offers to pods),
@@ -19,9 +19,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kscale.capacity.architectures import ARCHITECTURES
-from kscale.capacity.catalogue.machine import Kept, gpu_resource
-from kscale.capacity.catalogue.overhead import Overhead, allocatable
-from kscale.capacity.catalogue.types import DEFAULT_PODS, Catalogue, InstanceType
+from kscale.capacity.catalogue.types import (
+    DEFAULT_PODS,
+    Catalogue,
+    InstanceType,
+    Kept,
+    Overhead,
+    allocatable,
+    gpu_resource,
+)
 from kscale.errors import InputError, Problem
 from kscale.objects.decode import escaped
 from kscale.objects.quantity import Quantity, QuantityError

@@ -1,18 +1,112 @@
-"""Instance types: what a cloud's machines have, leave for pods, and cost; and node templates of them."""
+"""Instance types: what a cloud's machines have, what a managed Kubernetes leaves for pods, and what they cost, with
+the result records of ``kscale catalogue``.
+
+* ``eks``: the hypervisor takes 7.5 % of the memory (Karpenter's ``VM_MEMORY_OVERHEAD_PERCENT``) and 64 MiB on arm64;
+  the kubelet reserves 255 MiB and 11 MiB for each pod of a node, and cpu by steps (bootstrap.sh of the EKS AMI).
+* ``gke``: memory and cpu by steps (https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes).
+* ``aks``: 20 MB for each pod and 50 MB, at most a quarter of the memory; cpu by a table
+  (https://learn.microsoft.com/azure/aks/node-resource-reservations).
+
+All three evict pods when less than 100 MiB of memory are left.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from fnmatch import fnmatchcase
+from typing import ClassVar
+
+import msgspec
 
 from kscale.errors import InputError, Problem
-from kscale.objects.core import Node, NodeSpec, NodeStatus
-from kscale.objects.meta import Condition, ObjectMeta
+from kscale.objects.api.core import Node, NodeSpec, NodeStatus
+from kscale.objects.api.meta import Condition, ObjectMeta
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.quantity import Quantity
+from kscale.records import Record
 
-__all__ = ["DEFAULT_PODS", "Catalogue", "InstanceType", "UnknownTypeError"]
+__all__ = [
+    "DEFAULT_PODS",
+    "Catalogue",
+    "CatalogueList",
+    "CatalogueSummary",
+    "DamagedCatalogue",
+    "InstanceType",
+    "InstanceTypeList",
+    "InstanceTypeRow",
+    "Kept",
+    "Machine",
+    "Overhead",
+    "UnknownTypeError",
+    "allocatable",
+    "gpu_resource",
+    "rows",
+    "summary",
+]
+
+
+_MIB = 2**20
+_EVICTION = 100 * _MIB
+
+
+class Overhead(StrEnum):
+    """Whose formula."""
+
+    EKS = "eks"
+    GKE = "gke"
+    AKS = "aks"
+    NONE = "none"
+
+
+def allocatable(of: Overhead, cpu: int, memory: int, pods: int, arch: str) -> tuple[int, int]:
+    """(milli-cores, bytes: whole MiB) that are left of so many for ``pods`` pods; never negative."""
+    match of:
+        case Overhead.NONE:
+            return cpu, memory
+        case Overhead.EKS:
+            usable = memory - (64 * _MIB if arch == "arm64" else 0)
+            usable -= math.ceil(usable * 75 / 1000 / _MIB) * _MIB
+            cpu_kept, kept = _steps_of_cpu(cpu), (255 + 11 * pods) * _MIB
+        case Overhead.GKE:
+            usable, cpu_kept, kept = memory, _steps_of_cpu(cpu), _steps_of_memory(memory)
+        case Overhead.AKS:
+            usable, cpu_kept = memory, _table_of_cpu(cpu)
+            kept = min((20 * pods + 50) * 1_000_000, memory // 4)
+    return max(0, cpu - cpu_kept), max(0, usable - kept - _EVICTION) // _MIB * _MIB
+
+
+def _steps_of_cpu(cpu: int) -> int:
+    """6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the others."""
+    left, kept = cpu, 0
+    for width, share in ((1_000, 600), (1_000, 100), (2_000, 50)):
+        part = min(left, width)
+        kept += part * share
+        left -= part
+    return -(-(kept + left * 25) // 10_000)
+
+
+def _steps_of_memory(memory: int) -> int:
+    """255 MiB below one GiB; else 25 % of the first 4 GiB, 20 % of the next 4, 10 % of the next 8, 6 % of the next 112,
+    2 % of the rest."""
+    gib = 1024 * _MIB
+    if memory < gib:
+        return 255 * _MIB
+    left, kept = memory, 0
+    for width, share in ((4 * gib, 25), (4 * gib, 20), (8 * gib, 10), (112 * gib, 6)):
+        part = min(left, width)
+        kept += part * share
+        left -= part
+    return -(-(kept + left * 2) // 100)
+
+
+def _table_of_cpu(cpu: int) -> int:
+    """60, 100, 120 milli-cores of the first three cores; 100 and 10 for each core from four on."""
+    cores = -(-cpu // 1_000)
+    return (60, 100, 120)[cores - 1] if 0 < cores < 4 else 100 + 10 * cores
+
 
 DEFAULT_PODS = 110  # the kubelet's --max-pods, where the catalogue names no other number
 
@@ -143,3 +237,139 @@ class UnknownTypeError(InputError, KeyError):
     """An instance type that the catalogue does not hold."""
 
     __str__ = InputError.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """``overhead``: whose formula says what is kept of a machine (None = that of the provider whose format it is);
+    ``max_pods``: of a node (None = what the provider says)."""
+
+    overhead: Overhead | None = None
+    max_pods: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a provider's dump says of a machine. ``pods``: the most on a node (None = the kubelet's 110)."""
+
+    name: str
+    arch: str
+    cores: int
+    memory_mib: int
+    gpus: int = 0
+    gpu_name: str = ""
+    pods: int | None = None
+    prices: Mapping[str, float] = field(default_factory=dict)
+    spot_prices: Mapping[str, float] = field(default_factory=dict)
+
+    def instance_type(self, kept: Kept, overhead: Overhead) -> InstanceType:
+        """The machine with what a kubelet offers of it; ``overhead``: the provider's own."""
+        pods = kept.max_pods if kept.max_pods is not None else DEFAULT_PODS if self.pods is None else self.pods
+        capacity = {
+            "cpu": Quantity(str(self.cores)),
+            "memory": Quantity(f"{self.memory_mib}Mi"),
+            "pods": Quantity(str(pods)),
+        }
+        if self.gpus:
+            capacity[gpu_resource(self.gpu_name)] = Quantity(str(self.gpus))
+        of = overhead if kept.overhead is None else kept.overhead
+        cpu, memory = allocatable(of, self.cores * 1000, self.memory_mib * 2**20, pods, self.arch)
+        usable = {"cpu": Quantity(f"{cpu}m"), "memory": Quantity(f"{memory // 2**20}Mi")}
+        return InstanceType(
+            self.name,
+            self.arch,
+            capacity,
+            capacity | usable if of is not Overhead.NONE else capacity,
+            dict(self.prices),
+            dict(self.spot_prices),
+            self.gpu_name,
+        )
+
+
+def gpu_resource(gpu_name: str) -> str:
+    """The resource that the device plug-in of the GPU's maker offers."""
+    return "amd.com/gpu" if gpu_name.lower().startswith(("radeon", "amd")) else "nvidia.com/gpu"
+
+
+class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+    """Base of what the records consist of."""
+
+
+class CatalogueSummary(Part, frozen=True):
+    """One catalogue: how many ``types``, how many of them have a price on demand and as spot, in which regions.
+    ``leftOut``: entries of the source that are no types, by the reason. Of an imported catalogue these are the rows of
+    its file that cannot be read."""
+
+    name: str
+    types: int
+    priced: int
+    spot: int
+    regions: list[str]
+    file: str
+    left_out: dict[str, int] = {}
+
+
+class DamagedCatalogue(Part, frozen=True):
+    """An imported catalogue of which nothing can be read; ``problem``: the first reason."""
+
+    name: str
+    file: str
+    problem: str
+
+
+class CatalogueList(Record, frozen=True):
+    """The imported catalogues, by name; ``damaged``: those that cannot be read."""
+
+    KIND: ClassVar[str] = "CatalogueList"
+    catalogues: list[CatalogueSummary]
+    damaged: list[DamagedCatalogue] = msgspec.field(default_factory=list)
+
+
+class InstanceTypeRow(Part, frozen=True):
+    """A machine: ``capacity`` and ``allocatable`` as quantities, ``price`` and ``spotPrice`` of an hour."""
+
+    name: str
+    arch: str
+    capacity: dict[str, str]
+    allocatable: dict[str, str]
+    gpu_name: str
+    price: float | None
+    spot_price: float | None
+
+
+class InstanceTypeList(Record, frozen=True):
+    """Types of a catalogue; prices are those of ``region`` (empty: the first that a type has)."""
+
+    KIND: ClassVar[str] = "InstanceTypeList"
+    catalogue: str
+    region: str
+    types: list[InstanceTypeRow]
+
+
+def summary(name: str, catalogue: Catalogue, file: str) -> CatalogueSummary:
+    """The catalogue in numbers."""
+    return CatalogueSummary(
+        name=name,
+        types=len(catalogue),
+        priced=sum(bool(kind.prices) for kind in catalogue.values()),
+        spot=sum(bool(kind.spot_prices) for kind in catalogue.values()),
+        regions=catalogue.regions,
+        file=file,
+        left_out=catalogue.left_out,
+    )
+
+
+def rows(kinds: list[InstanceType], region: str) -> list[InstanceTypeRow]:
+    """The types as rows, with prices of a region."""
+    return [
+        InstanceTypeRow(
+            name=kind.name,
+            arch=kind.arch,
+            capacity={name: str(amount) for name, amount in kind.capacity.items()},
+            allocatable={name: str(amount) for name, amount in kind.allocatable.items()},
+            gpu_name=kind.gpu_name,
+            price=kind.price(region),
+            spot_price=kind.price(region, spot=True),
+        )
+        for kind in kinds
+    ]

@@ -1,4 +1,4 @@
-"""Pods as the API server returns them: an exemplar for each workload and state, and the few fields that differ."""
+"""Pods of a generated cluster as the API server returns them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kscale.capacity.generate.fleet import CREATED
+from kscale.capacity.generate.nodes import CREATED
 from kscale.capacity.generate.workloads import PRIORITIES, Container, Workload
 
 __all__ = ["VARIABLES", "pod_labels", "pod_manifest", "pod_template", "template_of"]

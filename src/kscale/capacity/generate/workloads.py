@@ -1,16 +1,41 @@
-"""What runs in a generated cluster: the traits of each workload, drawn from one random stream."""
+"""Workloads of a generated cluster, drawn from one random stream, the nodes of their pods, and their usage.
+
+It fills nodes; it does not imitate the choice of the scheduler among them.
+"""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import NDArray
 
-from kscale.capacity.generate.fleet import ZONES, Pool
-from kscale.capacity.generate.rng import SplitMix64
+from kscale.capacity.generate.nodes import ZONES, Node, Pool, SplitMix64
+from kscale.errors import InputError
+from kscale.files import replacing
+from kscale.libraries import library
+from kscale.objects.api.core import Pod
+from kscale.scheduling.status import fit_error
 
-__all__ = ["PRIORITIES", "RESOURCES", "Container", "Workload", "draw_workload", "system_workloads"]
+__all__ = [
+    "PRIORITIES",
+    "RESOURCES",
+    "VOLUMES_PER_NODE",
+    "Container",
+    "Placement",
+    "UsageOfContainer",
+    "Workload",
+    "draw_workload",
+    "system_workloads",
+    "usage_of",
+    "write_usage",
+]
+
 
 RESOURCES = ("cpu", "memory", "pods", "nvidia.com/gpu", "volumes")  # milli-cores, MiB, and numbers
 PRIORITIES = {
@@ -245,3 +270,250 @@ def system_workloads(n_nodes: int, n_pods: int, rng: SplitMix64) -> list[tuple[W
             workload.anti_affinity = "preferred"
             system.append((workload, replicas))
     return system
+
+
+VOLUMES_PER_NODE = 25
+_Nodes = NDArray[np.int64]  # positions of nodes
+_NONE: _Nodes = np.zeros(0, dtype=np.int64)
+
+
+class Placement:
+    """The free room of every node, int64[nodes, RESOURCES]."""
+
+    def __init__(self, nodes: list[Node], max_pods: int) -> None:
+        self.pools: list[Pool] = []
+        pool_of, zone_of, free = [], [], []
+        for node in nodes:
+            if not self.pools or self.pools[-1] is not node.pool:
+                self.pools.append(node.pool)
+            kind = node.pool.instance
+            pool_of.append(len(self.pools) - 1)
+            zone_of.append(ZONES.index(node.zone))
+            free.append((kind.alloc_cpu, kind.alloc_memory_mib, max_pods, kind.gpu, VOLUMES_PER_NODE))
+        self._pool = np.array(pool_of, dtype=np.int64)
+        self._zone = np.array(zone_of, dtype=np.int64)
+        self.free = np.array(free, dtype=np.int64).reshape(-1, len(RESOURCES))
+        self.total = self.free.copy()
+        self._cache: dict[tuple[object, ...], _Nodes] = {}
+        untainted = np.isin(self._pool, [i for i, pool in enumerate(self.pools) if pool.taint is None])
+        self._ordinary = untainted if untainted.any() else ~untainted
+        self.ordinary_free = self.free[self._ordinary].sum(axis=0)  # of the nodes that any pod may use
+        self.largest: tuple[int, int] = (int(self.free[:, 0].max()), int(self.free[:, 1].max()))
+
+    def eligible(self, workload: Workload, zone: str = "", *, taints: bool = True) -> _Nodes:
+        """Nodes that selectors, zone and (unless told otherwise) taints allow."""
+        zones = (zone,) if zone else workload.zones
+        key = (workload.classes, zones, workload.tolerates if taints else None)
+        found = self._cache.get(key)
+        if found is None:
+            pools = [
+                i
+                for i, pool in enumerate(self.pools)
+                if workload.selects(pool) and (not taints or workload.tolerates_taint(pool))
+            ]
+            mask = np.isin(self._pool, pools)
+            if zones:
+                mask &= np.isin(self._zone, [ZONES.index(z) for z in zones if z in ZONES])
+            found = self._cache[key] = np.flatnonzero(mask)
+        return found
+
+    def room(self, workload: Workload, nodes: _Nodes) -> _Nodes:
+        """How many pods each of the nodes can still take."""
+        demand = workload.demand
+        used = np.flatnonzero(demand)
+        return np.asarray((self.free[np.ix_(nodes, used)] // demand[used]).min(axis=1))
+
+    def place_everywhere(self, workload: Workload) -> _Nodes:
+        """One pod on every eligible node, as a DaemonSet does."""
+        nodes = self.eligible(workload)
+        nodes = nodes[self.room(workload, nodes) > 0]
+        self._take(nodes, np.ones(len(nodes), dtype=np.int64), workload)
+        return nodes
+
+    def place(self, workload: Workload, replicas: int, rng: SplitMix64) -> _Nodes:
+        """Place up to ``replicas`` pods; the node of each one that has a place, all rules kept."""
+        if workload.spread != "DoNotSchedule":
+            return self._fill(workload, self.eligible(workload), replicas, rng)
+        # Every zone that the selectors allow counts, tainted or full: none may lag more than one pod behind another.
+        zones = [z for z in ZONES if self.eligible(workload, z, taints=False).size]
+        turn = rng.below(len(zones)) if zones else 0
+        zones = zones[turn:] + zones[:turn]
+        chosen = [
+            self._fill(workload, self.eligible(workload, z), (replicas + len(zones) - 1 - i) // len(zones), rng)
+            for i, z in enumerate(zones)
+        ]
+        most = min((len(nodes) for nodes in chosen), default=0) + 1
+        for nodes in chosen:
+            again, pods = np.unique(nodes[most:], return_counts=True)
+            self._take(again, -pods, workload)
+        kept = [nodes[:most] for nodes in chosen]
+        return np.concatenate(kept) if kept else _NONE
+
+    def _fill(self, workload: Workload, nodes: _Nodes, replicas: int, rng: SplitMix64) -> _Nodes:
+        if not nodes.size or not replicas:
+            return _NONE
+        start, window = rng.below(len(nodes)), 4 * replicas + 64
+        while True:  # look at a few nodes first: at all of them only if those have no room
+            window = min(window, len(nodes))
+            some = np.concatenate([nodes[start : start + window], nodes[: max(0, start + window - len(nodes))]])
+            room = self.room(workload, some)
+            if workload.per_node:
+                room = np.minimum(room, workload.per_node)
+            if window == len(nodes) or int(room.sum()) >= replicas:
+                break
+            window *= 8
+        cap = 1  # a few on each node, not one node full of them
+        while cap < replicas and int(np.minimum(room, cap).sum()) < replicas:
+            cap *= 2
+        room = np.minimum(room, cap)
+        before = np.cumsum(room) - room
+        take = np.clip(replicas - before, 0, room)
+        self._take(some, take, workload)
+        return np.repeat(some, take)
+
+    def _take(self, nodes: _Nodes, pods: _Nodes, workload: Workload) -> None:
+        """Take the room of so many pods from each of the nodes, which differ."""
+        self.free[nodes] -= pods[:, None] * workload.demand
+        self.ordinary_free -= int(pods[self._ordinary[nodes]].sum()) * workload.demand
+
+    def why_not(self, workload: Workload) -> str:
+        """What kube-scheduler writes about a pod that fits nowhere; empty if it fits."""
+        n = len(self.free)
+        selected = self.eligible(workload, taints=False)
+        untainted = np.isin(self._pool, [i for i, pool in enumerate(self.pools) if workload.tolerates_taint(pool)])
+        tainted = int((~untainted).sum())
+        nodes = selected[untainted[selected]]
+        reasons = {
+            "node(s) had untolerated taint(s)": tainted,
+            "node(s) didn't match Pod's node affinity/selector": n - tainted - len(nodes),
+        }
+        lacking = self.free[nodes] < workload.demand
+        if not lacking.any(axis=1).all():
+            return ""
+        for r, text in (
+            (0, "Insufficient cpu"),
+            (1, "Insufficient memory"),
+            (2, "Too many pods"),
+            (3, "Insufficient nvidia.com/gpu"),
+        ):
+            reasons[text] = int((lacking[:, r] & (workload.demand[r] > 0)).sum())
+        return fit_error({text: count for text, count in reasons.items() if count}, n)
+
+
+END: Final = 1767787200
+"""2026-01-07T12:00:00Z: the last sample, in seconds; a generated cluster has no clock."""
+_DAY: Final = 86400
+
+
+class UsageOfContainer(NamedTuple):
+    """``cpu`` (cores) and ``memory`` (bytes) of one container at the same times."""
+
+    namespace: str
+    pod: str
+    container: str
+    cpu: npt.NDArray[np.float64]
+    memory: npt.NDArray[np.float64]
+
+
+def usage_of(
+    pods: Iterable[Pod], *, seed: int = 0, hours: float = 48.0, step: float = 300.0
+) -> tuple[npt.NDArray[np.int64], Iterator[UsageOfContainer]]:
+    """(times in seconds, usage of every container of the running pods).
+
+    Containers of one workload use alike: between a twentieth and one and a half of what they request.
+    """
+    count = max(int(hours * 3600 // step), 1)
+    times = END - (np.arange(count, dtype=np.int64)[::-1] * step).astype(np.int64)
+
+    def each() -> Iterator[UsageOfContainer]:
+        for pod in pods:
+            if pod.status.phase != "Running":
+                continue
+            owner = next((o.name for o in pod.metadata.owner_references if o.controller), pod.name)
+            for container in pod.spec.containers:
+                requests = container.resources.requests or {}
+                cores = requests["cpu"].approximate_float() if "cpu" in requests else 0.1
+                size = requests["memory"].approximate_float() if "memory" in requests else 128.0 * 2**20
+                alike = np.random.default_rng([seed, *f"{pod.namespace}/{owner}/{container.name}".encode()])
+                own = np.random.default_rng([seed, *f"{pod.key}/{container.name}".encode()])
+                level, swing, phase = alike.uniform(0.05, 0.9), alike.uniform(0.0, 0.6), alike.uniform(0, 2 * np.pi)
+                rhythm = 1 + swing * np.sin(2 * np.pi * (times % _DAY) / _DAY + phase)
+                cpu = cores * level * rhythm * own.lognormal(0.0, 0.25, count)
+                base = alike.uniform(0.2, 0.95)
+                drift = np.cumsum(own.normal(0.0, 0.004, count))
+                memory = size * base * (1 + 0.2 * np.tanh(drift)) * (1 + 0.05 * swing * rhythm)
+                yield UsageOfContainer(pod.namespace, pod.name, container.name, np.round(cpu, 6), np.floor(memory))
+
+    return times, each()
+
+
+def write_usage(path: Path, pods: Iterable[Pod], *, seed: int = 0, hours: float = 48.0, step: float = 300.0) -> int:
+    """Write usage as ``.csv`` or ``.parquet`` with the columns that ``kscale recommend`` reads; the number of rows."""
+    times, each = usage_of(pods, seed=seed, hours=hours, step=step)
+    if path.suffix == ".csv":
+        return _write_csv(path, times, each)
+    if path.suffix == ".parquet":
+        return _write_parquet(path, times, each)
+    raise InputError(f"{path}: usage is written as .csv or .parquet")
+
+
+def _write_csv(path: Path, times: npt.NDArray[np.int64], each: Iterable[UsageOfContainer]) -> int:
+    rows = 0
+    with replacing(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="") as file:
+        file.write("time,namespace,pod,container,cpu_cores,memory_bytes\n")
+        for one in each:
+            middle = f",{one.namespace},{one.pod},{one.container},"
+            columns = zip(times.tolist(), one.cpu.tolist(), one.memory.astype(np.int64).tolist(), strict=True)
+            file.writelines(f"{time}{middle}{cpu:.6g},{memory}\n" for time, cpu, memory in columns)
+            rows += len(times)
+    return rows
+
+
+def _write_parquet(path: Path, times: npt.NDArray[np.int64], each: Iterable[UsageOfContainer]) -> int:
+    pa, pq = library("pyarrow", "writing Parquet"), library("pyarrow.parquet", "writing Parquet")
+    text = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema([
+        ("time", pa.timestamp("ms", "UTC")), ("namespace", text), ("pod", text), ("container", text),
+        ("cpu_cores", pa.float64()), ("memory_bytes", pa.float64()),
+    ])  # fmt: skip
+    rows = 0
+    with replacing(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for table in _tables(pa, schema, times, each):
+            writer.write_table(table)
+            rows += table.num_rows
+    return rows
+
+
+def _tables(pa: Any, schema: Any, times: npt.NDArray[np.int64], each: Iterable[UsageOfContainer]) -> Iterator[Any]:
+    """About a million rows at a time: one row group each."""
+    together = max(1, 1_000_000 // len(times))
+    waiting: list[UsageOfContainer] = []
+
+    def table() -> Any:
+        n = len(times)
+
+        def named(texts: list[str]) -> Any:
+            # Each text once: with one twice the writer gives up on dictionaries, and reading takes many times longer.
+            numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+            codes = np.repeat(np.array([numbers[text] for text in texts], np.int32), n)
+            return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(numbers)))
+
+        return pa.table(
+            [
+                pa.array(np.tile(times * 1000, len(waiting))).cast(pa.timestamp("ms", "UTC")),
+                named([one.namespace for one in waiting]),
+                named([one.pod for one in waiting]),
+                named([one.container for one in waiting]),
+                pa.array(np.concatenate([one.cpu for one in waiting])),
+                pa.array(np.concatenate([one.memory for one in waiting])),
+            ],
+            schema=schema,
+        )
+
+    for one in each:
+        waiting.append(one)
+        if len(waiting) == together:
+            yield table()
+            waiting.clear()
+    if waiting:
+        yield table()

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from kscale.capacity.groups.entry import GroupEntry, GroupOptions, groups_schema, groups_schema_text
-from kscale.capacity.groups.reading import groups_from, read_groups
-from kscale.capacity.groups.recognition import Recognised, RecognisedGroup, example_node, recognise_groups
-from kscale.capacity.groups.templates import group_template, members_of
+from kscale.capacity.groups.groups_file import (
+    GroupEntry,
+    GroupOptions,
+    groups_from,
+    groups_schema,
+    groups_schema_text,
+    read_groups,
+)
+from kscale.capacity.groups.recognition import (
+    Recognised,
+    RecognisedGroup,
+    example_node,
+    group_template,
+    members_of,
+    recognise_groups,
+)
 from kscale.objects.machine_groups import MACHINE_KINDS, MachineGroups, machine_groups
 
 __all__ = [

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from kscale.capacity.mix.offers import ON_DEMAND, SPOT, Offer, offers_of
-from kscale.capacity.mix.options import MixOptions
-from kscale.capacity.mix.outputs import groups_entries, node_class_of, node_pool
+from kscale.capacity.mix.offers import ALL, ON_DEMAND, SPOT, MixOptions, Offer, offers_of
 from kscale.capacity.mix.planning import least_cost_of_nodes, mix
-from kscale.capacity.mix.records import MixPlan
-from kscale.capacity.mix.subjects import ALL
+from kscale.capacity.mix.records import MixPlan, groups_entries, node_class_of, node_pool
 
 __all__ = [
     "ALL",

@@ -1,5 +1,4 @@
-"""The exact check of a plan: every pod goes where it is planned if the predicates let it; what they refuse is
-repaired."""
+"""Check a plan exactly: place every pod where it is planned if the predicates allow it."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from kscale.capacity.mix.offers import Offer
 from kscale.scheduling.fork import Fork, fork
-from kscale.snapshot.record import PodRecord
+from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["Checked", "NewNode", "Planned", "Room", "check"]

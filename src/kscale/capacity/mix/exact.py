@@ -1,4 +1,4 @@
-"""The cheapest nodes for few pods: every content of every bin, and an integer program over them (extra ``[solver]``).
+"""The cheapest nodes for few pods: enumerate fillings and solve an integer program (extra ``[solver]``).
 
 Other searches share pods out to zones first and look for fillings one by one. Where pods are few, all of that is one
 small program: bins with their contents, the zone of each pod, spread over zones, limits and the number of types.
@@ -13,21 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.capacity.mix.cells import topology_keys
 from kscale.capacity.mix.check import Planned
+from kscale.capacity.mix.constraints import topology_keys
 from kscale.capacity.mix.instance import Instance, Source
-from kscale.capacity.mix.nodes import give_out
-from kscale.capacity.mix.packing import Packed
+from kscale.capacity.mix.packing import Packed, give_out
 from kscale.libraries import library
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.selectors import SelectorError
 from kscale.scheduling.bounds.effort import Effort
-from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
+from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds
 from kscale.scheduling.bounds.master import have_solver, silent_solver
-from kscale.scheduling.facts import HOSTNAME, NodeFacts
 from kscale.scheduling.plugins.inter_pod_affinity import Term, carried_terms
 from kscale.scheduling.plugins.node_affinity import selects
 from kscale.scheduling.plugins.pod_topology_spread import Constraint, hard_constraints
+from kscale.scheduling.profile import HOSTNAME, NodeFacts
 from kscale.snapshot.columns import median
 
 __all__ = ["SmallMix"]
@@ -106,7 +105,7 @@ class _Zones:
     """Offers and nodes that exist by their values of the ``keys`` that rules of pods name, but for the host name.
 
     Those that agree in all values are in one zone: ``labels`` of each, ``sources`` of each kind by the number of the
-    zone. Other than :class:`~kscale.capacity.mix.cells.Cells` they include zones that have only nodes that exist.
+    zone. Other than :class:`~kscale.capacity.mix.constraints.Cells` they include zones that have only nodes that exist.
     """
 
     keys: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""From pods, nodes that exist and offers to the arrays of a mix, and back to nodes."""
+"""Convert pods, existing nodes and offers to the arrays of a mix, and solutions back to nodes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,30 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from kscale.capacity.mix.cells import FREE, Cells, assign, cells_of, rank_of, topology_keys
-from kscale.capacity.mix.offers import SPOT, Offer
-from kscale.capacity.mix.options import MixOptions
-from kscale.capacity.mix.rules import rules_of
-from kscale.capacity.mix.shapes import Limits, Shapes, shapes_of
+from kscale.capacity.mix.constraints import (
+    FREE,
+    Cells,
+    Limits,
+    Shapes,
+    assign,
+    cells_of,
+    rank_of,
+    rules_of,
+    shapes_of,
+    topology_keys,
+)
+from kscale.capacity.mix.offers import SPOT, MixOptions, Offer
 from kscale.errors import InputError
-from kscale.objects.core import Node
-from kscale.objects.requests import CPU, MEMORY, PODS, to_integers
-from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
-from kscale.scheduling.context import Context
-from kscale.scheduling.devices.counting import PLENTY
+from kscale.objects.api.core import Node
+from kscale.objects.pod_resources import CPU, MEMORY, PODS, to_integers
+from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds
+from kscale.scheduling.coercion import pods_of
+from kscale.scheduling.devices.ledger import PLENTY
 from kscale.scheduling.fork import Fork, fork
-from kscale.scheduling.pods import pods_of
-from kscale.scheduling.profile import SchedulerProfile
-from kscale.snapshot.interner import PodClass
-from kscale.snapshot.pod_rows import PodRows
-from kscale.snapshot.record import PodRecord
+from kscale.scheduling.profile import Context, SchedulerProfile
+from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.pods.record import PodRecord
+from kscale.snapshot.pods.rows import PodRows
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["MONEY", "Cell", "Instance", "Source"]

@@ -1,18 +1,29 @@
-"""What may be bought: node templates at a price, with limits. kscale's own."""
+"""Offers of a mix (node templates at a price, with limits), its options and its pods.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
 from kscale.capacity.records import UNLIMITED
 from kscale.errors import InputError, Problem
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import check_fields, typed
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.pod_resources import to_integers
+from kscale.objects.quantity import Quantity
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["ON_DEMAND", "SPOT", "Offer", "offers_of"]
+__all__ = ["ALL", "ON_DEMAND", "SPOT", "MixOptions", "Offer", "offers_of", "subjects"]
+
 
 ON_DEMAND, SPOT = "on-demand", "spot"
 _TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
@@ -110,3 +121,92 @@ def _offer(group: NodeGroup, problems: list[Problem], *, anew: bool) -> Offer | 
         most=None if group.max_size >= UNLIMITED else max(0, group.max_size - size),
         group=group.id,
     )
+
+
+_ANY: Final = Quantity("1")
+
+
+class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """``max_types``: at most so many different types of new nodes; ``curve``: what fewer or more would cost, too.
+
+    ``spot_share``: at most this share of the new nodes' cpu is spot (None = as much as is cheap). ``limits``: of a
+    resource (milli-units of cpu, else units; ``nodes`` for their number) there is at most so much on all nodes
+    together, those that exist included. ``existing``: pods go on nodes that exist where that saves something.
+
+    ``bound_effort``, ``plan_effort``: work for each, in units of about a microsecond; ``tolerance``: a bound so close
+    to the linear program is good enough. ``threads`` change the time only.
+    """
+
+    max_types: int | None = None
+    curve: bool = False
+    spot_share: float | None = None
+    limits: dict[str, int] = {}
+    existing: bool = True
+    bound_effort: int | None = 1_500_000
+    plan_effort: int | None = 1_500_000
+    tolerance: float = 2e-4
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def check(self) -> None:
+        """Raises InputError for what cannot be meant, by the name of the option."""
+        problems = []
+        if self.max_types is not None and self.max_types < 1:
+            problems.append(Problem(f"{self.max_types} is not a number of types", field="max_types"))
+        if self.spot_share is not None and not 0 <= self.spot_share <= 1:
+            problems.append(Problem(f"{self.spot_share} is not a share between 0 and 1", field="spot_share"))
+        for name, most in self.limits.items():
+            if most < 0:
+                problems.append(Problem(f"{most} is negative", field=f"limits[{name}]"))
+            if name != "nodes" and name not in to_integers({name: _ANY}):
+                problems.append(Problem("no resource of nodes", field=f"limits[{name}]"))
+        for name in ("bound_effort", "plan_effort"):
+            effort = getattr(self, name)
+            if effort is not None and effort < 0:
+                problems.append(Problem(f"{effort} is negative", field=name))
+        if not 0 <= self.tolerance < 1:
+            problems.append(Problem(f"{self.tolerance} is not a share between 0 and 1", field="tolerance"))
+        if self.threads < 1:
+            problems.append(Problem(f"{self.threads} is less than one thread", field="threads"))
+        if problems:
+            raise InputError(problems)
+
+
+ALL = "all"
+
+
+def subjects(
+    cluster: Cluster | Snapshot, pods: Sequence[str] | str | None, options: MixOptions
+) -> tuple[Snapshot, list[str] | None, MixOptions]:
+    """(the world, pods by name, options): DaemonSet pods are those of new nodes, and no subject."""
+    if isinstance(pods, str):
+        if pods != ALL:
+            raise InputError(f'pods is "{pods}": give a list of names, "{ALL}" or None')
+        if not isinstance(cluster, Cluster):
+            raise InputError('pods="all" needs a Cluster: a snapshot knows no way to leave out its nodes')
+        return _anew(cluster), None, msgspec.structs.replace(options, existing=False)
+    snapshot = cluster.snapshot(dra=True) if isinstance(cluster, Cluster) else cluster
+    names = list(snapshot.pending if pods is None else pods)
+    records = snapshot.records(names)
+    kept = [name for name, record in zip(names, records, strict=True) if not is_daemonset_pod(record.pod)]
+    return snapshot, kept, options
+
+
+def _anew(cluster: Cluster) -> Snapshot:
+    """The cluster without nodes, all its pods pending: those that run or wait, but for pods of DaemonSets."""
+    made = Cluster(item for item in cluster if not isinstance(item, (Node, Pod)))
+    for pod in cluster.pods():
+        if pod.status.phase in ("Succeeded", "Failed") or is_daemonset_pod(pod) or is_mirror_pod(pod):
+            continue
+        if pod.metadata.deletion_timestamp is not None or pod.spec.scheduling_gates:
+            continue
+        made.apply(
+            msgspec.structs.replace(
+                pod,
+                spec=msgspec.structs.replace(pod.spec, node_name=""),
+                status=msgspec.structs.replace(pod.status, phase="Pending", container_statuses=[]),
+            )
+        )
+    return made.snapshot(dra=True)

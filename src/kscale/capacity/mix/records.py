@@ -1,14 +1,30 @@
-"""What a mix answers with: the record behind ``kscale mix``."""
+"""Result records of ``kscale mix``, and their conversion to groups files and Karpenter NodePools.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
 import msgspec
 
+from kscale.capacity.architectures import arch_of
+from kscale.capacity.mix.offers import Offer, offers_of
+from kscale.errors import InputError
+from kscale.objects.api.meta import enc_hook
+from kscale.objects.argument_types import typed
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.pod_resources import CPU, MEMORY
+from kscale.objects.quantity import Quantity
 from kscale.records import Record
+from kscale.scheduling.profile import HOSTNAME
 
-__all__ = ["Bound", "MixLine", "MixPlan", "Repairs", "TypesPoint"]
+__all__ = ["Bound", "MixLine", "MixPlan", "Repairs", "TypesPoint", "groups_entries", "node_class_of", "node_pool"]
 
 
 class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
@@ -111,3 +127,168 @@ class MixPlan(Record, frozen=True):
     offers: dict[str, int]
     placement: list[PlannedNode] | None = None
     existing: dict[str, list[str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Cloud:
+    """A cloud with a provider for Karpenter: how its nodes and types are recognised, and its node class."""
+
+    node_class: tuple[str, str, str]
+    provider_id: str
+    labels: tuple[str, ...]
+    """How keys of labels begin that only its nodes have."""
+    type_name: re.Pattern[str]
+
+
+_CLOUDS: Final = {
+    "AWS": _Cloud(
+        ("karpenter.k8s.aws", "EC2NodeClass", "default"),
+        "aws:",
+        ("eks.amazonaws.com/", "karpenter.k8s.aws/", "topology.ebs.csi.aws.com/", "alpha.eksctl.io/"),
+        re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+"),
+    ),
+    "Azure": _Cloud(
+        ("karpenter.azure.com", "AKSNodeClass", "default"),
+        "azure:",
+        ("kubernetes.azure.com/", "karpenter.azure.com/", "topology.disk.csi.azure.com/"),
+        re.compile(r"(?:Standard|Basic)_\w+(?:-\w+)*"),
+    ),
+    "Google Cloud": _Cloud(
+        ("karpenter.k8s.gcp", "GCENodeClass", "default"),
+        "gce:",
+        ("cloud.google.com/", "karpenter.k8s.gcp/", "topology.gke.io/"),
+        re.compile(
+            r"[a-z]\d+[a-z]*-(?:standard|micro|small|medium|custom|high|ultra|mega|hyper|max|edge)[a-z0-9]*(?:-\w+)*"
+        ),
+    ),
+}
+"""Types are recognised by name only where neither the provider ID nor the labels of the node say the cloud."""
+
+
+@typed
+def groups_entries(plan: MixPlan, offers: Iterable[Offer | NodeGroup]) -> list[dict[str, Any]]:
+    """A groups file: for every offer of which the plan has nodes a group without nodes that may grow to so many.
+    ``offers``: those that the plan was made of.
+
+    The template says all that is known of a node, its labels and taints and room; pods that come with a node are those
+    of DaemonSets, which an autoscaler finds by itself.
+    """
+    chosen = {offer.name: offer for offer in offers_of(offers)}
+    entries = []
+    for name, count in _counted(plan, chosen).items():
+        offer = chosen[name]
+        node: dict[str, Any] = msgspec.to_builtins(offer.template.node, enc_hook=enc_hook)
+        metadata, spec, status = node.get("metadata", {}), node.get("spec", {}), node.get("status", {})
+        template: dict[str, Any] = {
+            "metadata": {
+                "labels": {key: value for key, value in (metadata.get("labels") or {}).items() if key != HOSTNAME}
+            },
+            "status": {key: status[key] for key in ("capacity", "allocatable") if status.get(key)},
+        }
+        if spec.get("taints"):
+            template["spec"] = {"taints": spec["taints"]}
+        entries.append({"id": name, "min": 0, "max": count, "target": 0, "price": offer.price, "template": template})
+    return entries
+
+
+@typed
+def node_pool(
+    plan: MixPlan,
+    offers: Iterable[Offer | NodeGroup],
+    *,
+    name: str = "mix",
+    node_class: tuple[str, str, str] | None = None,
+) -> dict[str, Any]:
+    """Build a NodePool of Karpenter (``karpenter.sh/v1``) for a plan.
+
+    It allows the plan's types, architectures, zones and capacity types, and no more cpu and memory than the plan has.
+
+    Parameters
+    ----------
+    plan : MixPlan
+        A plan with new nodes.
+    offers : iterable of Offer or NodeGroup
+        Those that the plan was made of.
+    name : str
+        The name of the NodePool.
+    node_class : (str, str, str), optional
+        API group, kind and name of the node class. Default: that of the cloud whose nodes the offers are
+        (:func:`node_class_of`).
+
+    Raises
+    ------
+    InputError
+        For a plan without new nodes, for offers that are not those of the plan, and if no node class is given and the
+        cloud is not known.
+    """
+    chosen = {offer.name: offer for offer in offers_of(offers)}
+    counts = _counted(plan, chosen)
+    if not counts:
+        raise InputError("the plan has no new nodes: there is nothing that a NodePool could allow")
+    used = [chosen[offer] for offer in counts]
+    requirements = [
+        ("node.kubernetes.io/instance-type", {offer.type for offer in used}),
+        ("kubernetes.io/arch", {arch for offer in used if (arch := arch_of(offer.template.node))}),
+        ("karpenter.sh/capacity-type", {offer.capacity_type for offer in used}),
+        ("topology.kubernetes.io/zone", {offer.zone for offer in used if offer.zone}),
+    ]
+    total: dict[str, Quantity] = {}
+    for offer, count in zip(used, counts.values(), strict=True):
+        amounts = offer.template.node.status.capacity or {}
+        for resource in (CPU, MEMORY):
+            for _ in range(count if resource in amounts else 0):
+                total[resource] = total[resource] + amounts[resource] if resource in total else amounts[resource]
+    group, kind, called = node_class or node_class_of(used)
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {
+            "template": {
+                "spec": {
+                    "nodeClassRef": {"group": group, "kind": kind, "name": called},
+                    "requirements": [
+                        {"key": key, "operator": "In", "values": sorted(values)}
+                        for key, values in requirements
+                        if values
+                    ],
+                }
+            },
+            "limits": {resource: str(amount) for resource, amount in total.items()},
+        },
+    }
+
+
+@typed
+def node_class_of(offers: Iterable[Offer]) -> tuple[str, str, str]:
+    """Return API group, kind and name of the node class for the cloud of the offers.
+
+    The cloud follows from provider IDs and labels of the nodes, else from the names of the types. Raises InputError if
+    an offer is of no known cloud, and for offers of several clouds.
+    """
+    clouds = {offer.name: _cloud_of(offer) for offer in offers}
+    unknown = [name for name, cloud in clouds.items() if cloud is None]
+    if unknown:
+        known = "AWS, Azure and Google Cloud are known"
+        raise InputError(f"nothing says of which cloud {unknown[0]} is: name the node class ({known})")
+    several = sorted({cloud for cloud in clouds.values() if cloud is not None})
+    if len(several) > 1:
+        raise InputError(f"the nodes are of {' and '.join(several)}: a NodePool has one node class")
+    return _CLOUDS[several[0]].node_class
+
+
+def _cloud_of(offer: Offer) -> str | None:
+    node = offer.template.node
+    keys = tuple(node.metadata.labels or ())
+    for name, cloud in _CLOUDS.items():
+        if node.spec.provider_id.startswith(cloud.provider_id) or any(key.startswith(cloud.labels) for key in keys):
+            return name
+    return next((name for name, cloud in _CLOUDS.items() if cloud.type_name.fullmatch(offer.type)), None)
+
+
+def _counted(plan: MixPlan, offers: dict[str, Offer]) -> Counter[str]:
+    """New nodes of each offer. Raises InputError for offers that are not those of the plan."""
+    unknown = [name for name in plan.offers if name not in offers]
+    if unknown:
+        raise InputError(f"the plan has nodes of {unknown[0]}, which is not among the offers")
+    return Counter(plan.offers)

@@ -1,4 +1,4 @@
-"""The least cost of the nodes that hold some shapes, and a packing that costs little more. Arrays only."""
+"""The least cost of nodes that hold given shapes, and a packing close to it. Arrays only."""
 
 from __future__ import annotations
 
@@ -8,21 +8,86 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.capacity.mix.even import evenly
-from kscale.capacity.mix.greedy import best_first_fit, packed_greedily, resource_prices, volume_bound
+from kscale.capacity.mix.heuristics import (
+    best_first_fit,
+    cheaper,
+    dive,
+    evenly,
+    packed_greedily,
+    resource_prices,
+    volume_bound,
+)
 from kscale.capacity.mix.instance import Cell
 from kscale.capacity.mix.packing import Packed, Packing
-from kscale.capacity.mix.pruning import candidates, undominated
-from kscale.capacity.mix.rounding import dive
-from kscale.capacity.mix.whole import cheaper
 from kscale.scheduling.bounds.effort import Effort
-from kscale.scheduling.bounds.fluid import Fluid
-from kscale.scheduling.bounds.generation import Generation
-from kscale.scheduling.bounds.kinds import BinKinds
+from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds
 from kscale.scheduling.bounds.master import Master, have_solver
-from kscale.scheduling.bounds.proof import Proof
+from kscale.scheduling.bounds.mixed_bins import Fluid, Generation
+from kscale.scheduling.bounds.pricing import Proof
 
-__all__ = ["Budget", "Solution", "least_cost", "solve"]
+__all__ = ["Budget", "Solution", "candidates", "few_types", "least_cost", "solve", "undominated"]
+
+
+_TIMES = 4_096  # of a small bin in a large one that are looked at: so many times the highest cost is still an int64
+
+
+def undominated(kinds: BinKinds) -> NDArray[np.intp]:
+    """Return the kinds that no other kind can replace, as int64[n] in ascending order.
+
+    A kind replaces another if it is as cheap, holds as much of everything and may be had without limit. Of equal kinds
+    the first stays. A packing of least cost needs no other kinds, so a bound over these holds for all.
+    """
+    return _kept(kinds, several=False)
+
+
+def candidates(kinds: BinKinds) -> NDArray[np.intp]:
+    """Return the undominated kinds of which several together cost less than one larger bin that holds as much.
+
+    The others rarely pay. This is a hint and no proof: where there are fewer items than several bins would hold, one
+    small bin is cheaper than one large bin, so a bound has to look at the others, too.
+    """
+    return _kept(kinds, several=True)
+
+
+def _kept(kinds: BinKinds, *, several: bool) -> NDArray[np.intp]:
+    needed = kinds.least > 0
+    useful = kinds.most.any(axis=1) | needed | (kinds.rows < 0).any(axis=0)  # an empty bin may make up for others
+    keep = useful.copy()
+    limit = kinds.most.astype(np.int64)
+    count = np.minimum(kinds.count, np.iinfo(np.int32).max)
+    endless = kinds.available == UNLIMITED
+    order = np.lexsort((np.arange(kinds.size), -kinds.capacity.sum(axis=1), kinds.cost))
+    rank = np.empty(kinds.size, dtype=np.int64)
+    rank[order] = np.arange(kinds.size)
+    for s in order.tolist():
+        if not keep[s] or needed[s]:
+            continue
+        better = keep & endless
+        better[s] = False
+        better &= (kinds.rows == kinds.rows[:, [s]]).all(axis=0)
+        others = np.flatnonzero(better)
+        times = _times(kinds.capacity[others], kinds.capacity[s])
+        if not several or kinds.rows[:, s].any():
+            times = np.minimum(times, 1)
+        ok = (times >= 1) & (kinds.cost[others] <= times * kinds.cost[s])
+        ok &= (kinds.cost[others] < times * kinds.cost[s]) | (rank[others] < rank[s]) | (times > 1)
+        others, times = others[ok], times[ok]
+        # What some of s hold must go into one of the other, class by class.
+        holds = limit[others] >= np.minimum(limit[s] * times[:, None], count)
+        if holds.all(axis=1).any():
+            keep[s] = False
+    found: NDArray[np.intp] = np.flatnonzero(keep)
+    return found
+
+
+def _times(large: NDArray[np.int64], small: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64[n]: how many of the small bin fit into each large one, or so many as are enough to compare."""
+    used = small > 0
+    if not used.any():
+        return np.ones(len(large), dtype=np.int64)
+    found: NDArray[np.int64] = np.minimum((large[:, used] // small[used]).min(axis=1), _TIMES)
+    return found
+
 
 _COLUMNS = 1_500  # that a dive starts from
 _HANDED_ON = 5_000  # columns, from one program to the next
@@ -205,3 +270,56 @@ def _dived(
         if other.before(packed, part):
             packed = other
     return cheaper(part, master, packed, effort)
+
+
+_EFFORT = 10_000  # of one look at a set of types
+_ALONE = 5  # types that are good by themselves
+_CANDIDATES = 10
+
+
+def few_types(
+    kinds: BinKinds, type_of: Sequence[str | None], used: Sequence[str], must: frozenset[str], most: int, threads: int
+) -> list[frozenset[str]]:
+    """Sets of types, each the one before with one more, the last with ``most`` (or all that help).
+
+    ``type_of`` each kind of bins (None = bins that exist); ``used``: types that a free choice takes, the most important
+    first; ``must``: types that are there in any case.
+    """
+    names = np.array([name or "" for name in type_of])
+    cost = _alone(kinds)
+    by_type = {name: float(cost[names == name].min()) for name in dict.fromkeys(names.tolist()) if name}
+    good = sorted(by_type, key=lambda name: (by_type[name], name))[:_ALONE]
+    candidates = [name for name in dict.fromkeys([*used, *good]) if name not in must][:_CANDIDATES]
+    chosen = must
+    found = [chosen] if chosen else []
+    while candidates and len(chosen) < most:
+        values = [_value(kinds, _members(names, chosen | {name}), threads) for name in candidates]
+        best = int(np.argmin(values))
+        chosen = chosen | {candidates.pop(best)}
+        found.append(chosen)
+    return found
+
+
+def _alone(kinds: BinKinds) -> NDArray[np.float64]:
+    """float64[T]: what bins of one kind would cost if no two classes shared one; items that do not fit are dear."""
+    limit = np.minimum(kinds.most, kinds.count).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = np.where(limit > 0, kinds.cost[:, None] / limit, 1e3 * float(kinds.cost.max(initial=1)))
+    found: NDArray[np.float64] = each @ kinds.count
+    return found
+
+
+def _members(names: NDArray[np.str_], types: frozenset[str]) -> NDArray[np.intp]:
+    found: NDArray[np.intp] = np.flatnonzero(np.isin(names, ["", *types]))
+    return found
+
+
+def _value(kinds: BinKinds, members: NDArray[np.intp], threads: int) -> float:
+    """About what the items cost in bins of these kinds; those that fit into none are dear."""
+    part = kinds.only(members)
+    if have_solver():
+        work = Generation(part, Effort(_EFFORT), prove=False, threads=threads)
+        work.run()
+        return work.objective
+    homeless = int(part.count[~part.most.any(axis=0)].sum()) if part.size else int(part.count.sum())
+    return volume_bound(part).value + 1e3 * float(kinds.cost.max(initial=1)) * homeless

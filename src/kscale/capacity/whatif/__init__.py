@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from kscale.capacity.whatif.conditions import Condition, parse_condition
-from kscale.capacity.whatif.grammar import Edit, Question, Scenario, read_scenarios, scenarios_from
-from kscale.capacity.whatif.records import ScenarioRow, WhatIfReport
 from kscale.capacity.whatif.running import Base, whatif
+from kscale.capacity.whatif.scenarios import (
+    Condition,
+    Edit,
+    Question,
+    Scenario,
+    ScenarioRow,
+    WhatIfReport,
+    parse_condition,
+    read_scenarios,
+    scenarios_from,
+)
 
 __all__ = [
     "Base",

@@ -1,20 +1,617 @@
-"""What each edit of a scenario does to a world."""
+"""Apply the edits of a scenario to its base: pods, requests, nodes, groups, prices, flags, scheduler profile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from functools import cached_property
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from kscale.capacity.whatif.grammar import Edit, GroupsEdit, Question
-from kscale.capacity.whatif.group_edits import change_flags, change_groups, change_prices, change_scheduler
-from kscale.capacity.whatif.pod_edits import change_pods, change_requests, lose_nodes
-from kscale.capacity.whatif.question_flags import options_in
-from kscale.capacity.whatif.texts import text_of
-from kscale.capacity.whatif.world import World
+import msgspec
 
-__all__ = ["edited", "ground_of"]
+from kscale.ca.errors import AutoscalerError
+from kscale.ca.expander.chain import EXPANDER_NAMES
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_up.entry_point import check_scale_up_options
+from kscale.capacity.catalogue import Catalogue, read_catalogue
+from kscale.capacity.cost import price_of
+from kscale.capacity.fit import workloads_in
+from kscale.capacity.group_templates import with_templates
+from kscale.capacity.groups import group_template, groups_from, members_of
+from kscale.capacity.groups.groups_file import read_plain_file
+from kscale.capacity.losses import goes_with_its_node, smaller, waiting
+from kscale.capacity.right_sizing import advice_of, asking, resized
+from kscale.capacity.whatif.scenarios import (
+    Edit,
+    GroupsEdit,
+    LoseEdit,
+    PodsEdit,
+    PricesEdit,
+    Question,
+    RequestsEdit,
+    SetGroup,
+    options_in,
+)
+from kscale.effects import Moment
+from kscale.errors import InputError, Problem
+from kscale.files import read_file
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.pod_resources import CPU, MEMORY, demand
+from kscale.objects.quantity import Quantity, QuantityError
+from kscale.objects.selectors import Selector, SelectorError, parse_selector
+from kscale.objects.workloads import pods_of
+from kscale.scheduling.configuration import scheduler_profile
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.loading import load_objects
+from kscale.snapshot.snapshot import Snapshot
+from kscale.vpa.advice.records import RecommendationReport
+from kscale.vpa.controllers import Controllers, TargetError, read_controllers
+from kscale.vpa.target import find_topmost_owner
+
+__all__ = [
+    "ZONE",
+    "Nodes",
+    "Place",
+    "World",
+    "change_flags",
+    "change_groups",
+    "change_pods",
+    "change_prices",
+    "change_requests",
+    "change_scheduler",
+    "edited",
+    "factor_in",
+    "ground_of",
+    "group_names",
+    "lose_nodes",
+    "text_of",
+    "zones_of",
+]
+
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+class Place:
+    """A cluster, and what follows from it alone: shared by all scenarios with the same nodes and pods."""
+
+    def __init__(self, cluster: Cluster, lost: frozenset[str] = frozenset()) -> None:
+        """``lost``: pods by name that ran on nodes that are gone."""
+        self.cluster = cluster
+        self.lost = lost
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """As the autoscaler of 1.37 takes it."""
+        return self.cluster.snapshot(dra=True)
+
+
+@dataclass(frozen=True)
+class World:
+    """What a decision depends on.
+
+    ``digest``: everything that a decision depends on but prices and the choice among options; ``templates``: what is
+    settled about new nodes of groups, by id. ``groups`` are as described; ``retired``: those that were removed (their
+    nodes are still there) or lost (``lost_groups``). ``lost_zones``: no new node may come there. ``standing``: $/h of
+    each node that a group has already, by id, where a new one costs something else. ``notes``: what an edit does not
+    change, for whoever reads the answer.
+    """
+
+    place: Place
+    groups: tuple[NodeGroup, ...]
+    options: AutoscalingOptions
+    templates: Mapping[str, NodeTemplate]
+    now: datetime | Moment
+    digest: tuple[str, ...] = ()
+    profile: SchedulerProfile | None = None
+    catalogue: Catalogue | None = None
+    retired: tuple[NodeGroup, ...] = ()
+    standing: Mapping[str, float | None] = field(default_factory=dict)
+    lost_zones: frozenset[str] = frozenset()
+    lost_groups: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def prices(self) -> dict[str, float | None]:
+        """$/h of one new node by group."""
+        return {group.id: group.price for group in (*self.retired, *self.groups)}
+
+
+def zones_of(group: NodeGroup, world: World, members: Iterable[Node]) -> frozenset[str]:
+    """Return the zones in which new nodes of a group come, as far as they are known.
+
+    The zone is that of the template, of the labels that the description adds or selects by, else those of ``members``.
+    """
+    template = world.templates.get(group.id) or group.template
+    described = (None if template is None else template.node.metadata.labels, group.labels, group.node_selector)
+    zone = next((labels[ZONE] for labels in described if labels and labels.get(ZONE)), "")
+    if zone:
+        return frozenset({zone})
+    return frozenset(filter(None, ((node.metadata.labels or {}).get(ZONE) for node in members)))
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of a place: ``members`` counts those of each group, ``group_of`` says whose a node is; ``others``:
+    those of none, and what the catalogue asks for each."""
+
+    members: Mapping[str, int]
+    group_of: Mapping[str, str]
+    others: Mapping[str, float | None]
+
+    @classmethod
+    def of(cls, world: World) -> Nodes:
+        """The first group that a node belongs to has it."""
+        group_of: dict[str, str] = {}
+        nodes = world.place.snapshot.columns.objects
+        members: dict[str, int] = {}
+        for group in (*world.groups, *world.retired):
+            mine = [each.metadata.name for each in members_of(group, nodes) if each.metadata.name not in group_of]
+            group_of.update(dict.fromkeys(mine, group.id))
+            members[group.id] = members.get(group.id, 0) + len(mine)
+        rest = (each for each in nodes if each.metadata.name not in group_of)
+        return cls(members, group_of, {each.metadata.name: price_of(each, (), world.catalogue) for each in rest})
+
+    def beside(self, world: World) -> float | None:
+        """$/h of the nodes of no group that may grow; None = not known."""
+        retired = {group.id for group in world.retired} - {group.id for group in world.groups}
+        prices = [
+            *(price for name in retired for price in [world.standing.get(name)] * self.members[name]),
+            *self.others.values(),
+        ]
+        return None if None in prices else sum(price for price in prices if price is not None)
+
+    def cost(self, world: World, change: Mapping[str, int], gone: Iterable[str] = ()) -> float | None:
+        """$/h with so many nodes more (or less) of each group, without those of none that are ``gone``; None = not
+        known."""
+        total, prices = 0.0, world.prices
+        for name in {**self.members, **change}:
+            more = change.get(name, 0)
+            old = self.members.get(name, 0) + min(0, more)
+            for number, price in ((old, world.standing.get(name, prices[name])), (max(0, more), prices[name])):
+                if number and price is None:
+                    return None
+                total += number * (price or 0.0)
+        missing = set(gone)
+        for name, price in self.others.items():
+            if name not in missing:
+                if price is None:
+                    return None
+                total += price
+        return round(total, 9)
+
+
+_FACTOR = re.compile(r"x(\d+(?:\.\d+)?)")
+
+
+def text_of(kind: str, edit: Any) -> str:
+    """An edit as text: equal for equal ones."""
+    return f"{kind} {msgspec.json.encode(edit).decode()}"
+
+
+def factor_in(text: str, what: str) -> Fraction:
+    """``x0.8`` as a number. Raises InputError that says ``what`` it was meant for."""
+    found = _FACTOR.fullmatch(text)
+    if found is None:
+        raise InputError(f'{what}: "{text}" is no factor like x0.8')
+    return Fraction(found[1])
+
+
+def group_names(groups: Iterable[NodeGroup], pattern: str, retired: Iterable[NodeGroup] = ()) -> list[str]:
+    """The groups of a name, or of a pattern. Raises InputError where there is none; ``retired``: groups that were
+    removed or lost, of which the error says so."""
+    names = _matching(groups, pattern)
+    if not names:
+        gone = " any more: it was removed, or lost without rebuy: true" if _matching(retired, pattern) else ""
+        raise InputError(f'there is no node group "{pattern}"{gone}')
+    return names
+
+
+def _matching(groups: Iterable[NodeGroup], pattern: str) -> list[str]:
+    return [group.id for group in groups if fnmatchcase(group.id, pattern) or group.id == pattern]
+
+
+_CHOOSING = frozenset({"estimator", "expander", "legacy"})  # flags that a scale-up refuses once it begins
+_TYPE = "node.kubernetes.io/instance-type"
+_OF_MACHINE = ("kubernetes.io/", "beta.kubernetes.io/", _TYPE)
+
+
+def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
+    if not (edit.add or edit.remove or edit.set):
+        raise InputError("add, remove or set something")
+    groups = list(world.groups)
+    templates, retired, standing = dict(world.templates), list(world.retired), dict(world.standing)
+    notes = list(world.notes)
+    for pattern in edit.remove:
+        lost = [group for group in world.retired if group.id in world.lost_groups]  # removing these changes nothing
+        gone = set(group_names((*groups, *lost), pattern, retired))
+        for group in groups:
+            if group.id in gone:
+                retired.append(group)
+                standing.setdefault(group.id, group.price)
+        groups = [group for group in groups if group.id not in gone]
+    for pattern, change in edit.set.items():
+        if not change.given:
+            raise InputError(f"set.{pattern}: name min, max, target, price or instanceType")
+        for name in group_names(groups, pattern, retired):
+            at = next(i for i, group in enumerate(groups) if group.id == name)
+            old = groups[at]
+            groups[at] = _changed(old, change, world, templates)
+            if change.instance_type is not None:
+                standing.setdefault(name, old.price)  # only new nodes are of that type
+                if count := len(members_of(old, world.place.snapshot.columns.objects)):
+                    nodes = "1 node that runs keeps its" if count == 1 else f"{count:,} nodes that run keep their"
+                    notes.append(f"{name}: {nodes} type and price, only new ones are {change.instance_type}")
+    if edit.add:
+        added = groups_from(edit.add, folder=folder, node_names=world.place.snapshot.columns.index,
+                            catalogue=world.catalogue)  # fmt: skip
+        taken = {group.id for group in groups}
+        for group in added:
+            if group.id in taken:
+                raise InputError(f'there is a node group "{group.id}" already')
+            if zones := zones_of(group, world, ()) & world.lost_zones:
+                raise InputError(
+                    f'node group {group.id}: zone "{min(zones)}" is lost (lose: {{rebuy: true}} buys there)'
+                )
+            groups.append(group)
+    return replace(
+        world,
+        groups=tuple(groups),
+        templates=templates,
+        retired=tuple(retired),
+        standing=standing,
+        notes=tuple(notes),
+    )
+
+
+def _changed(group: NodeGroup, change: SetGroup, world: World, templates: dict[str, NodeTemplate]) -> NodeGroup:
+    fields = {"min": "min_size", "max": "max_size", "target": "target_size", "price": "price"}
+    values = {field: getattr(change, name) for name, field in fields.items() if getattr(change, name) is not None}
+    if change.instance_type is not None:
+        if world.catalogue is None:
+            raise InputError("instanceType needs a catalogue")
+        kind = world.catalogue[change.instance_type]
+        known = templates.get(group.id) or group.template
+        old = {} if known is None else known.node.metadata.labels or {}
+        own = {key: value for key, value in old.items() if not key.startswith(_OF_MACHINE)}
+        made = kind.node(labels={**own, **(group.labels or {})})
+        if known is not None:
+            spec = msgspec.structs.replace(made.spec, taints=known.node.spec.taints)
+            made = msgspec.structs.replace(made, spec=spec)
+        plain = msgspec.structs.replace(group, template=NodeTemplate(node=made), from_node=None)
+        templates[group.id] = group_template(plain, daemonsets=list(world.place.cluster.all("DaemonSet")))
+        values.setdefault("price", kind.price(own.get("topology.kubernetes.io/region", "")) or kind.price())
+    new = msgspec.structs.replace(group, **values)
+    if new.min_size < 0 or new.min_size > new.max_size:
+        raise InputError(f"node group {group.id}: min {new.min_size} is more than max {new.max_size}, or negative")
+    if new.price is not None and not (math.isfinite(new.price) and new.price >= 0):
+        raise InputError(f"node group {group.id}: {new.price} is not a price")
+    return new
+
+
+def change_prices(world: World, edit: PricesEdit, folder: Path) -> World:
+    if edit.catalogue is None and (edit.region or not edit.scale):
+        raise InputError("name a catalogue, or scale something")
+    groups, standing = list(world.groups), dict(world.standing)
+    catalogue = world.catalogue
+    if edit.catalogue is not None:
+        beside = folder / edit.catalogue
+        catalogue = read_catalogue(beside if beside.exists() else edit.catalogue)
+        catalogue.check_region(edit.region)
+        known = {name: price for name, kind in catalogue.items() if (price := kind.price(edit.region)) is not None}
+        others = {_type_of([node]) for node in world.place.snapshot.columns.objects}
+        news, olds = _types_of(world)
+        if not known.keys() & {*news.values(), *olds.values(), *others}:
+            raise InputError(f"{edit.catalogue} has no price for any of these nodes")
+        for i, group in enumerate(groups):
+            old = standing.pop(group.id, group.price)
+            if news[group.id] in known:
+                groups[i] = msgspec.structs.replace(group, price=known[news[group.id]])
+            old = known.get(olds[group.id], old)
+            if old != groups[i].price:
+                standing[group.id] = old
+        for name in {group.id for group in world.retired} - {group.id for group in groups}:
+            standing[name] = known.get(olds[name], standing[name])
+    for pattern, text in edit.scale.items():
+        factor = float(factor_in(text, f"prices.scale[{pattern}]"))
+        for name in dict.fromkeys(group_names((*groups, *world.retired), pattern)):
+            at = next((i for i, group in enumerate(groups) if group.id == name), None)  # None: only its nodes are left
+            old = standing.get(name)
+            price = old if at is None else groups[at].price
+            if price is None:
+                raise InputError(f"node group {name} has no price to scale")
+            if at is not None:
+                groups[at] = msgspec.structs.replace(groups[at], price=price * factor)
+            if old is not None:
+                standing[name] = old * factor
+    return replace(world, groups=tuple(groups), catalogue=catalogue, standing=standing)
+
+
+def _types_of(world: World) -> tuple[dict[str, str], dict[str, str]]:
+    """(the instance type of a new node of each group, that of the nodes it has, also of groups that were removed);
+    empty = not known, or there are none."""
+    nodes = world.place.snapshot.columns.objects
+    olds: dict[str, str] = {}
+    for group in (*world.groups, *world.retired):
+        olds[group.id] = olds.get(group.id) or _type_of(members_of(group, nodes)[:1])
+    news = {}
+    for group in world.groups:
+        made = (group.template, world.templates.get(group.id))
+        news[group.id] = _type_of([each.node for each in made if each is not None]) or olds[group.id]
+    return news, olds
+
+
+def _type_of(nodes: Iterable[Node]) -> str:
+    labels = (node.metadata.labels or {} for node in nodes)
+    return next((each[_TYPE] for each in labels if _TYPE in each), "")
+
+
+def change_flags(world: World, edit: Mapping[str, Any], question: Question) -> World:
+    """``question``: what will be asked, whose answer has to depend on the flags."""
+    values = options_in(edit, question)
+    options: AutoscalingOptions = msgspec.structs.replace(world.options, **values)
+    if problems := options.problems():
+        raise InputError(problems)
+    if values.keys() & _CHOOSING:
+        try:
+            check_scale_up_options(options)
+        except AutoscalerError as error:
+            unknown = not set(options.expander_names).issubset(EXPANDER_NAMES)
+            there_are = f"; there are {', '.join(EXPANDER_NAMES)}" if unknown else ""
+            raise InputError(Problem(f"{error}{there_are}", field="expander")) from None
+    return replace(world, options=options)
+
+
+def change_scheduler(world: World, edit: str, folder: Path) -> World:
+    path = folder / edit
+    data = read_plain_file(path, "KubeSchedulerConfiguration", "one")
+    try:
+        profile = scheduler_profile(data)
+    except InputError as error:
+        raise InputError([replace(problem, source=str(path)) for problem in error.problems]) from None
+    return replace(world, profile=profile)
+
+
+def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
+    if not edit.add and not edit.scale and edit.remove is None and edit.namespace is None:
+        raise InputError("add, scale or remove something")
+    cluster = world.place.cluster.copy()
+    if edit.remove is not None:
+        gone = list(_chosen(world.place, edit.namespace, edit.remove))
+        if not gone:
+            raise InputError(f'pods.remove: no pod has the labels "{edit.remove}"')
+        for pod in gone:
+            cluster.remove(pod)
+    elif edit.namespace is not None:
+        raise InputError("pods.namespace is of use with remove only")
+    if edit.scale:
+        _scale(world.place, cluster, edit)
+    for name in edit.add:
+        objects = [loaded.obj for loaded in load_objects(str(folder / name))]
+        for workload in workloads_in(objects, name):
+            for pod in pods_of(workload):
+                cluster.apply(waiting(pod) if not pod.spec.node_name else pod)
+        for item in objects:
+            if not isinstance(item, Pod):
+                cluster.apply(item)
+    return replace(world, place=Place(cluster, world.place.lost))
+
+
+def _scale(place: Place, cluster: Cluster, edit: PodsEdit) -> None:
+    controllers = _controllers(place)
+    running: dict[str, list[Pod]] = {}
+    for pod in cluster.pods():
+        parent = _parent(pod, controllers)
+        if parent and pod.status.phase not in ("Succeeded", "Failed"):
+            running.setdefault(parent, []).append(pod)
+    for name, key in _workloads(edit.scale, running):
+        size, pods = edit.scale[key], running[name]
+        wanted = size if isinstance(size, int) else math.ceil(len(pods) * factor_in(size, f"pods.scale[{key}]"))
+        if wanted < 0:
+            raise InputError(f"pods.scale[{name}]: {wanted} is negative")
+        pods = sorted(pods, key=lambda pod: not pod.spec.node_name)  # those that wait go first
+        for pod in pods[wanted:]:
+            cluster.remove(pod)
+        first, taken = pods[0].metadata, {pod.metadata.name for pod in pods}
+        free = (i for i in count() if f"{first.name}-more-{i}" not in taken)
+        for i in islice(free, max(0, wanted - len(pods))):
+            metadata = msgspec.structs.replace(first, name=f"{first.name}-more-{i}", uid=f"{first.uid}-more-{i}")
+            cluster.apply(waiting(msgspec.structs.replace(pods[0], metadata=metadata)))
+
+
+def _workloads(scale: Iterable[str], running: Mapping[str, Sequence[Pod]]) -> list[tuple[str, str]]:
+    """Return (workload, key of ``scale`` that names it). A name wins over a pattern; a pattern means no DaemonSets,
+    which have a pod on each node. Raises InputError for what names nothing, and for two patterns of one workload."""
+    keys: dict[str, str] = {name: name for name in scale if name in running}
+    for pattern in (each for each in scale if each not in running):
+        matches = [name for name in running if fnmatchcase(name, pattern) and name.split("/")[1] != "DaemonSet"]
+        if not matches:
+            near = "; a workload is named namespace/kind/name" if pattern.count("/") != 2 else ""
+            raise InputError(f'pods.scale: "{pattern}" has no pods{near}')
+        for name in matches:
+            other = keys.setdefault(name, pattern)
+            if other not in (name, pattern):
+                raise InputError(f'pods.scale: both "{other}" and "{pattern}" mean {name}')
+    return list(keys.items())
+
+
+def _controllers(place: Place) -> Controllers:
+    return read_controllers(place.cluster)
+
+
+def _parent(pod: Pod, controllers: Controllers) -> str:
+    try:
+        parent = find_topmost_owner(pod, controllers)
+    except TargetError:
+        return ""
+    return "" if parent is None else f"{parent.namespace}/{parent.kind}/{parent.name}"
+
+
+def _chosen(place: Place, namespace: str | None, selector: str | None) -> Iterable[Pod]:
+    try:
+        wanted: Selector | None = parse_selector(selector) if selector else None
+    except SelectorError as error:
+        raise InputError(f"selector: {error}") from None
+    for pod in place.cluster.pods():
+        here = namespace is None or pod.metadata.namespace == namespace
+        if here and (wanted is None or wanted.matches(pod.metadata.labels)):
+            yield pod
+
+
+def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
+    nodes = world.place.snapshot.columns.objects
+    known = Nodes.of(world)
+    gone: dict[str, None] = {}
+    for name in edit.node:
+        if name not in world.place.snapshot.columns.index:
+            raise InputError(f'lose.node: there is no node "{name}"')
+        gone[name] = None
+    for zone in edit.zone:
+        mine = [node.metadata.name for node in nodes if (node.metadata.labels or {}).get(ZONE) == zone]
+        if not mine:
+            raise InputError(f'lose.zone: no node is in zone "{zone}"')
+        gone.update(dict.fromkeys(mine))
+    pools: set[str] = set()
+    for pool in edit.pool:
+        names = set(group_names(world.groups, pool, world.retired))
+        pools |= names
+        mine = [name for name, of in known.group_of.items() if of in names]
+        if not mine:
+            raise InputError(f'lose.pool: "{pool}" has no nodes')
+        gone.update(dict.fromkeys(mine))
+    if not gone:
+        raise InputError("lose: name a node, a zone or a pool that has nodes")
+    cluster = world.place.cluster.copy()
+    lost = set(world.place.lost)
+    for pod in world.place.cluster.pods_on(gone):
+        cluster.remove(pod)
+        if not goes_with_its_node(pod):
+            cluster.apply(waiting(pod))
+            lost.add(pod.key)
+    for node in nodes:
+        if node.metadata.name in gone:
+            cluster.remove(node)
+    less = Counter(known.group_of[name] for name in gone if name in known.group_of)
+    groups = [smaller(group, less[group.id], gone) for group in world.groups]
+    changed = replace(world, place=Place(cluster, frozenset(lost)), groups=tuple(groups))
+    return changed if edit.rebuy else _without_growth(world, changed, frozenset(edit.zone), pools)
+
+
+def _without_growth(world: World, changed: World, zones: frozenset[str], pools: set[str]) -> World:
+    """Retire the lost pools and the groups whose new nodes would come in lost zones only.
+
+    ``world`` is the one before the loss. A group that still has nodes elsewhere models its new nodes on those.
+    """
+    lost_zones = world.lost_zones | zones
+    before, after = world.place.snapshot.columns.objects, changed.place.snapshot.columns.objects
+    templates = dict(world.templates)
+    closed, moved = set(pools), []
+    for group in changed.groups:
+        rest = members_of(group, after)
+        if group.template is None and rest:
+            model = templates.get(group.id)
+            if model is not None and (model.node.metadata.labels or {}).get(ZONE) in lost_zones:
+                moved.append(group)
+            continue
+        places = zones_of(group, world, members_of(group, before))
+        if places and places <= lost_zones:
+            closed.add(group.id)
+    moved = [group for group in moved if group.id not in closed]
+    remade = with_templates(changed.place.cluster, changed.place.snapshot, moved, options=world.options)
+    templates |= {group.id: group.template for group in remade if group.template is not None}
+    retired = [group for group in changed.groups if group.id in closed]
+    standing = {group.id: group.price for group in retired} | dict(world.standing)
+    return replace(
+        changed,
+        groups=tuple(group for group in changed.groups if group.id not in closed),
+        templates=templates,
+        retired=(*world.retired, *retired),
+        standing=standing,
+        lost_zones=lost_zones,
+        lost_groups=world.lost_groups | closed,
+    )
+
+
+def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
+    """The pods that are meant with other requests. A factor of ``x1`` leaves them as they are and is no error: it is a
+    step of a sweep over factors."""
+    given = {name: text for name, text in ((CPU, edit.cpu), (MEMORY, edit.memory)) if text is not None}
+    if bool(given) == bool(edit.recommendation):
+        raise InputError("requests: give cpu, memory or both, or a recommendation")
+    cluster = world.place.cluster.copy()
+    chosen = list(_chosen(world.place, edit.namespace, edit.selector))
+    if not chosen:
+        raise InputError("requests: no pod is meant")
+    if edit.recommendation is not None:
+        made = _recommended(world.place, chosen, folder / edit.recommendation)
+    else:
+        changes = {name: _amount(name, text) for name, text in given.items()}
+        made = [_asking(pod, changes) for pod in chosen]
+    if all(new is old for new, old in zip(made, chosen, strict=True)):
+        raise InputError("requests: it says nothing of what the pods that are meant ask for")
+    for pod in made:
+        cluster.apply(pod)
+    return replace(world, place=Place(cluster, world.place.lost))
+
+
+def _recommended(place: Place, pods: Iterable[Pod], path: Path) -> list[Pod]:
+    try:
+        report = msgspec.json.decode(read_file(path), type=RecommendationReport)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except msgspec.DecodeError as error:
+        raise InputError(f"{path} is no report of kscale recommend -o json: {error}") from None
+    advice, controllers = advice_of(report), _controllers(place)
+    return [resized(pod, controllers, advice) for pod in pods]
+
+
+def _amount(name: str, text: str) -> Fraction | Quantity:
+    if text.startswith("x"):
+        return factor_in(text, f"requests.{name}")
+    try:
+        amount = Quantity(text)
+    except QuantityError:
+        raise InputError(f'requests.{name}: "{text}" is neither a quantity nor a factor like x0.8') from None
+    if amount.sign < 0:
+        raise InputError(f"requests.{name}: {text} is negative")
+    return amount
+
+
+def _asking(pod: Pod, changes: dict[str, Fraction | Quantity]) -> Pod:
+    """The pod with other requests: a factor changes all that is asked for, by containers and for the pod as a whole,
+    and is rounded up; an amount is asked for by each container, and no longer for the pod as a whole. The pod itself
+    where there is nothing to change."""
+    factors = {name: change for name, change in changes.items() if isinstance(change, Fraction)}
+
+    def changed(name: str, old: Quantity) -> Quantity:
+        if name not in factors:
+            return old
+        if name == CPU:
+            return Quantity(f"{math.ceil(old.milli_value() * factors[name])}m")
+        return Quantity(str(math.ceil(old.value() * factors[name])))
+
+    def scaled(requests: ResourceList) -> ResourceList:
+        return {name: changed(name, old) for name, old in requests.items()}
+
+    amounts = {name: change for name, change in changes.items() if isinstance(change, Quantity)}
+    if not amounts and not factors.keys() & demand(pod).keys():
+        return pod
+    return asking(
+        pod,
+        lambda container: {**scaled(container.resources.requests or {}), **amounts},
+        lambda requests: {name: old for name, old in scaled(requests).items() if name not in amounts},
+    )
 
 
 def edited(world: World, edit: Edit, folder: Path, question: Question) -> World:

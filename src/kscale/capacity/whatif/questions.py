@@ -1,4 +1,4 @@
-"""What is asked of a world, and which decisions answer it."""
+"""Questions about an edited cluster, and the decisions that answer them."""
 
 from __future__ import annotations
 
@@ -10,30 +10,50 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from kscale.ca.expander.chain import expand
-from kscale.ca.expander.group_prices import group_prices
-from kscale.ca.expander.registry import GRPC
-from kscale.ca.pod_lists.expendable import snapshot_without_expendable
+from kscale.ca.expander.chain import GRPC_EXPANDER, expand
+from kscale.ca.expander.price import build_group_prices
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists.lists import drop_expendable_pods
+from kscale.ca.scale_up.entry_point import scale_up
 from kscale.ca.scale_up.inputs import ScaleUpInputs
-from kscale.ca.scale_up.one_loop import scale_up
 from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.capacity.estimate import EXPENDABLE_CUTOFF, asks_for_tpus, estimate_groups
+from kscale.capacity.group_templates import with_templates
 from kscale.capacity.headroom import headroom
 from kscale.capacity.mix import ALL, MixOptions, least_cost_of_nodes, mix, offers_of
-from kscale.capacity.mix.subjects import subjects
+from kscale.capacity.mix.offers import subjects
 from kscale.capacity.scale_down import report_scale_down
-from kscale.capacity.templates import with_templates
-from kscale.capacity.whatif.grammar import Question
-from kscale.capacity.whatif.simulated import Simulate, Simulated
-from kscale.capacity.whatif.world import Nodes, World
-from kscale.effects import moment
+from kscale.capacity.whatif.edits import Nodes, World
+from kscale.capacity.whatif.scenarios import Question
+from kscale.effects import Moment, moment
 from kscale.errors import InputError
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.nodegroup import NodeGroup
-from kscale.scheduling.bounds.validity import checked_bound
+from kscale.scheduling.bounds.effort import checked_bound
 from kscale.scheduling.place import place
+from kscale.snapshot.cluster import Cluster
 
-__all__ = ["Answers", "Decided"]
+__all__ = ["Answers", "Decided", "Simulate", "Simulated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """``hours`` of simulated time; ``node_hours`` of each group in them, ``nodes`` there are at the end, and the pods
+    that wait then (``waiting``). ``pending_seconds`` of all pods together; ``decisions``: what autoscalers did, in
+    order, each with its moment. ``change``: how many nodes more (or less) each group has at the end."""
+
+    hours: float
+    node_hours: Mapping[str, float]
+    nodes: int
+    waiting: frozenset[str]
+    pending_seconds: float
+    decisions: Sequence[str]
+    change: Mapping[str, int] = field(default_factory=dict)
+
+
+Simulate = Callable[[Cluster, Sequence[NodeGroup], AutoscalingOptions, Moment], Simulated]
+"""From a cluster, its node groups, the options of its Cluster Autoscaler and the moment at which it begins."""
+
 
 _BOUND = MixOptions(bound_effort=200_000)
 
@@ -151,7 +171,7 @@ class Answers:
         cutoff = world.options.expendable_pods_priority_cutoff
         if question is Question.ESTIMATE:
             cutoff = EXPENDABLE_CUTOFF
-        snapshot = snapshot_without_expendable(world.place.snapshot, cutoff)
+        snapshot = drop_expendable_pods(world.place.snapshot, cutoff)
         described = self._described(world)
         if asks_for_tpus(snapshot, names) or not _agree(described, decided.change):
             return None
@@ -173,7 +193,7 @@ class Answers:
         """Options do not depend on prices or on the choice among them: where nothing else is different, the expander
         alone is asked, and the plan for its choice is taken over."""
         names = world.options.expander_names
-        if world.options.legacy or world.options.salvo_scale_up or GRPC in names:
+        if world.options.legacy or world.options.salvo_scale_up or GRPC_EXPANDER in names:
             return _of_plan(world, _plan(world))
         kept = self._kept[world.digest]
         options = kept.get("options")
@@ -187,7 +207,7 @@ class Answers:
             given = options[1]
             if "price" in names:
                 amounts: dict[int, tuple[Pod, float, float]] = kept.setdefault("amounts", {})
-                given = replace(given, prices=group_prices(world.groups, options[2], given, amounts))
+                given = replace(given, prices=build_group_prices(world.groups, options[2], given, amounts))
             chosen = expand(options[0], names, given).best
             best = chosen.group if chosen is not None else None
         made: Decided = self._once(world, ("scale-up", best), lambda: _of_plan(world, _plan(world)))

@@ -1,42 +1,105 @@
-"""Scenarios one after the other, beside their baseline. kscale's own, around decisions that are upstream's."""
+"""``kscale.whatif``: decide scenarios one after the other, beside their baseline, or in the workers of a sweep.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.catalogue import Catalogue
-from kscale.capacity.groups import members_of
-from kscale.capacity.loop_groups import loop_groups, with_members
+from kscale.capacity.cost import priced
+from kscale.capacity.group_templates import loop_groups, with_members, with_templates
+from kscale.capacity.groups import members_of, read_groups, recognise_groups
 from kscale.capacity.mix import MixOptions
-from kscale.capacity.prices import priced
-from kscale.capacity.templates import with_templates
-from kscale.capacity.whatif.conditions import Condition
-from kscale.capacity.whatif.edits import edited
-from kscale.capacity.whatif.grammar import Question, Scenario
-from kscale.capacity.whatif.questions import Answers, Decided
-from kscale.capacity.whatif.records import BASELINE, ScenarioRow, WhatIfReport
-from kscale.capacity.whatif.sharing import Ahead, beginnings, question_of
-from kscale.capacity.whatif.simulated import Simulate
-from kscale.capacity.whatif.world import Place, World
+from kscale.capacity.records import UNLIMITED
+from kscale.capacity.whatif.edits import Place, World, edited, ground_of, text_of
+from kscale.capacity.whatif.questions import Answers, Decided, Simulate
+from kscale.capacity.whatif.scenarios import BASELINE, Condition, Question, Scenario, ScenarioRow, WhatIfReport
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
+from kscale.objects.api.meta import KubeObject
 from kscale.objects.argument_types import typed
-from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.records import Record
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.load import load
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Base", "whatif"]
+__all__ = [
+    "Ahead",
+    "Base",
+    "Fleet",
+    "SweepReport",
+    "SweepRow",
+    "beginnings",
+    "question_of",
+    "rows_of_base",
+    "rows_of_fleet",
+    "whatif",
+]
+
+
+def question_of(scenario: Scenario) -> Question:
+    """What it asks."""
+    return scenario.question or Question.SCALE_UP
+
+
+def beginnings(scenario: Scenario) -> Iterator[tuple[str, ...]]:
+    """For each edit: it and those before it, as text. Scenarios that begin alike agree in them."""
+    done: tuple[str, ...] = ()
+    for edit in scenario.edits:
+        done = (*done, text_of(edit.kind, getattr(edit, edit.kind)))
+        yield done
+
+
+class Ahead:
+    """How often scenarios that are still to come will have a digest, or begin with the same edits. The base, without
+    edits, is asked for each question once, before the first scenario that asks it."""
+
+    def __init__(self, scenarios: Iterable[Scenario]) -> None:
+        self._digests: Counter[tuple[str, ...]] = Counter()
+        self._beginnings: Counter[tuple[str, ...]] = Counter()
+        asked: set[Question] = set()
+        for scenario in scenarios:
+            question = question_of(scenario)
+            if question not in asked:
+                asked.add(question)
+                self._digests[()] += 1
+            self._beginnings.update(beginnings(scenario))
+            try:
+                digest = tuple(filter(None, (ground_of(edit, question) for edit in scenario.edits)))
+            except InputError:  # of flags: said when it is this scenario's turn, and no digest comes of it
+                continue
+            self._digests[digest] += 1
+
+    def begun(self, beginning: tuple[str, ...]) -> bool:
+        """One scenario has come as far as that: whether a later one will."""
+        return _one_less(self._beginnings, beginning)
+
+    def decided(self, digest: tuple[str, ...]) -> bool:
+        """One world of that digest has its answer: whether a later one will have the digest."""
+        return _one_less(self._digests, digest)
+
+
+def _one_less(ahead: Counter[tuple[str, ...]], key: tuple[str, ...]) -> bool:
+    ahead[key] -= 1
+    if ahead[key] > 0:
+        return True
+    del ahead[key]
+    return False
+
 
 _NOTHING = ("", "")
 
@@ -234,3 +297,63 @@ def _first_difference(before: Decided, now: Decided) -> str:
         if mine != old:
             return f"{said or f'nothing of {subject}'} (baseline: {before_said or 'nothing'})"
     return ""
+
+
+class SweepRow(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """A scenario of a cluster: its ``row`` beside the ``baseline``, or the ``error`` that it ended with."""
+
+    cluster: str
+    scenario: str
+    row: ScenarioRow | None = None
+    baseline: ScenarioRow | None = None
+    error: str = ""
+
+
+class SweepReport(Record, frozen=True):
+    """Rows in the order of clusters, then of scenarios; ``unfinished`` scenarios were not decided when the sweep was
+    ended."""
+
+    KIND: ClassVar[str] = "SweepReport"
+    rows: list[SweepRow]
+    unfinished: int
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """How clusters in dumps are read, and what is asked of each: ``groups_file`` and ``catalogue`` as ``-g`` and
+    ``--catalogue`` of the command line name them; without, groups are those recognised in the labels. ``simulate`` is
+    that of a :class:`~kscale.capacity.whatif.running.Base`."""
+
+    groups_file: str | None
+    catalogue: Catalogue | None
+    now: datetime | Moment
+    options: AutoscalingOptions
+    simulate: Simulate | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "now", moment(self.now))
+
+    def base(self, dump: str) -> Base:
+        """The cluster of a dump as a base of scenarios. Raises InputError."""
+        cluster: Cluster = load(dump)
+        nodes = cluster.snapshot(dra=True).columns
+        if self.groups_file is not None:
+            groups = read_groups(self.groups_file, node_names=nodes.index, catalogue=self.catalogue)
+        else:
+            found = recognise_groups(nodes.objects).groups
+            groups = [msgspec.structs.replace(each.group, max_size=UNLIMITED, from_node=None) for each in found]
+        return Base(cluster, groups, self.now, self.options, self.catalogue, simulate=self.simulate)
+
+
+def rows_of_base(base: Base, part: list[Scenario]) -> Iterator[SweepRow]:
+    """Of scenarios of one cluster."""
+    report = whatif(base, part)
+    baselines = {row.question: row for row in report.baselines}
+    for row in report.scenarios:
+        yield SweepRow(cluster="", scenario=row.name, row=row, baseline=baselines[row.question])
+
+
+def rows_of_fleet(fleet: Fleet, part: list[tuple[str, list[Scenario]]]) -> Iterator[list[SweepRow]]:
+    """Of several clusters: of each dump the rows of its scenarios."""
+    for dump, scenarios in part:
+        yield [msgspec.structs.replace(row, cluster=dump) for row in rows_of_base(fleet.base(dump), scenarios)]

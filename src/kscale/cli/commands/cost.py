@@ -12,7 +12,7 @@ from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
-from kscale.cli.words import plural, pods
+from kscale.cli.terminal import plural, pods
 
 if TYPE_CHECKING:
     from kscale.capacity.cost import CostReport, CostShare
@@ -45,9 +45,8 @@ def command(
     """
     import time
 
-    from kscale.capacity.cost import cost, ideal_mix
+    from kscale.capacity.cost import cost, ideal_mix, priced
     from kscale.capacity.mix import MixOptions
-    from kscale.capacity.prices import priced
 
     check_budget(budget)
     cluster, snapshot = read(source, show.terminal)

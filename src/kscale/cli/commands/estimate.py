@@ -9,19 +9,18 @@ import typer
 from msgspec.structs import replace
 
 from kscale.capacity.records import EstimateReport, GroupEstimate
-from kscale.cli.bounds import BoundSource
-from kscale.cli.csi import CSIOption
+from kscale.cli.estimate_options import BoundSource, CSIOption
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, manifests, read, workloads_without_pods
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import estimate_blocks
-from kscale.cli.words import expendable_room, pods, program, rejections
+from kscale.cli.terminal import expendable_room, pods, program, rejections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kscale.objects.meta import KubeObject
+    from kscale.objects.api.meta import KubeObject
 
 __all__ = ["EPILOG", "command", "estimate_view"]
 
@@ -105,7 +104,7 @@ def command(
 
 def daemon_sets_alone(workloads: Iterable[KubeObject]) -> str:
     """Return a hint for manifests that hold only DaemonSets; empty for others."""
-    from kscale.objects.apps import DaemonSet
+    from kscale.objects.api.apps import DaemonSet
 
     if not all(isinstance(workload, DaemonSet) for workload in workloads):
         return ""

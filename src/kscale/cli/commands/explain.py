@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from kscale.capacity.records import Explanation, GroupAnswer, NodeVerdict, PluginVerdict, Shortage
-from kscale.cli.completion import explained
-from kscale.cli.csi import CSIOption
+from kscale.cli.estimate_options import CSIOption
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, check_namespace, namespaces_of, read
 from kscale.cli.live_inputs import NamingClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
-from kscale.cli.words import plural
-from kscale.objects.core import Pod
+from kscale.cli.registry import explained
+from kscale.cli.terminal import plural
+from kscale.objects.api.core import Pod
 from kscale.snapshot.cluster import Cluster
 
 __all__ = ["EPILOG", "command", "explanation_view"]

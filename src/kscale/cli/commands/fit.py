@@ -13,10 +13,10 @@ from kscale.capacity.records import FitReport, WorkloadFit
 from kscale.cli.inputs import DUMP_HELP, check_namespace, manifests, namespaces_of, read
 from kscale.cli.live_inputs import NamingClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
-from kscale.cli.words import object_name, on_nodes, plural, rejections
+from kscale.cli.terminal import object_name, on_nodes, plural, rejections
 
 if TYPE_CHECKING:
-    from kscale.objects.meta import KubeObject
+    from kscale.objects.api.meta import KubeObject
     from kscale.scheduling.scores.options import ScoreOptions
     from kscale.snapshot.cluster import Cluster
 

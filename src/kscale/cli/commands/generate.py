@@ -1,4 +1,4 @@
-"""``kscale generate``: a realistic cluster from a seed, as ``kubectl get ... -o json`` would print it."""
+"""``kscale generate`` and ``kscale example``: a realistic cluster of any size, and the files of the documentation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import gzip
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -13,14 +15,15 @@ import typer
 
 from kscale.capacity.generate import generate
 from kscale.cli.terminal import Terminal
+from kscale.errors import InputError
 from kscale.files import replace_file, replacing
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
 
-__all__ = ["command"]
+__all__ = ["generate_cluster", "write_examples"]
 
 
-def command(
+def generate_cluster(
     *,
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Number of nodes to generate.")] = 40,
     pods: Annotated[
@@ -66,7 +69,7 @@ def command(
 
         replace_file(groups, yaml.safe_dump(cluster.groups(), sort_keys=False, encoding="utf-8"))
     if usage is not None:
-        from kscale.capacity.generate.usage import write_usage
+        from kscale.capacity.generate.workloads import write_usage
 
         made = (from_dict(item, Pod) for item in cluster.objects() if item["kind"] == "Pod")
         with terminal.step("generating usage"):
@@ -91,3 +94,36 @@ def _file(to: str) -> Iterator[IO[bytes]]:
         # No name and no time in the header: the same cluster is the same file.
         with gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=9, mtime=0) as packed:
             yield packed  # type: ignore[misc]  # a GzipFile is a binary stream, but not an IO to typeshed
+
+
+def write_examples(
+    *,
+    directory: Annotated[
+        Path, typer.Argument(metavar="[DIRECTORY]", help="Directory to write the files to: a new one, or an empty one.")
+    ] = Path("examples"),
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr except errors.")] = False,
+) -> None:
+    """Write the bundled example: a cluster's dump, its node groups, scenarios, simulations, excerpts of real traces.
+
+    With the directory that it has by itself, examples, the commands of the documentation run as they are printed.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise InputError(f"{directory}: is there already, and nothing is written over: name another directory")
+    written = 0
+    for name, file in _bundled(files("kscale").joinpath("examples"), directory):
+        name.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(name, file.read_bytes())
+        written += 1
+    Terminal(quiet=quiet).note(
+        f"{directory}: {written} files. Next: kscale estimate -f {directory / 'cluster.json.gz'} "
+        f"-g {directory / 'groups.yaml'}"
+    )
+
+
+def _bundled(folder: Traversable, directory: Path) -> Iterator[tuple[Path, Traversable]]:
+    """Each file of a folder of the package, and where it goes."""
+    for each in sorted(folder.iterdir(), key=lambda file: file.name):
+        if each.is_dir():
+            yield from _bundled(each, directory / each.name)
+        else:
+            yield directory / each.name, each

@@ -12,7 +12,7 @@ from kscale.cli.inputs import DUMP_HELP, manifests, read, workloads_without_pods
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import headroom_blocks
-from kscale.cli.words import object_name, on_nodes, plural, pods
+from kscale.cli.terminal import object_name, on_nodes, plural, pods
 from kscale.errors import InputError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def command(
     Status 1 if some loss would leave a pod without a place.
     """
     from kscale.capacity.headroom import headroom, lost
-    from kscale.objects.pod_defaults import BUILT_IN_CLASSES
+    from kscale.objects.pod_admission import BUILT_IN_CLASSES
 
     asked = manifests(pod, source, show.terminal) if pod else None
     if repair and not lose:
@@ -91,7 +91,7 @@ def command(
     else:
         groups = group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES) if needed else []
         if repair:
-            from kscale.capacity.prices import priced
+            from kscale.capacity.cost import priced
 
             groups = priced(groups, group_source.known_types(show.terminal))
             if not groups:

@@ -1,4 +1,6 @@
-"""``kscale hpa``: what the HorizontalPodAutoscalers of a dump, or of a live cluster, would do."""
+"""``kscale hpa`` and ``kscale explain hpa``: what the HorizontalPodAutoscalers of a dump, or of a live cluster, would
+do, and why.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +17,29 @@ from kscale.cli.inputs import SHOWN, check_namespace
 from kscale.cli.live_inputs import AskedClusters, NamingClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import hpa_blocks
-from kscale.cli.terminal import Terminal
-from kscale.cli.words import counted, object_name, plural
+from kscale.cli.terminal import Terminal, counted, object_name, plural
 from kscale.effects import ZERO_TIME, Moment, from_text
 from kscale.errors import InputError, Problem, StateError
 from kscale.files import read_file
-from kscale.hpa.dump import Dump
-from kscale.hpa.dump_reading import read_dump
-from kscale.hpa.external_lists import split_scope
+from kscale.hpa.controller.state import ControllerState
+from kscale.hpa.dump.dump import Dump, read_dump
+from kscale.hpa.dump.records import split_scope
+from kscale.hpa.dump.report import HPADecision, HPAReport, MetricDetail, hpa_report
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.report import HPADecision, HPAReport, MetricDetail, hpa_report
-from kscale.hpa.state import ControllerState
 
 if TYPE_CHECKING:
     from kscale.world.kubernetes.client import Client
     from kscale.world.kubernetes.listing import Listing
 
-__all__ = ["answer", "command"]
+__all__ = ["answer", "decide_hpas", "explain_hpas"]
+
 
 _FAIL_ON = ("rescale", "limited", "error")
 _NO_FILE = ("settled", "fresh")  # values of --state
 KIND = "HorizontalPodAutoscaler"
 
 
-def command(
+def decide_hpas(
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NAME|NS/NAME]...", help="Explain these HPAs: pod groups and every intermediate."),
@@ -403,3 +404,22 @@ def _metric_row(metric: MetricDetail) -> list[Cell | str | float | None]:
         metric.proposal,
         why or None,
     ]
+
+
+def explain_hpas(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="[NS/]NAME...", help="The HPAs to explain; without a namespace, -n or default."),
+    ],
+    *,
+    source: NamingClusters,
+    controller: ControllerFlags,
+    show: Show,
+    metrics: Annotated[
+        list[str] | None, typer.Option("--metrics", metavar="[SCOPE=]FILE", help="As of kscale hpa.")
+    ] = None,
+    now: Annotated[str, typer.Option("--now", metavar="TIME", help="As of kscale hpa.")] = "",
+    state: Annotated[str, typer.Option("--state", metavar="settled|fresh|FILE", help="As of kscale hpa.")] = "settled",
+) -> Answer:
+    """How an HPA comes to its size: the pods by group, the ratio of usage to target, the proposal, and what held it."""
+    return answer(names, source, show, options=controller.options(), metrics=metrics or (), now=now, state=state)

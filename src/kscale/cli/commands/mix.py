@@ -18,7 +18,7 @@ from kscale.cli.inputs import DUMP_HELP, read, workloads_without_pods
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import mix_blocks
-from kscale.cli.words import pods as pods_text
+from kscale.cli.terminal import pods as pods_text
 from kscale.errors import InputError
 from kscale.files import replace_file
 
@@ -175,8 +175,8 @@ _MOST_AMOUNT = 2**63 - 1  # beyond it an amount wraps, as upstream's does
 
 
 def _limits(texts: Sequence[str]) -> dict[str, int]:
+    from kscale.objects.pod_resources import CPU, to_integers
     from kscale.objects.quantity import Quantity, QuantityError
-    from kscale.objects.requests import CPU, to_integers
 
     found = {}
     for text in texts:

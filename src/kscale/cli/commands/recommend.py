@@ -9,21 +9,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from kscale.cli.catalogues import catalogue_of
-from kscale.cli.completion import strategy_names
-from kscale.cli.inputs import say_read
-from kscale.cli.kinds import kind_of
+from kscale.cli.groups import catalogue_of
+from kscale.cli.inputs import kind_of, say_read
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer
 from kscale.cli.prometheus_options import UsageFlags
-from kscale.cli.recommend_options import History, Settings, Shape, fail_level, recommender_options, setting_of
-from kscale.cli.recommend_views import Advice, ShowAdvice, view_of
+from kscale.cli.recommend_options import (
+    Advice,
+    History,
+    Settings,
+    Shape,
+    ShowAdvice,
+    fail_level,
+    recommender_options,
+    setting_of,
+    view_of,
+)
+from kscale.cli.registry import strategy_names
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.workloads import WORKLOADS
 from kscale.snapshot.cluster import Cluster
 from kscale.vpa.advice import recommend
 from kscale.vpa.advice.records import SEVERITIES, RecommendationReport, with_quality
-from kscale.vpa.strategies import find_strategy, strategies
+from kscale.vpa.strategies import find_strategy, list_strategies
 
 if TYPE_CHECKING:
     from kscale.cli.terminal import Terminal
@@ -75,7 +83,7 @@ def command(
         typer.Option(
             "--strategy",
             autocompletion=strategy_names,
-            help=f"One of {', '.join(strategies())}; or your own: module:Class, file.py:Class.",
+            help=f"One of {', '.join(list_strategies())}; or your own: module:Class, file.py:Class.",
         ),
     ] = "vpa",
     setting: Annotated[
@@ -204,8 +212,8 @@ def _prices(cluster: Any, catalogue: str | None, groups: str | None) -> Callable
     if catalogue is None and groups is None:
         return None
     from kscale.capacity.catalogue import read_catalogue
+    from kscale.capacity.cost import price_of
     from kscale.capacity.groups import read_groups
-    from kscale.capacity.prices import price_of
 
     types = read_catalogue(catalogue) if catalogue is not None else None
     names = {node.metadata.name: i for i, node in enumerate(cluster.nodes())}
@@ -218,9 +226,9 @@ def _pools(cluster: Cluster, catalogue: str | None, groups: str | None, terminal
     empty list, and a warning that names them, where some have no price, or no node to say what they are."""
     if catalogue is None and groups is None:
         return []
+    from kscale.capacity.cost import priced
+    from kscale.capacity.group_templates import with_templates
     from kscale.capacity.groups import read_groups, recognise_groups
-    from kscale.capacity.prices import priced
-    from kscale.capacity.templates import with_templates
 
     snapshot = cluster.snapshot(dra=True)
     nodes = snapshot.columns.objects

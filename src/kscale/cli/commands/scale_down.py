@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kscale.cli.gpu_label import GpuLabel
+from kscale.cli.estimate_options import GpuLabel, LoopMemory
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.loop_memory import LoopMemory
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import scale_down_blocks
 from kscale.cli.scale_down_options import LastChanges, ScaleDownFlags
-from kscale.cli.words import plural, pods
+from kscale.cli.terminal import plural, pods
 
 if TYPE_CHECKING:
     from kscale.capacity.scale_down import ScaleDownNode, ScaleDownReport

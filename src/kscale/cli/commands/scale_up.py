@@ -11,18 +11,15 @@ from msgspec.structs import replace
 
 import kscale
 from kscale.capacity.records import UNLIMITED
-from kscale.cli.bounds import BoundSource
-from kscale.cli.completion import expanders
-from kscale.cli.expander_options import check_expanders, expander_input, ranker
-from kscale.cli.gpu_label import GpuLabel
+from kscale.cli.estimate_options import BoundSource, GpuLabel, LoopMemory, check_expanders, expander_input, ranker
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, read, workloads_without_pods
 from kscale.cli.live_inputs import AskedClusters
-from kscale.cli.loop_memory import LoopMemory
 from kscale.cli.output import Answer, Show
 from kscale.cli.pictures import scale_up_blocks
+from kscale.cli.registry import expanders
 from kscale.cli.scale_up_view import scale_up_view, starting_hints
-from kscale.cli.words import expendable_room, program
+from kscale.cli.terminal import expendable_room, program
 from kscale.errors import InputError
 
 if TYPE_CHECKING:
@@ -152,8 +149,8 @@ def command(
     """
     from kscale.ca.flag_parsing import parse_flags
     from kscale.ca.options import AutoscalingOptions
-    from kscale.ca.pod_lists.expendable import expendable_placed
-    from kscale.capacity.loop_groups import loop_groups, starting_nodes, with_members
+    from kscale.ca.pod_lists.lists import find_expendable_placed_pods
+    from kscale.capacity.group_templates import loop_groups, starting_nodes, with_members
 
     given: dict[str, Any] = {
         "balance_similar_node_groups": balance,
@@ -221,7 +218,7 @@ def command(
         starting = starting_nodes(groups, snapshot.columns.objects, now=moment, options=options)
         hints = starting_hints({name: found for name, found in starting.items() if name in grown})
     cutoff = options.expendable_pods_priority_cutoff
-    if plan.lists.on_existing and (expendable := len(expendable_placed(snapshot, cutoff))):
+    if plan.lists.on_existing and (expendable := len(find_expendable_placed_pods(snapshot, cutoff))):
         hints.append(expendable_room(expendable, cutoff))
     if hint := workloads_without_pods(cluster):
         hints.append(hint)

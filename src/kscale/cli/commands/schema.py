@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from kscale.cli.completion import schema_kinds
 from kscale.cli.output import Answer, Column, Show, Table, View
-from kscale.cli.words import program
+from kscale.cli.registry import schema_kinds
+from kscale.cli.terminal import program
 from kscale.files import replace_file
 from kscale.schemas import DOCUMENTS, INPUTS, SchemaList, input_schema_text, record_type, schema_files, schema_text
 

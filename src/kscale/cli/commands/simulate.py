@@ -16,7 +16,7 @@ from kscale.cli.inputs import read_cluster
 from kscale.cli.live_inputs import BeginningCluster
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import simulation_blocks
-from kscale.cli.words import plural, pods
+from kscale.cli.terminal import plural, pods
 
 if TYPE_CHECKING:
     from kscale.simulation import Setup, SimulationReport

@@ -17,17 +17,16 @@ import typer
 
 from kscale.cli.commands.whatif import SIMULATION_HELP, WAITED, grown, notes_of, seconds, simulator
 from kscale.cli.groups import GroupSource, Untyped
-from kscale.cli.inputs import DUMP_HELP, read
+from kscale.cli.inputs import DUMP_HELP, parse_moment, read
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.moments import parse_moment
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
-from kscale.cli.words import plural
+from kscale.cli.terminal import plural
 from kscale.errors import InputError, KscaleError
 from kscale.libraries import library
 
 if TYPE_CHECKING:
     from kscale.capacity.sweep import Done
-    from kscale.capacity.whatif.fleet import SweepReport, SweepRow
+    from kscale.capacity.whatif.running import SweepReport, SweepRow
 
 __all__ = ["EPILOG", "command", "sweep_view", "workers_of"]
 
@@ -85,8 +84,8 @@ def command(
     from kscale.ca.options import AutoscalingOptions
     from kscale.capacity.sweep import sweep
     from kscale.capacity.whatif import Base, Scenario, read_scenarios
-    from kscale.capacity.whatif.fleet import Fleet, SweepReport, rows_of_base, rows_of_fleet
-    from kscale.capacity.whatif.varying import varied
+    from kscale.capacity.whatif.running import Fleet, SweepReport, rows_of_base, rows_of_fleet
+    from kscale.capacity.whatif.scenarios import varied
 
     source.check()
     if jobs is not None and executor is not None:
@@ -202,7 +201,7 @@ def _of_dask(address: str) -> Iterator[_Workers]:
 
 @contextmanager
 def _of_ray(address: str) -> Iterator[_Workers]:
-    from kscale.capacity.ray_executor import RayExecutor
+    from kscale.capacity.sweep import RayExecutor
 
     with RayExecutor(f"ray://{address}") as pool:
         yield pool, pool.workers, pool.share
@@ -215,7 +214,7 @@ def _collected(
     answers: Iterator[Done[Any]], names: list[tuple[str, list[str]]], show: Show
 ) -> tuple[list[list[SweepRow] | None], bool]:
     """(the rows of each scenario or dump, None = not there; whether Ctrl-C ended it)."""
-    from kscale.capacity.whatif.fleet import SweepRow
+    from kscale.capacity.whatif.running import SweepRow
 
     rows: list[list[SweepRow] | None] = [None] * len(names)
     done = 0

@@ -8,7 +8,7 @@ from kscale.capacity.validation import Validation, validate
 from kscale.cli.failures import BAD_INPUT
 from kscale.cli.inputs import DUMP_HELP, Files
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
-from kscale.cli.words import plural
+from kscale.cli.terminal import plural
 
 __all__ = ["EPILOG", "command", "validation_view"]
 

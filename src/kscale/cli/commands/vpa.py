@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kscale.cli.inputs import DUMP_HELP, say_read
+from kscale.cli.inputs import DUMP_HELP, parse_moment, say_read
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.moments import parse_moment
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
-from kscale.cli.words import object_name, plural
+from kscale.cli.terminal import object_name, plural
 from kscale.effects import ZERO_TIME, moment
 from kscale.errors import InputError, Problem
 

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kscale.cli.groups import GroupSource, Untyped
-from kscale.cli.inputs import DUMP_HELP, read
+from kscale.cli.inputs import DUMP_HELP, parse_moment, read
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.moments import parse_moment
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
-from kscale.cli.words import plural
+from kscale.cli.terminal import plural
 
 if TYPE_CHECKING:
     from kscale.capacity.whatif import Scenario, ScenarioRow, WhatIfReport
-    from kscale.capacity.whatif.simulated import Simulate
+    from kscale.capacity.whatif.questions import Simulate
 
 __all__ = ["EPILOG", "SIMULATION_HELP", "WAITED", "command", "grown", "notes_of", "seconds", "simulator", "whatif_view"]
 

@@ -12,11 +12,17 @@ and returns a :class:`Bound`: no packing needs fewer than ``value`` bins, and ``
 
 from __future__ import annotations
 
-from kscale.scheduling.bounds.best import METHODS, best_bound, best_bound_of
-from kscale.scheduling.bounds.gilmore_gomory import column_generation, column_generation_of
+from kscale.scheduling.bounds.identical_bins import (
+    METHODS,
+    best_bound,
+    best_bound_of,
+    column_generation,
+    column_generation_of,
+    l2,
+    per_class,
+    volume,
+)
 from kscale.scheduling.bounds.instance import Bound, Instance
-from kscale.scheduling.bounds.martello_toth import l2
-from kscale.scheduling.bounds.simple import per_class, volume
 
 __all__ = [
     "METHODS",

@@ -1,4 +1,4 @@
-"""The restricted linear program of a mix: least cost over the fillings that are known so far (extra ``[solver]``)."""
+"""The restricted linear program of a mix, and its fractional relaxation (extra ``[solver]``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kscale.errors import NativeError
 from kscale.libraries import library
-from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
+from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds
 from kscale.snapshot.columns import median
 
 __all__ = ["Master", "Solved", "have_solver", "silent_solver"]

@@ -1,8 +1,8 @@
-"""Node classes: nodes that agree in every column that some predicate reads, existing ones and templates alike."""
+"""Node classes: nodes that agree in every column that a predicate reads, and copies of templates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,11 +10,47 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.scheduling.context import Context
-from kscale.scheduling.devices.devices import Devices
-from kscale.scheduling.facts import CORDON, CSI, DEVICES, FEATURES, NAME, TAINTS, NodeFacts
+from kscale._native import _engine
+from kscale.scheduling.devices.claims import Devices
+from kscale.scheduling.profile import CORDON, CSI, DEVICES, FEATURES, HOSTNAME, NAME, TAINTS, Context, NodeFacts
+from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["NodeClasses"]
+__all__ = ["Domains", "NodeClasses"]
+
+
+_OWN, _NONE = -2, -1
+
+
+class Domains:
+    """The topology keys of an engine, in the order of ``keys``."""
+
+    def __init__(self, engine: _engine.Engine, snapshot: Snapshot, keys: Iterable[str], extra: Sequence[NodeFacts]):
+        self._snapshot = snapshot
+        self._new: dict[tuple[str, str], int] = {}
+        self.keys: dict[str, int] = {}
+        for key in keys:
+            label = snapshot.columns.label(key)
+            domains = len(label.values)
+            if key != HOSTNAME:
+                values = {facts.labels[key] for facts in extra if key in facts.labels}
+                for value in sorted(values - label.index.keys()):
+                    self._new[key, value] = domains
+                    domains += 1
+            self.keys[key] = engine.add_key(label.ids, domains)
+
+    def of_copy(self, facts: NodeFacts) -> list[int]:
+        """Domain of a new node under each key: -1 = no label, -2 = its own."""
+        return [self._of(key, facts) for key in self.keys]
+
+    def _of(self, key: str, facts: NodeFacts) -> int:
+        if key == HOSTNAME:
+            return _OWN
+        value = facts.labels.get(key)
+        if value is None:
+            return _NONE
+        known = self._snapshot.columns.label(key).index.get(value)
+        return self._new[key, value] if known is None else known
+
 
 Codes = NDArray[np.int64]
 

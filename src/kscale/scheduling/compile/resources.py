@@ -1,4 +1,4 @@
-"""Resources as columns: what classes ask and take of each, and what nodes have free."""
+"""Resources as columns: requests of pod classes and free amounts of nodes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.objects.requests import is_scalar
+from kscale.objects.pod_resources import is_scalar
 from kscale.scheduling.compile.pod_classes import PodClasses
-from kscale.scheduling.context import Context
 from kscale.scheduling.devices.claims import Claims
-from kscale.scheduling.devices.counting import PLENTY, DeviceCounting
+from kscale.scheduling.devices.ledger import PLENTY, DeviceCounting
 from kscale.scheduling.plugins.node_resources_fit import counted
+from kscale.scheduling.profile import Context
 from kscale.snapshot.columns import FIXED_RESOURCES
 
 __all__ = ["Resources"]

@@ -1,5 +1,5 @@
-"""The structured allocator: devices for all requests of some claims on one node (upstream:
-``k8s.io/dynamic-resource-allocation/structured``).
+"""The structured allocator: devices for all requests of some claims on one node, and CEL selectors over a device
+(upstream: ``structured``).
 
 Exact counts, All, first-available alternatives, CEL selectors, attribute constraints, admin access, device taints,
 shared counters and consumable capacity. The search is a backtracking one in slice order, so that the first solution is
@@ -8,26 +8,114 @@ upstream's for that order; among devices that nothing can tell apart only the fi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
+from functools import cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from kscale.objects.core import Taint
-from kscale.objects.quantity import Quantity
-from kscale.objects.resource import (
+from kscale.objects.api.core import Taint
+from kscale.objects.api.resource import (
+    Device,
+    DeviceAttribute,
     DeviceClass,
     DeviceConstraint,
     DeviceSubRequest,
     ExactDeviceRequest,
     ResourceClaim,
 )
-from kscale.objects.taints import first_untolerated
-from kscale.scheduling.devices.capacity import Amounts, consumption, requested
-from kscale.scheduling.devices.inventory import CounterKey, Hold, Inventory, Offer, counters_of
-from kscale.scheduling.devices.selectors import SelectorError, attribute_value, selects
+from kscale.objects.node_selectors import first_untolerated
+from kscale.objects.quantity import Quantity
+from kscale.scheduling.devices.inventory import (
+    Amounts,
+    CounterKey,
+    Hold,
+    Inventory,
+    Offer,
+    consumption,
+    counters_of,
+    requested,
+)
 
-__all__ = ["MOST_DEVICES", "AllocationError", "Allocator", "Given", "taints_of"]
+if TYPE_CHECKING:
+    from kscale.scheduling.devices.cel import CelLibrary
+
+__all__ = [
+    "MOST_DEVICES",
+    "TOO_DEEP",
+    "AllocationError",
+    "Allocator",
+    "Given",
+    "SelectorError",
+    "attribute_value",
+    "selects",
+    "taints_of",
+]
+
+
+_NO_KEY = re.compile(r"no such member in mapping: '(.*)'")
+_HINT = (
+    "consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional "
+    "fields"
+)
+_OVERFLOW = "return error for overflow"
+"""What cel-python says of any ValueError."""
+TOO_DEEP = "compilation failed: the expression is nested too deep"
+
+
+class SelectorError(ValueError):
+    """An expression that does not compile, fails on a device or gives no truth value. The text is upstream's;
+    ``compiles``: it is the device that it fails on."""
+
+    def __init__(self, text: str, *, compiles: bool = False) -> None:
+        super().__init__(text)
+        self.compiles = compiles
+
+
+def attribute_value(attribute: DeviceAttribute) -> tuple[str, int | bool | str] | None:
+    """(type, value) of an attribute; None if it has none."""
+    if attribute.bool_ is not None:
+        return "bool", attribute.bool_
+    if attribute.int_ is not None:
+        return "int", attribute.int_
+    if attribute.string is not None:
+        return "string", attribute.string
+    return None if attribute.version is None else ("version", attribute.version)
+
+
+def selects(expression: str, driver: str, device: Device) -> bool:
+    """Whether the expression is true of a device of the driver.
+
+    Raises SelectorError, and MissingExtraError without the library.
+    """
+    library = _library()
+    program = library.program(expression)
+    try:
+        verdict = program.evaluate({"device": library.view(driver, device)})
+    except RecursionError:
+        raise SelectorError(TOO_DEEP) from None
+    except IndexError:  # cel-python cannot write what it found where a truth value was needed
+        raise SelectorError("no such overload", compiles=True) from None
+    except (library.error, ValueError) as problem:
+        text = str(problem.args[0]) if problem.args else str(problem)
+        if text == _OVERFLOW and problem.__cause__ is not None:
+            text = str(problem.__cause__)
+        missing = _NO_KEY.fullmatch(text)
+        text = f"no such key: {missing[1]}. {_HINT}" if missing else text.split(" (in activation", 1)[0]
+        raise SelectorError(text, compiles=True) from None
+    if not isinstance(verdict, library.bool_type):
+        raise SelectorError("type conversion error: the expression is not a truth value", compiles=True)
+    return bool(verdict)
+
+
+@cache
+def _library() -> CelLibrary:
+    from kscale.scheduling.devices.cel import CelLibrary  # few clusters have devices
+
+    return CelLibrary()
+
 
 MOST_DEVICES = 32
 """Devices that a claim may hold (``AllocationResultsMaxSize``)."""

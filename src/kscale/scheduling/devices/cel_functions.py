@@ -1,18 +1,271 @@
-"""The functions that Kubernetes adds to CEL, for cel-python: strings, lists, sets, regular expressions, quantities,
-versions and optional values (upstream: ``k8s.io/apiserver/pkg/cel/library``, cel-go's ``ext``)."""
+"""Functions and comparisons that Kubernetes adds to CEL, for cel-python.
+
+A text that cannot be read is refused with upstream's words up to those of Go's parser.
+
+Upstream: ip.go.
+"""
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+    ip_address,
+    ip_interface,
+    ip_network,
+)
 from itertools import pairwise
 from typing import Any, Final, cast
 
 from kscale.objects.quantity import Quantity, QuantityError
-from kscale.scheduling.devices import cel_networks
-from kscale.scheduling.devices.cel_comparisons import equality
 
-__all__ = ["NOT_HAD", "Version", "functions"]
+__all__ = [
+    "NOT_HAD",
+    "Version",
+    "address",
+    "comparisons",
+    "equality",
+    "functions",
+    "network_functions",
+    "prefix",
+    "type_of",
+]
+
+
+_NO_OVERLOAD: Final = "no such overload"
+_ORDERS: Final = {"_<_": operator.lt, "_<=_": operator.le, "_>_": operator.gt, "_>=_": operator.ge}
+
+
+def equality(types: Any, optional: type) -> Callable[[Any, Any], bool]:
+    """Whether two values are equal: numbers by value, those of unlike types never; ``types``: cel-python's.
+
+    What it gives raises TypeError where a quantity, version or address is asked about something else.
+    """
+    numbers = types.IntType, types.UintType, types.DoubleType
+    of_cel: tuple[type, ...] = (*numbers, types.BoolType, str, types.BytesType, types.ListType, types.MapType)
+    of_cel += types.DurationType, types.TimestampType
+
+    def equal(a: Any, b: Any) -> bool:
+        if a is None or b is None or callable(a) or callable(b):
+            return a is b
+        if isinstance(a, numbers) and isinstance(b, numbers):
+            return bool(operator.eq(*_same(types, a, b)))
+        if isinstance(a, optional) or isinstance(b, optional):
+            return isinstance(a, optional) and isinstance(b, optional) and equal_optionals(a, b)
+        if isinstance(a, types.ListType) and isinstance(b, types.ListType):
+            return len(a) == len(b) and all(map(equal, a, b))
+        if isinstance(a, types.MapType) and isinstance(b, types.MapType):
+            return len(a) == len(b) and all(
+                any(equal(key, other) and equal(value, found) for other, found in b.items()) for key, value in a.items()
+            )
+        if type(a) is type(b) or (isinstance(a, str) and isinstance(b, str)):  # added texts are str to cel-python
+            return bool(a == b)
+        if not isinstance(a, of_cel):
+            raise TypeError(_NO_OVERLOAD)
+        return False
+
+    def equal_optionals(a: Any, b: Any) -> bool:
+        return bool(a.there == b.there and equal(a.value, b.value))
+
+    return equal
+
+
+def comparisons(types: Any, error: type[Exception], equal: Callable[[Any, Any], bool]) -> dict[str, Callable[..., Any]]:
+    """The operators that compare, by cel-python's name; ``types`` and ``error``: cel-python's."""
+    numbers = types.IntType, types.UintType, types.DoubleType
+    ordered = str, types.BytesType, types.BoolType, types.DurationType, types.TimestampType
+
+    def judged(judge: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
+        """Errors are values to cel-python: ``||`` and ``&&`` may do without them."""
+
+        def answer(a: Any, b: Any) -> Any:
+            for side in (a, b):
+                if isinstance(side, error):
+                    return side
+            try:
+                return types.BoolType(judge(a, b))
+            except TypeError as problem:
+                return error(str(problem), TypeError, problem.args)
+
+        return answer
+
+    def equal_surely(a: Any, b: Any) -> bool:
+        try:
+            return equal(a, b)
+        except TypeError:
+            return False
+
+    def within(item: Any, container: Any) -> bool:
+        if not isinstance(container, (types.ListType, types.MapType)):
+            raise TypeError(_NO_OVERLOAD)
+        return any(equal_surely(item, each) for each in container)
+
+    def by(order: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
+        def compare(a: Any, b: Any) -> bool:
+            if isinstance(a, numbers) and isinstance(b, numbers):
+                a, b = _same(types, a, b)
+                if a != a or b != b:
+                    raise TypeError("NaN values cannot be ordered")
+            elif not (type(a) is type(b) or (isinstance(a, str) and isinstance(b, str))) or not isinstance(a, ordered):
+                raise TypeError(_NO_OVERLOAD)
+            return bool(order(a, b))
+
+        return compare
+
+    orders = {name: judged(by(order)) for name, order in _ORDERS.items()}
+    return orders | {
+        "_==_": judged(equal),
+        "_!=_": judged(lambda a, b: not equal_surely(a, b)),
+        "_in_": judged(within),
+    }
+
+
+def type_of(types: Any, named: dict[str, Callable[..., Any]]) -> Callable[[Any], Any]:
+    """``type``: of a value what the name of its type stands for in ``named``, which has functions by name."""
+    kinds = {
+        types.BoolType: "bool", types.IntType: "int", types.UintType: "uint", types.DoubleType: "double",
+        str: "string", types.BytesType: "bytes", types.ListType: "list", types.MapType: "map",
+        types.DurationType: "duration", types.TimestampType: "timestamp",
+    }  # fmt: skip
+    optional = named["optional_type"]
+
+    def kind(value: Any) -> Any:
+        if value is None:
+            return named["null_type"]
+        if callable(value):
+            return kind
+        if type(value) is optional:
+            return optional
+        return next((named[name] for cls, name in kinds.items() if isinstance(value, cls)), type(value))
+
+    return kind
+
+
+def _same(types: Any, a: Any, b: Any) -> tuple[float, float]:
+    """Two numbers as whole ones or, if either is a double, as doubles."""
+    convert = float if isinstance(a, types.DoubleType) or isinstance(b, types.DoubleType) else int
+    return convert(a), convert(b)
+
+
+_Address = IPv4Address | IPv6Address
+_Prefix = IPv4Interface | IPv6Interface
+
+_BROADCAST: Final = IPv4Address("255.255.255.255")
+_LINK_LOCAL_MULTICAST_4: Final = ip_network("224.0.0.0/24")
+_LINK_LOCAL_MULTICAST_6: Final = [IPv6Network(f"ff{flags:x}2::/16") for flags in range(16)]
+_LENGTH: Final = re.compile("0|[1-9][0-9]{0,2}")
+_FAILED: Final = "parse error during conversion from string"
+_MAPPED: Final = 'IPv4-mapped IPv6 address "{}" is not allowed'
+
+
+def address(text: str) -> _Address:
+    """An address without a zone, not of IPv4 within IPv6. Raises ValueError."""
+    try:
+        found = ip_address(text)
+    except ValueError:
+        raise ValueError(f'IP Address "{text}" {_FAILED}') from None
+    if isinstance(found, IPv6Address):
+        if found.scope_id is not None:
+            raise ValueError(f'IP address "{text}" with zone value is not allowed')
+        if found.ipv4_mapped is not None:
+            raise ValueError(_MAPPED.format(text))
+    return found
+
+
+def prefix(text: str) -> _Prefix:
+    """An address and the length of its network; bits behind the network are kept. Raises ValueError."""
+    first, slash, length = text.rpartition("/")
+    try:
+        if not slash or not _LENGTH.fullmatch(length) or "%" in first:
+            raise ValueError(text)
+        found = ip_interface(text)
+    except ValueError:
+        raise ValueError(f"network address {_FAILED}: network address {_FAILED}") from None
+    if isinstance(found, IPv6Interface) and found.ipv4_mapped is not None:
+        raise ValueError(f"network address {_FAILED}: {_MAPPED.format(text)}")
+    return found
+
+
+def network_functions(types: Any) -> dict[str, Callable[..., Any]]:
+    """By name; ``types``: cel-python's. A function of a namespace has two underscores for the dot."""
+    boolean, integer, text = types.BoolType, types.IntType, types.StringType
+
+    def readable(read: Callable[[str], Any]) -> Callable[[Any], Any]:
+        def answer(given: Any) -> Any:
+            try:
+                read(str(given))
+            except ValueError:
+                return boolean(False)
+            return boolean(True)
+
+        return answer
+
+    def of_address(ask: Callable[[_Address], bool]) -> Callable[[Any], Any]:
+        def answer(given: Any) -> Any:
+            if not isinstance(given, _Address) or isinstance(given, _Prefix):
+                raise TypeError("no such overload")
+            return boolean(ask(given))
+
+        return answer
+
+    def ip(given: Any) -> Any:
+        if isinstance(given, str):
+            return address(given)
+        return given.ip if isinstance(given, _Prefix) else given
+
+    def contains_ip(outer: Any, given: Any) -> Any:
+        try:
+            return boolean(ip(given) in outer.network)
+        except ValueError:  # what upstream says of a text that it cannot read here
+            raise TypeError("no such overload") from None
+
+    def contains_cidr(outer: Any, given: Any) -> Any:
+        inner = prefix(str(given)) if isinstance(given, str) else given
+        narrower = outer.version == inner.version and outer.network.prefixlen <= inner.network.prefixlen
+        return boolean(narrower and inner.ip in outer.network)
+
+    def string(given: Any) -> Any:
+        if isinstance(given, boolean):
+            return text(str(bool(given)).lower())
+        return text(str(given)) if isinstance(given, _Address) else text(given)
+
+    return {
+        "ip": ip,
+        "isIP": readable(address),
+        "ip__isCanonical": lambda given: boolean(str(address(str(given))) == str(given)),
+        "family": lambda given: integer(given.version),
+        "isUnspecified": of_address(lambda given: given.is_unspecified),
+        "isLoopback": of_address(lambda given: given.is_loopback),
+        "isLinkLocalUnicast": of_address(lambda given: given.is_link_local),
+        "isLinkLocalMulticast": of_address(_is_link_local_multicast),
+        "isGlobalUnicast": of_address(_is_global_unicast),
+        "cidr": lambda given: prefix(str(given)),
+        "isCIDR": readable(prefix),
+        "containsIP": contains_ip,
+        "containsCIDR": contains_cidr,
+        "masked": lambda given: ip_interface(given.network.with_prefixlen),
+        "prefixLength": lambda given: integer(given.network.prefixlen),
+        "string": string,
+    }
+
+
+def _is_link_local_multicast(given: _Address) -> bool:
+    if isinstance(given, IPv4Address):
+        return given in _LINK_LOCAL_MULTICAST_4
+    return any(given in network for network in _LINK_LOCAL_MULTICAST_6)
+
+
+def _is_global_unicast(given: _Address) -> bool:
+    """Private addresses count, as in Go."""
+    special = given.is_unspecified or given.is_loopback or given.is_multicast or given.is_link_local
+    return not special and given != _BROADCAST
+
 
 NOT_HAD: Final = frozenset(
     {
@@ -67,7 +320,7 @@ class Version:
 
 def functions(types: Any) -> dict[str, Callable[..., Any]]:
     """By name; ``types``: cel-python's. A function of a namespace has two underscores for the dot."""
-    parts = _numbers, _strings, _pairs, _optionals, cel_networks.functions
+    parts = _numbers, _strings, _pairs, _optionals, network_functions
     found = {name: function for part in parts for name, function in part(types).items()}
     return found | _lists(types, found)
 
@@ -219,7 +472,7 @@ def _lists(types: Any, others: dict[str, Callable[..., Any]]) -> dict[str, Calla
 
 
 def _pairs(types: Any) -> dict[str, Callable[..., Any]]:
-    """What macros of two variables are made of; see :mod:`~kscale.scheduling.devices.cel_text`."""
+    """What macros of two variables are made of; see :mod:`~kscale.scheduling.devices.cel`."""
     many, mapping = types.ListType, types.MapType
 
     def pairs(of: Any) -> Any:

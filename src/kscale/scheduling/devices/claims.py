@@ -1,26 +1,48 @@
-"""The claims of a pod: which have devices and which need some (upstream: ``dynamicresources``, PreFilter)."""
+"""Claims of a pod: which have devices, which need some, whether allocated devices suit a node, and the devices of
+nodes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from datetime import timedelta
+from functools import cached_property
 
 import msgspec
 
-from kscale.objects.meta import ObjectMeta
-from kscale.objects.requests import is_scalar
-from kscale.objects.resource import (
+from kscale.objects.api.meta import Condition, ObjectMeta
+from kscale.objects.api.resource import (
     DeviceClaim,
     DeviceClass,
     DeviceRequest,
+    DeviceRequestAllocationResult,
     ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimSpec,
+    ResourceSlice,
 )
-from kscale.scheduling.context import Context
-from kscale.scheduling.facts import NodeFacts
-from kscale.snapshot.interner import PodClass
+from kscale.objects.node_selectors import compile_node_selector
+from kscale.objects.pod_resources import is_scalar
+from kscale.objects.times import duration, moment_of
+from kscale.scheduling.devices.allocator import Allocator
+from kscale.scheduling.devices.inventory import Inventory
+from kscale.scheduling.profile import Context, NodeFacts
+from kscale.snapshot.classes.interner import PodClass
 
-__all__ = ["MOST_CONSUMERS", "ClaimError", "Claims", "Wanted", "device_class_of", "extended_claim", "to_allocate"]
+__all__ = [
+    "MOST_CONSUMERS",
+    "ClaimError",
+    "Claims",
+    "Devices",
+    "Wanted",
+    "available",
+    "binding_failed",
+    "device_class_of",
+    "extended_claim",
+    "skips_operations",
+    "to_allocate",
+]
+
 
 MOST_CONSUMERS = 256
 """Consumers that a claim may be reserved for (``ResourceClaimReservedForMaxSize``)."""
@@ -185,3 +207,97 @@ def to_allocate(need: Wanted, node: NodeFacts, classes: Mapping[str, DeviceClass
     """The open claims, and one for the extended resources that the node does not offer itself."""
     amounts = tuple((name, amount) for name, amount in need.extended if name not in node.offered)
     return (*need.open, extended_claim(amounts, classes)) if amounts else need.open
+
+
+_OPTIONAL_OPERATIONS = "DRAOptionalNodeOperations"
+"""What a node declares that can do without the operations which a device says it may skip."""
+
+
+def available(claim: ResourceClaim, node: NodeFacts, now: int | None, timeout: timedelta) -> bool:
+    """Whether an allocated claim can be used from the node; ``now`` and ``timeout``: see :func:`binding_failed`."""
+    given = claim.status.allocation
+    if given is None:
+        return True
+    selector = given.node_selector
+    if selector is not None and not compile_node_selector(selector).matches(node.labels, node.name):
+        return False
+    if skips_operations(claim) and _OPTIONAL_OPERATIONS not in node.features:
+        return False
+    return not binding_failed(claim, now, timeout)
+
+
+def skips_operations(claim: ResourceClaim) -> bool:
+    """Whether a node must be able to do without some operation."""
+    given = claim.status.allocation
+    return given is not None and any(result.skip_node_operations for result in given.devices.results)
+
+
+def binding_failed(claim: ResourceClaim, now: int | None, timeout: timedelta) -> bool:
+    """Whether the devices of an allocated claim will not do: a condition says that binding failed, or what they wait
+    for did not come within ``timeout`` of their allocation (``now`` None: they may take any time)."""
+    given = claim.status.allocation
+    if given is None:
+        return False
+    for result in given.devices.results:
+        if not result.binding_conditions:
+            continue
+        conditions = _conditions(claim, result)
+        if conditions is None:
+            return _late(claim, now, timeout)
+        if any(_true(conditions, name) for name in result.binding_failure_conditions):
+            return True
+        if not all(_true(conditions, name) for name in result.binding_conditions):
+            return _late(claim, now, timeout)
+    return False
+
+
+def _conditions(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> dict[str, Condition] | None:
+    """What the driver says of the device, the first of each type; None = nothing."""
+    for device in claim.status.devices:
+        if (device.driver, device.pool, device.device) == (result.driver, result.pool, result.device):
+            return {condition.type: condition for condition in reversed(device.conditions)}
+    return None
+
+
+def _true(conditions: dict[str, Condition], name: str) -> bool:
+    return name in conditions and conditions[name].status == "True"
+
+
+def _late(claim: ResourceClaim, now: int | None, timeout: timedelta) -> bool:
+    given = claim.status.allocation
+    if now is None or given is None or not given.allocation_timestamp:
+        return False
+    return moment_of(given.allocation_timestamp) + duration(timeout) < now
+
+
+class Devices:
+    """``local_slices``: those of nodes that the snapshot does not have; complete before anything else is asked."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self.local_slices: list[ResourceSlice] = []
+
+    @classmethod
+    def of(cls, ctx: Context) -> Devices:
+        """Those of a context."""
+        return ctx.memo.of(cls, lambda: cls(ctx))
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """All of them, and what claims hold of them."""
+        informers = self._ctx.informers
+        kept = self._ctx.snapshot.memo.of(
+            Inventory, lambda: Inventory(informers.resource_slices, informers.resource_claims.values())
+        )
+        return kept.with_slices(self.local_slices) if self.local_slices else kept
+
+    @cached_property
+    def allocator(self) -> Allocator:
+        """Allocates these devices."""
+        return Allocator(self.inventory, self._ctx.informers.device_classes)
+
+    def content(self, node: NodeFacts) -> Hashable:
+        """Equal for nodes that DynamicResources cannot tell apart."""
+        claims = Claims.of(self._ctx)
+        offered = frozenset(name for name in node.offered if claims.delegable(name))
+        return self.inventory.content(self.inventory.offers(node)), offered

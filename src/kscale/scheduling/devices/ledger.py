@@ -1,33 +1,221 @@
-"""Which claims have which devices while pods are placed: exact, for everything that counting columns cannot express.
+"""Allocations of claims while pods are placed: counted in columns where columns can express a request, exact
+otherwise.
 
 The packing engine asks the ledger about pods that want devices (``check``), and tells it what happens: pods that are
 placed reserve their claims, pods that leave give them back, forks are reverted (upstream: the autoscaler's
 ``PredicateSnapshot`` and its ``dynamicresources`` snapshot, around the Filter and Reserve of the plug-in).
+
+The verdict of DynamicResources on one pod is static. Several pods compete for devices; as long as the sets of devices
+that the kinds of requests can use are, node by node, equal or disjoint, how many are left decides, and the packing
+engine counts them like any other resource. Everything else is the ledger's (:mod:`kscale.scheduling.devices.ledger`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from kscale.objects.base import enc_hook
+from kscale.objects.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from kscale.objects.api.meta import enc_hook
+from kscale.objects.api.resource import (
+    AllocationResult,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+)
+from kscale.objects.node_selectors import first_untolerated
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.resource import ResourceClaim, ResourceClaimConsumerReference
-from kscale.scheduling.context import Context
-from kscale.scheduling.devices.allocator import AllocationError, Given
-from kscale.scheduling.devices.availability import available
-from kscale.scheduling.devices.claims import Wanted, to_allocate
-from kscale.scheduling.devices.devices import Devices
-from kscale.scheduling.devices.held_claim import ClaimKey, HeldClaim, allocation
-from kscale.scheduling.devices.inventory import Hold, Offer, for_node
-from kscale.scheduling.devices.needs import Need, Needs
-from kscale.scheduling.facts import NodeFacts
-from kscale.snapshot.interner import PodClass
+from kscale.scheduling.compile.node_classes import NodeClasses
+from kscale.scheduling.devices.allocator import AllocationError, Given, taints_of
+from kscale.scheduling.devices.claims import (
+    MOST_CONSUMERS,
+    ClaimError,
+    Claims,
+    Devices,
+    Wanted,
+    available,
+    binding_failed,
+    device_class_of,
+    extended_claim,
+    skips_operations,
+    to_allocate,
+)
+from kscale.scheduling.devices.inventory import DeviceId, Hold, Offer, for_node, holds_of
+from kscale.scheduling.profile import DEVICES, Context, NodeFacts, SchedulerProfile
+from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.object_store import Informers
+from kscale.snapshot.pods.record import PodRecord
+from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["DeviceLedger"]
+__all__ = [
+    "PLENTY",
+    "ClaimKey",
+    "DeviceCounting",
+    "DeviceLedger",
+    "HeldClaim",
+    "Need",
+    "Needs",
+    "allocation",
+    "reserve",
+]
+
+
+ClaimKey = tuple[str, str]
+"""(namespace, name)."""
+
+
+class HeldClaim(msgspec.Struct, frozen=True, eq=False):
+    """``claim``: as it was observed; ``consumers``, ``allocation``, ``holds``: as it stands. Without ``allocation`` it
+    holds nothing."""
+
+    claim: ResourceClaim
+    consumers: tuple[ResourceClaimConsumerReference, ...]
+    allocation: AllocationResult | None
+    holds: tuple[Hold, ...] = ()
+
+    @classmethod
+    def of(cls, claim: ResourceClaim) -> HeldClaim:
+        """A claim as it was observed."""
+        found = claim.status.allocation
+        return cls(claim, tuple(claim.status.reserved_for), found, () if found is None else tuple(holds_of(found)))
+
+    @property
+    def replaced(self) -> ResourceClaim:
+        """The claim with its status as it stands."""
+        status = msgspec.structs.replace(
+            self.claim.status, allocation=self.allocation, reserved_for=list(self.consumers)
+        )
+        return msgspec.structs.replace(self.claim, status=status)
+
+
+def allocation(claim: ResourceClaim, devices: Iterable[Given], node_name: str) -> AllocationResult:
+    """What the allocator found, as a claim's status says it."""
+    results = []
+    terms: list[NodeSelectorTerm] = []
+    local = False
+    for i, each in enumerate(devices):
+        driver, pool, device = each.offer.identity
+        results.append(
+            DeviceRequestAllocationResult(
+                request=each.request,
+                driver=driver,
+                pool=pool,
+                device=device,
+                admin_access=True if each.admin else None,
+                # Upstream draws a random one.
+                share_id=f"{claim.metadata.uid or claim.key}-{i}" if each.offer.shareable else None,
+                consumed_capacity=each.consumed,
+                binding_conditions=each.offer.device.binding_conditions,
+                binding_failure_conditions=each.offer.device.binding_failure_conditions,
+            )
+        )
+        local = local or each.offer.local or bool(each.offer.device.binds_to_node)
+        if each.offer.selector is not None:
+            terms += [term for term in each.offer.selector.node_selector_terms if term not in terms]
+    if local:
+        field = NodeSelectorRequirement(key="metadata.name", operator="In", values=[node_name])
+        terms = [NodeSelectorTerm(match_fields=[field])]
+    elif len(terms) > 1:  # the API allows a slice one term, and all of them must hold
+        expressions = [expression for term in terms for expression in term.match_expressions]
+        fields = [expression for term in terms for expression in term.match_fields]
+        terms = [NodeSelectorTerm(match_expressions=expressions, match_fields=fields)]
+    selector = NodeSelector(node_selector_terms=terms) if terms else None
+    return AllocationResult(devices=DeviceAllocationResult(results=results), node_selector=selector)
+
 
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
+
+
+class Need(msgspec.Struct, frozen=True, eq=False):
+    """What a pod needs now; pods with equal ``key`` get equal verdicts. ``open``: the claims to allocate."""
+
+    key: int
+    open: tuple[ClaimKey, ...]
+    wanted: Wanted
+
+
+class Needs:
+    """Pods by number, and their claims: ``keys`` of all of them, ``own``: of those that were made for the pod.
+
+    ``alike``: every pod stands for others like it, with claims of their own.
+    """
+
+    def __init__(self, ctx: Context, pods: Sequence[PodClass], *, alike: bool) -> None:
+        self._pods = pods
+        self._alike = alike
+        self._claims = Claims.of(ctx)
+        self._patience = ctx.now, ctx.profile.device_binding_timeout
+        self.observed: dict[ClaimKey, HeldClaim] = {}
+        """The claims of the pods as they were observed."""
+        self.keys = [tuple(self._keys_of(pod)) for pod in pods]
+        self.own = [self._owned(pod, keys) for pod, keys in zip(pods, self.keys, strict=True)]
+        self._special = [self._special_of(pod) for pod in pods]
+        self._known: dict[int, tuple[tuple[HeldClaim, ...], Need | None]] = {}
+        self._numbers: dict[object, int] = {}
+
+    def _keys_of(self, pod: PodClass) -> Iterator[ClaimKey]:
+        try:
+            claims = self._claims.of_pod(pod) if pod.claims else []
+        except ClaimError:  # its PreFilter fails
+            return
+        for claim in claims:
+            key = claim.metadata.namespace, claim.metadata.name
+            if key not in self.observed:
+                self.observed[key] = HeldClaim.of(claim)
+            yield key
+
+    def _owned(self, pod: PodClass, keys: tuple[ClaimKey, ...]) -> frozenset[ClaimKey]:
+        return frozenset(
+            key
+            for key in keys
+            if any(o.controller and o.uid == pod.pod_uid for o in self.observed[key].claim.metadata.owner_references)
+        )
+
+    def _special_of(self, pod: PodClass) -> tuple[tuple[tuple[str, int], ...], bool]:
+        try:
+            return self._claims.special(pod)
+        except ClaimError:  # its PreFilter fails
+            return (), True
+
+    def concerns(self, pod: int) -> bool:
+        """Whether the pod has anything to do with devices."""
+        return bool(self.keys[pod] or any(self._special[pod]))
+
+    def of(self, pod: int, claims: Mapping[ClaimKey, HeldClaim]) -> Need | None:
+        """What the pod needs with the claims as they stand; None if its PreFilter fails."""
+        states = tuple(claims[key] for key in self.keys[pod])
+        known = self._known.get(pod)
+        if known is not None and all(a is b for a, b in zip(known[0], states, strict=True)):
+            return known[1]
+        need = self._find(pod, states)
+        self._known[pod] = states, need
+        return need
+
+    def _find(self, pod: int, states: tuple[HeldClaim, ...]) -> Need | None:
+        uid = self._pods[pod].pod_uid
+        still_open, allocated = [], []
+        for key, held in zip(self.keys[pod], states, strict=True):
+            if held.allocation is None or (self._alike and key in self.own[pod]):
+                still_open.append((key, held.claim))
+                continue
+            if len(held.consumers) >= MOST_CONSUMERS and not any(c.uid == uid for c in held.consumers):
+                return None
+            allocated.append(held.replaced)
+        wanted = Wanted(tuple(allocated), tuple(claim for _, claim in still_open), *self._special[pod])
+        parts = (
+            tuple(_encode(claim.spec) for claim in wanted.open),
+            tuple(_encode(a.node_selector) for a in (claim.status.allocation for claim in wanted.allocated) if a),
+            any(map(skips_operations, wanted.allocated)),
+            any(binding_failed(claim, *self._patience) for claim in wanted.allocated),
+            wanted.extended,
+            wanted.stale,
+        )
+        return Need(self._numbers.setdefault(parts, len(self._numbers)), tuple(key for key, _ in still_open), wanted)
 
 
 class _Node(msgspec.Struct, frozen=True, eq=False):
@@ -297,3 +485,156 @@ class DeviceLedger:
         from hashlib import blake2b  # loads OpenSSL: not for an answer that needs none
 
         return int.from_bytes(blake2b(repr(state).encode(), digest_size=8).digest(), "little")
+
+
+PLENTY = 1 << 62
+"""Stands in a column of what is free where the column does not matter."""
+
+
+class _Kind(msgspec.Struct, eq=False):
+    """Requests for devices of one class, with the same selectors and tolerations. ``resource``: the extended resource
+    that is asked for, if it is one."""
+
+    claim: ResourceClaim
+    exact: ExactDeviceRequest
+    resource: str
+    column: int
+
+
+class DeviceCounting:
+    """``columns``: names of the columns; ``exact``: whether they say all there is to say."""
+
+    def __init__(self, ctx: Context, pods: Iterable[PodClass], nodes: NodeClasses) -> None:
+        self.ctx = ctx
+        self._devices = Devices.of(ctx)
+        self.exact = not self._devices.inventory.shareable
+        self._kinds: dict[Hashable, _Kind] = {}
+        self._requests: dict[int, list[tuple[_Kind, int]]] = {}
+        self.columns: tuple[str, ...] = ()
+        self._free = np.zeros((0, nodes.size), dtype=np.int64)
+        for pod in pods:
+            need = Claims.of(ctx).settled(pod)
+            # A claim that is given by name may be shared, or allocated and full.
+            self.exact = self.exact and not any(given is not None for _, given, _ in pod.claims)
+            asked = list(self._asked(need))
+            if asked:
+                self._requests[pod.index] = asked
+        if self._kinds and self.exact:
+            self._count(nodes)
+
+    def demand(self, pod: PodClass) -> dict[str, int]:
+        """Column -> devices that a pod has to find free."""
+        found: dict[str, int] = {}
+        for kind, count in self._requests.get(pod.index, ()):
+            name = self.columns[kind.column]
+            found[name] = found.get(name, 0) + count
+        return found
+
+    def taken(self, pod: PodClass) -> dict[str, int]:
+        """Column -> devices that a pod takes: none without claims, also if it asks for extended resources (the
+        autoscaler runs Reserve for pods that list claims; ``PredicateSnapshot.SchedulePod``)."""
+        return self.demand(pod) if pod.claims else {}
+
+    def free(self, column: str) -> NDArray[np.int64]:
+        """int64[nodes, the extra ones included]: free devices of a column."""
+        found: NDArray[np.int64] = self._free[self.columns.index(column)]
+        return found
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def _asked(self, need: Wanted) -> Iterable[tuple[_Kind, int]]:
+        classes = self.ctx.informers.device_classes
+        for claim in need.open:
+            devices = claim.spec.devices
+            if devices.constraints:
+                self.exact = False
+            for request in devices.requests:
+                exact = request.exactly
+                if exact is None or exact.admin_access or exact.capacity or exact.allocation_mode == "All":
+                    self.exact = False
+                elif exact.device_class_name in classes:
+                    yield self._kind(claim, exact, ""), exact.count or 1
+        for name, amount in need.extended:
+            if device_class_of(name, classes) is not None:
+                claim = extended_claim(((name, amount),), classes)
+                exact = claim.spec.devices.requests[0].exactly
+                assert exact is not None
+                yield self._kind(claim, exact, name), amount
+
+    def _kind(self, claim: ResourceClaim, exact: ExactDeviceRequest, resource: str) -> _Kind:
+        key = exact.device_class_name, _encode(exact.selectors), _encode(exact.tolerations), resource
+        return self._kinds.setdefault(key, _Kind(claim, exact, resource, len(self._kinds)))
+
+    # -- devices -----------------------------------------------------------------------------------------------------
+
+    def _count(self, nodes: NodeClasses) -> None:
+        kinds = list(self._kinds.values())
+        codes = nodes.codes(DEVICES)
+        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        sets = [[self._usable(kind, nodes.facts(int(i))) for kind in kinds] for i in first]
+        self._merge(kinds, sets)
+        free = np.zeros((len(self.columns), len(first)), dtype=np.int64)
+        for i, found in enumerate(sets):
+            for kind, devices in zip(kinds, found, strict=True):
+                free[kind.column, i] = PLENTY if devices is None else len(devices)
+            for kind, devices in zip(kinds, found, strict=True):  # the same column may matter to another kind
+                if devices is not None and free[kind.column, i] == PLENTY:
+                    free[kind.column, i] = len(devices)
+        self._free = free[:, inverse]
+
+    def _usable(self, kind: _Kind, node: NodeFacts) -> frozenset[DeviceId] | None:
+        """The free devices that requests of the kind can have; None = the node has the resource itself."""
+        if kind.resource and kind.resource in node.offered:
+            return None
+        found = set()
+        inventory, allocator = self._devices.inventory, self._devices.allocator
+        for offer in inventory.offers(node):
+            if not offer.complete or offer.identity in inventory.used:
+                continue
+            try:
+                if not allocator.selected(kind.claim, kind.exact, offer):
+                    continue
+            except AllocationError:  # the search ends here with an error once the devices before are taken
+                self.exact = False
+                break
+            if first_untolerated(kind.exact.tolerations, taints_of(offer)) is None:
+                self.exact = self.exact and offer.local and not offer.device.consumes_counters
+                found.add(offer.identity)
+        return frozenset(found)
+
+    def _merge(self, kinds: Sequence[_Kind], sets: Sequence[Sequence[frozenset[DeviceId] | None]]) -> None:
+        """One column for kinds that have the same devices; anything between that and nothing in common is inexact."""
+        distinct = set(map(tuple, sets))
+        for b, kind in enumerate(kinds):
+            for a in range(b):
+                if any(found[a] and found[a] == found[b] for found in distinct):
+                    kind.column = kinds[a].column
+                    break
+        used = {column: i for i, column in enumerate(dict.fromkeys(kind.column for kind in kinds))}
+        for kind in kinds:
+            kind.column = used[kind.column]
+        self.columns = tuple(f"\0devices:{i}" for i in range(len(used)))
+        for found in distinct:
+            for b, kind in enumerate(kinds):
+                for a in range(b):
+                    one, other = found[a], found[b]
+                    if kinds[a].column == kind.column:
+                        fits = one == other
+                    else:
+                        fits = one is None or other is None or not one & other
+                    self.exact = self.exact and fits
+
+
+def reserve(snapshot: Snapshot, pods: Sequence[PodRecord], nodes: Sequence[int]) -> Informers:
+    """The informers' objects once these pods are placed on these nodes, one after the other: their claims are allocated
+    and reserved for them. A claim that cannot be allocated there stays as it is."""
+    if not snapshot.dra:
+        return snapshot.informers
+    classes = snapshot.classify(pods)
+    if not any(pod.claims for pod in classes):
+        return snapshot.informers
+    ledger = DeviceLedger(Context(snapshot, SchedulerProfile()), classes)
+    for number, node in enumerate(nodes):
+        ledger.place(number, node)
+    claims = {**snapshot.informers.resource_claims, **ledger.claims()}
+    return msgspec.structs.replace(snapshot.informers, resource_claims=claims)

@@ -16,11 +16,10 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import msgspec
 
 from kscale._native import _engine
-from kscale.scheduling.context import Context
-from kscale.scheduling.facts import NodeFacts
-from kscale.scheduling.rows import Rows
+from kscale.scheduling.profile import Context, NodeFacts
 from kscale.scheduling.status import Status
-from kscale.snapshot.interner import PodClass
+from kscale.scheduling.topology_counters import Rows
+from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["MOST_PODS", "NOTHING", "Judge", "Numbers", "Part", "Plugin", "PreFilter", "Witness"]
 
@@ -43,7 +42,7 @@ NOTHING = PreFilter()
 
 class Judge(msgspec.Struct, frozen=True, eq=False):
     """The verdict on nodes one by one. ``key``: judges of a plug-in with equal keys agree on every node; ``columns``:
-    what they read of a node (label keys and the columns of :mod:`kscale.scheduling.facts`)."""
+    what they read of a node (label keys and the columns of :mod:`kscale.scheduling.profile`)."""
 
     key: Hashable
     columns: frozenset[str]

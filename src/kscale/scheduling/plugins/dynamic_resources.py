@@ -10,18 +10,23 @@ from typing import Any
 
 import msgspec
 
-from kscale.objects.base import enc_hook
-from kscale.objects.requests import is_scalar
-from kscale.scheduling.context import Context
+from kscale.objects.api.meta import enc_hook
+from kscale.objects.pod_resources import is_scalar
 from kscale.scheduling.devices.allocator import AllocationError
-from kscale.scheduling.devices.availability import available, binding_failed, skips_operations
-from kscale.scheduling.devices.claims import ClaimError, Claims, to_allocate
-from kscale.scheduling.devices.devices import Devices
-from kscale.scheduling.facts import DEVICES, FEATURES, NodeFacts
+from kscale.scheduling.devices.claims import (
+    ClaimError,
+    Claims,
+    Devices,
+    available,
+    binding_failed,
+    skips_operations,
+    to_allocate,
+)
 from kscale.scheduling.plugins.base import NOTHING, Judge, Numbers, Plugin, PreFilter, Witness
 from kscale.scheduling.plugins.node_affinity import selector_columns
+from kscale.scheduling.profile import DEVICES, FEATURES, Context, NodeFacts
 from kscale.scheduling.status import ERROR, Status, error, unresolvable
-from kscale.snapshot.interner import PodClass
+from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["DynamicResources"]
 

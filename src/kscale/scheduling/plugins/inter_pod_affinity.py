@@ -13,14 +13,13 @@ from typing import Any, ClassVar
 import msgspec
 
 from kscale._native import _engine
-from kscale.objects.core import PodAffinityTerm
+from kscale.objects.api.core import PodAffinityTerm
 from kscale.objects.selectors import Selector, SelectorError, compile_selector
-from kscale.scheduling.context import Context
-from kscale.scheduling.facts import NodeFacts
 from kscale.scheduling.plugins.base import MOST_PODS, NOTHING, Numbers, Part, Plugin, PreFilter, Witness
-from kscale.scheduling.rows import Row, Rows
+from kscale.scheduling.profile import Context, NodeFacts
 from kscale.scheduling.status import unresolvable, unschedulable
-from kscale.snapshot.interner import PodClass
+from kscale.scheduling.topology_counters import Row, Rows
+from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["InterPodAffinity", "Term", "TermIndex", "carried_terms", "incoming_terms", "terms_of"]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from kscale.objects.core import NodeSelector
+from kscale.objects.api.core import NodeSelector
 from kscale.objects.node_selectors import CompiledNodeSelector, compile_node_selector
-from kscale.scheduling.context import Context
-from kscale.scheduling.facts import NAME, NodeFacts
 from kscale.scheduling.plugins.base import NOTHING, Judge, Plugin, PreFilter
+from kscale.scheduling.profile import NAME, Context, NodeFacts
 from kscale.scheduling.status import Status, unresolvable
-from kscale.snapshot.interner import PodClass
+from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["NodeAffinity", "selection_columns", "selector_columns", "selects"]
 

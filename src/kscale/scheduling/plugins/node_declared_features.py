@@ -1,15 +1,14 @@
 """NodeDeclaredFeatures: features that the pod's spec implies and the node must declare (Kubernetes 1.36 and later).
 
-Which they are: ``inferred_features`` in ``snapshot/pod_facets.py``.
+Which they are: ``inferred_features`` in ``snapshot/classes/facets.py``.
 """
 
 from __future__ import annotations
 
-from kscale.scheduling.context import Context
-from kscale.scheduling.facts import FEATURES, NodeFacts
 from kscale.scheduling.plugins.base import Judge, Plugin
+from kscale.scheduling.profile import FEATURES, Context, NodeFacts
 from kscale.scheduling.status import Status, unresolvable
-from kscale.snapshot.interner import PodClass
+from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["NodeDeclaredFeatures"]
 

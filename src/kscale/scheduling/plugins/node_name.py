@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kscale.scheduling.context import Context
-from kscale.scheduling.facts import NAME, NodeFacts
 from kscale.scheduling.plugins.base import NOTHING, Judge, Plugin, PreFilter
+from kscale.scheduling.profile import NAME, Context, NodeFacts
 from kscale.scheduling.status import Status, unresolvable
-from kscale.snapshot.interner import PodClass
+from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["NodeName"]
 

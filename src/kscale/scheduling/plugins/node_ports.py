@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from kscale.scheduling.context import Context
 from kscale.scheduling.plugins.base import MOST_PODS, Numbers, Part, Plugin, Witness
-from kscale.scheduling.rows import Rows
+from kscale.scheduling.profile import Context
 from kscale.scheduling.status import unschedulable
-from kscale.snapshot.interner import PodClass
-from kscale.snapshot.pod_facets import HostPort
+from kscale.scheduling.topology_counters import Rows
+from kscale.snapshot.classes.facets import HostPort
+from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["NodePorts", "PortNumbers"]
 

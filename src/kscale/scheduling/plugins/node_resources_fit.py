@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kscale.objects.requests import CPU, EPHEMERAL_STORAGE, MEMORY, is_extended
-from kscale.scheduling.context import Context
+from kscale.objects.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_extended
 from kscale.scheduling.plugins.base import Numbers, Plugin, Witness
+from kscale.scheduling.profile import Context
 from kscale.scheduling.status import UNRESOLVABLE, UNSCHEDULABLE, Status
-from kscale.snapshot.interner import PodClass
+from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["NodeResourcesFit", "counted"]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from kscale.objects.core import Taint
-from kscale.objects.taints import tolerates
-from kscale.scheduling.context import Context
-from kscale.scheduling.facts import CORDON, NodeFacts
+from kscale.objects.api.core import Taint
+from kscale.objects.node_selectors import tolerates
 from kscale.scheduling.plugins.base import Judge, Plugin
+from kscale.scheduling.profile import CORDON, Context, NodeFacts
 from kscale.scheduling.status import Status, unresolvable
-from kscale.snapshot.interner import PodClass
+from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["NodeUnschedulable"]
 

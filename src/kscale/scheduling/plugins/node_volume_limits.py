@@ -17,17 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _engine
+from kscale.objects.api.storage import CSINode, PersistentVolumeClaim
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.storage import CSINode, PersistentVolumeClaim
-from kscale.scheduling.context import Context
-from kscale.scheduling.facts import CSI, NAME, NodeFacts
-from kscale.scheduling.in_tree_volumes import TranslationError, inline, is_in_tree, of_volume, provisioned_by, served
 from kscale.scheduling.plugins.base import Judge, Numbers, Part, Plugin, Witness
-from kscale.scheduling.renewed import renewed
-from kscale.scheduling.rows import Rows
+from kscale.scheduling.profile import CSI, NAME, Context, NodeFacts
 from kscale.scheduling.status import Status, error, unresolvable, unschedulable
-from kscale.scheduling.volumes import Volumes, claim_names, class_name, not_found, not_owned
-from kscale.snapshot.interner import PodClass
+from kscale.scheduling.topology_counters import Rows
+from kscale.scheduling.volumes.in_tree import TranslationError, inline, is_in_tree, of_volume, provisioned_by, served
+from kscale.scheduling.volumes.lookup import Volumes, cached_per_snapshot, claim_names, class_name, not_found, not_owned
+from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["NodeVolumeLimits", "VolumeNumbers", "csi_rules_not_judged"]
 
@@ -162,7 +160,7 @@ class _NodeLimits:
         def renew(last: _NodeLimits | None) -> _NodeLimits:
             return last if last is not None and last.is_of(names, csi_nodes) else cls(names, csi_nodes, last)
 
-        return renewed(ctx.snapshot, cls, renew)
+        return cached_per_snapshot(ctx.snapshot, cls, renew)
 
     def is_of(self, names: tuple[str, ...], csi_nodes: dict[str, CSINode]) -> bool:
         """Whether nothing changed."""

@@ -11,16 +11,15 @@ from typing import Any, ClassVar
 import msgspec
 
 from kscale._native import _engine
-from kscale.objects.core import Taint, TopologySpreadConstraint
+from kscale.objects.api.core import Taint, TopologySpreadConstraint
+from kscale.objects.node_selectors import first_untolerated
 from kscale.objects.selectors import IN, Requirement, Selector, SelectorError, compile_selector
-from kscale.objects.taints import first_untolerated
-from kscale.scheduling.context import Context
-from kscale.scheduling.facts import HOSTNAME, TAINTS, ZONE, NodeFacts
 from kscale.scheduling.plugins.base import NOTHING, Numbers, Part, Plugin, PreFilter, Witness
 from kscale.scheduling.plugins.node_affinity import selection_columns, selects
-from kscale.scheduling.rows import Eligibility, Row, Rows
+from kscale.scheduling.profile import HOSTNAME, TAINTS, ZONE, Context, NodeFacts
 from kscale.scheduling.status import error, unresolvable, unschedulable
-from kscale.snapshot.interner import PodClass
+from kscale.scheduling.topology_counters import Eligibility, Row, Rows
+from kscale.snapshot.classes.interner import PodClass
 
 __all__ = [
     "SYSTEM_DEFAULTS",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from kscale.objects.taints import first_untolerated
-from kscale.scheduling.context import Context
-from kscale.scheduling.facts import TAINTS, NodeFacts
+from kscale.objects.node_selectors import first_untolerated
 from kscale.scheduling.plugins.base import Judge, Plugin
+from kscale.scheduling.profile import TAINTS, Context, NodeFacts
 from kscale.scheduling.status import Status, unresolvable
-from kscale.snapshot.interner import PodClass
+from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["TaintToleration"]
 

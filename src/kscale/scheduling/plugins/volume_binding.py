@@ -10,18 +10,17 @@ from typing import Any
 
 import msgspec
 
-from kscale.objects.base import enc_hook
-from kscale.objects.core import NodeSelector
-from kscale.objects.storage import PersistentVolume, PersistentVolumeClaim
-from kscale.scheduling.context import Context
-from kscale.scheduling.facts import CSI, NodeFacts
-from kscale.scheduling.in_tree_volumes import TranslationError, is_in_tree, migrated, reachable_from
+from kscale.objects.api.core import NodeSelector
+from kscale.objects.api.meta import enc_hook
+from kscale.objects.api.storage import PersistentVolume, PersistentVolumeClaim
 from kscale.scheduling.plugins.base import NOTHING, Judge, Numbers, Plugin, PreFilter, Witness
 from kscale.scheduling.plugins.node_affinity import selector_columns
+from kscale.scheduling.profile import CSI, Context, NodeFacts
 from kscale.scheduling.status import Status, error, unresolvable
-from kscale.scheduling.volumes import Volumes, affinity_of, claim_names, class_name, not_found, not_owned
-from kscale.scheduling.waiting_claims import WaitingClaims, is_bound, reaches
-from kscale.snapshot.interner import PodClass
+from kscale.scheduling.volumes.in_tree import TranslationError, is_in_tree, migrated, reachable_from
+from kscale.scheduling.volumes.lookup import Volumes, affinity_of, claim_names, class_name, not_found, not_owned
+from kscale.scheduling.volumes.waiting_claims import WaitingClaims, is_bound, reaches
+from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["VolumeBinding"]
 

@@ -10,12 +10,12 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from kscale._native import _engine
-from kscale.scheduling.context import Context
 from kscale.scheduling.plugins.base import MOST_PODS, NOTHING, Numbers, Part, Plugin, PreFilter, Witness
-from kscale.scheduling.rows import Rows
+from kscale.scheduling.profile import Context
 from kscale.scheduling.status import unresolvable, unschedulable
-from kscale.scheduling.volumes import ClaimUsers, Volumes, claim_names, not_found
-from kscale.snapshot.interner import PodClass
+from kscale.scheduling.topology_counters import Rows
+from kscale.scheduling.volumes.lookup import ClaimUsers, Volumes, claim_names, not_found
+from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["VolumeRestrictions"]
 

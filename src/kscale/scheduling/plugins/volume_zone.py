@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscale.objects.storage import PersistentVolumeClaim
-from kscale.scheduling.context import Context
-from kscale.scheduling.facts import NodeFacts
+from kscale.objects.api.storage import PersistentVolumeClaim
 from kscale.scheduling.plugins.base import NOTHING, Judge, Plugin, PreFilter
+from kscale.scheduling.profile import Context, NodeFacts
 from kscale.scheduling.status import Status, unresolvable
-from kscale.scheduling.volumes import Volumes, claim_names, class_name, not_found
-from kscale.snapshot.interner import PodClass
+from kscale.scheduling.volumes.lookup import Volumes, claim_names, class_name, not_found
+from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["VolumeZone"]
 

@@ -1,4 +1,4 @@
-"""Pods on the nodes that kube-scheduler would choose: filters, then scores, then the choice.
+"""Choose nodes as kube-scheduler does: filters, then scores, then the choice.
 
 Upstream: ``pkg/scheduler/schedule_one.go`` (prioritizeNodes, selectHost).
 Decided in C++: ``_native/src/engine/select.cpp`` (the choice), ``scorer.cpp`` and ``scores.hpp`` (the scores).
@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from kscale._native import _selecting
 from kscale.objects.argument_types import typed
-from kscale.scheduling.doors import SnapshotLike, snapshot_of
-from kscale.scheduling.pods import PodLike, pods_of
+from kscale.scheduling.coercion import PodLike, SnapshotLike, pods_of, snapshot_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scores.compile import CompiledScores
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.scheduling.session import Session
-from kscale.snapshot.interner import PodClass
-from kscale.snapshot.record import PodRecord
+from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["NodeScores", "choose", "node_scores"]

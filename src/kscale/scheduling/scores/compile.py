@@ -1,4 +1,4 @@
-"""What Score plug-ins look at, compiled for the native loop (``engine/scorer.hpp``)."""
+"""Compile the inputs of Score plug-ins for the native loop (``engine/scorer.hpp``)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _selecting
-from kscale.objects.core import PreferredSchedulingTerm, Taint
-from kscale.objects.node_selectors import compile_term
-from kscale.objects.requests import is_scalar
-from kscale.objects.taints import tolerates
+from kscale.objects.api.core import PreferredSchedulingTerm, Taint
+from kscale.objects.node_selectors import compile_term, tolerates
+from kscale.objects.pod_resources import is_scalar
 from kscale.scheduling.compile.node_classes import NodeClasses
-from kscale.scheduling.context import Context
-from kscale.scheduling.facts import NAME, NodeFacts
+from kscale.scheduling.equivalent_pods import shapes_of
 from kscale.scheduling.plugins.volume_binding import VolumeBinding
-from kscale.scheduling.profile import SchedulerProfile
-from kscale.scheduling.scores.counters import Counters
-from kscale.scheduling.scores.images import PulledImages
+from kscale.scheduling.profile import NAME, Context, NodeFacts, SchedulerProfile
+from kscale.scheduling.scores.inputs import Counters, PulledImages, ScoredPod, capacity_score, non_zero_used, scored_pod
 from kscale.scheduling.scores.options import ScoreOptions
-from kscale.scheduling.scores.pods import ScoredPod, non_zero_used, scored_pod
-from kscale.scheduling.scores.volumes import capacity_score
-from kscale.scheduling.similar_pods import shapes_of
-from kscale.scheduling.volumes import Volumes
-from kscale.scheduling.waiting_claims import WaitingClaims
-from kscale.snapshot.interner import PodClass
-from kscale.snapshot.record import PodRecord
+from kscale.scheduling.volumes.lookup import Volumes
+from kscale.scheduling.volumes.waiting_claims import WaitingClaims
+from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["CompiledScores"]

@@ -1,4 +1,4 @@
-"""How nodes that take a pod are compared: plug-ins, their weights and arguments."""
+"""Score plug-ins, their weights and arguments."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import msgspec
 
 from kscale._native import _selecting
 from kscale.errors import InputError
+from kscale.objects.api.core import PreferredSchedulingTerm
 from kscale.objects.argument_types import check_fields
-from kscale.objects.core import PreferredSchedulingTerm
-from kscale.scheduling.arguments import short
+from kscale.scheduling.coercion import short
 
 __all__ = ["DEFAULT_WEIGHTS", "ScoreOptions", "Scoring", "wrong_point"]
 

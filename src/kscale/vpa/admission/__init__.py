@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kscale.vpa.admission.pod_handler import PodAdmission, admit_pod, admit_pod_steps
-from kscale.vpa.admission.review import Reviewed, VpaIndex, review, review_steps
+from kscale.vpa.admission.review import ReviewResult, VpaIndex, review, review_steps
 from kscale.vpa.admission.vpa_handler import VpaAdmission, admit_vpa
 
 __all__ = [
     "PodAdmission",
-    "Reviewed",
+    "ReviewResult",
     "VpaAdmission",
     "VpaIndex",
     "admit_pod",

@@ -1,4 +1,6 @@
-"""Patches for a new pod (``admission-controller/resource/pod``)."""
+"""Patches for a new pod, and the VPA that controls it (upstream: ``admission-controller/resource/pod``,
+``resource/vpa/matcher.go``).
+"""
 
 from __future__ import annotations
 
@@ -10,34 +12,109 @@ import msgspec
 
 from kscale.effects import ZERO_TIME, GetScale, Moment, PatchOperation, Progress, StepsOf, moment
 from kscale.errors import InputError
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.api.vpa import ContainerPolicies, VerticalPodAutoscaler, update_mode
 from kscale.objects.argument_types import typed
-from kscale.objects.base import ResourceList
-from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.field_errors import FieldError, internal
-from kscale.objects.kind_check import check_kind
-from kscale.objects.vpa import ContainerPolicies, VerticalPodAutoscaler, update_mode
-from kscale.vpa.admission.matching import VpaIndex
-from kscale.vpa.capping import CappingError
-from kscale.vpa.container_resources import ContainerResources, ProviderError, containers_resources
-from kscale.vpa.controllers import Controllers
-from kscale.vpa.limit_range import LimitRangeLookup
-from kscale.vpa.options import CPU_STARTUP_BOOST, AdmissionOptions, gate
-from kscale.vpa.patches import (
-    OBSERVED_CONTAINERS,
-    VPA_UPDATES,
-    annotate,
+from kscale.objects.kinds import check_kind
+from kscale.objects.names import FieldError, internal
+from kscale.objects.selectors import Selector
+from kscale.vpa.capping import CappingError, LimitRangeLookup
+from kscale.vpa.container_resources import (
+    OBSERVED_CONTAINERS_ANNOTATION,
+    VPA_UPDATES_ANNOTATION,
+    BoostError,
+    ContainerResources,
+    ProviderError,
+    add_annotation,
+    apply_boost,
     ensure_annotations,
-    escape,
-    observed_text,
+    escape_json_pointer,
+    format_observed_containers,
+    has_empty_boost,
+    has_startup_boost,
+    recommend_container_resources,
 )
-from kscale.vpa.resources import CurrentResources, resource_order
-from kscale.vpa.scales import without_asking
-from kscale.vpa.startup_boost import BoostError, apply_boost, boosts_nothing
+from kscale.vpa.controllers import ControllerKey, Controllers, TargetError, run_without_requests
+from kscale.vpa.options import CPU_STARTUP_BOOST_GATE, AdmissionOptions, is_gate_enabled
+from kscale.vpa.resources import CurrentResources, order_resources
+from kscale.vpa.target import find_controlling_vpa, find_topmost_owner_steps, resolve_target_selector_steps
 
-__all__ = ["PodAdmission", "admit_pod", "admit_pod_steps", "patch_pod", "read_pod"]
+__all__ = ["PodAdmission", "VpaIndex", "admit_pod", "admit_pod_steps", "patch_pod", "read_review_pod"]
 
-_ROOT: Final = "."
+
+_TargetKey = tuple[str, str, str]  # namespace, kind, name
+
+
+class VpaIndex:
+    """VPAs by the controller that they target.
+
+    ``vpas``: the first ones; :meth:`apply` and :meth:`remove` take what changes. Single owner.
+    """
+
+    __slots__ = ("_by_target", "_target_of")
+
+    def __init__(self, vpas: Iterable[VerticalPodAutoscaler] = ()) -> None:
+        self._by_target: dict[_TargetKey, dict[tuple[str, str], VerticalPodAutoscaler]] = {}
+        self._target_of: dict[tuple[str, str], _TargetKey] = {}
+        for vpa in vpas:
+            self.apply(vpa)
+
+    def __len__(self) -> int:
+        return len(self._target_of)
+
+    def __repr__(self) -> str:
+        return f"<VpaIndex: {len(self)} VPAs with a target>"
+
+    def apply(self, vpa: VerticalPodAutoscaler) -> None:
+        """A VPA is there, or has changed: it takes the place of the one of its name."""
+        key, target = (vpa.namespace, vpa.name), vpa.spec.target_ref
+        place = None if target is None else (vpa.namespace, target.kind, target.name)
+        if self._target_of.get(key) != place:
+            self.remove(*key)
+        if place is not None:
+            self._by_target.setdefault(place, {})[key] = vpa
+            self._target_of[key] = place
+
+    def remove(self, namespace: str, name: str) -> None:
+        """A VPA is gone; one that was not there is no error."""
+        place = self._target_of.pop((namespace, name), None)
+        if place is not None:
+            known = self._by_target[place]
+            del known[namespace, name]
+            if not known:
+                del self._by_target[place]
+
+    def targeting(self, controller: ControllerKey) -> list[VerticalPodAutoscaler]:
+        """The VPAs whose target is a controller, whatever its ``apiVersion``."""
+        return list(self._by_target.get((controller.namespace, controller.kind, controller.name), {}).values())
+
+    def match_steps(
+        self, pod: Pod, controllers: Controllers, progress: Progress, diagnostics: list[str] | None = None
+    ) -> StepsOf[GetScale, VerticalPodAutoscaler | None]:
+        """The strongest VPA whose target is the pod's topmost controller; Off counts only with a startup boost. Asks
+        by way of ``progress``. ``diagnostics`` takes what upstream logs where it finds no controller or selector."""
+        diagnostics = [] if diagnostics is None else diagnostics
+        try:
+            parent = yield from find_topmost_owner_steps(pod, controllers, progress)
+        except TargetError as error:
+            diagnostics.append(f"Failed to get parent controller for pod {pod.key}: {error}")
+            return None
+        if parent is None:
+            return None
+        candidates: list[tuple[VerticalPodAutoscaler, Selector]] = []
+        for vpa in self.targeting(parent):
+            if update_mode(vpa) == "Off" and not has_startup_boost(vpa):
+                continue
+            try:
+                candidates.append((vpa, (yield from resolve_target_selector_steps(vpa, controllers, progress))))
+            except TargetError as error:
+                diagnostics.append(f"Skipping VPA object {vpa.key} because we cannot fetch selector: {error}")
+        return find_controlling_vpa(pod, parent, candidates)
+
+
+_ROOT_PATH: Final = "."
 
 
 class PodAdmission(msgspec.Struct, kw_only=True):
@@ -75,8 +152,8 @@ def admit_pod(
     """What the webhook does to a pod about to be created in ``namespace``.
 
     ``vpas``: an index that is kept, or VPAs to be indexed; ``controllers``, ``limit_ranges``: none by default
-    (:func:`~kscale.vpa.controllers_of` takes those of a dump, owners of custom kinds included). Raises
-    :class:`~kscale.vpa.scales.ScaleNeededError` where ``controllers`` would have to ask for a scale
+    (:func:`~kscale.vpa.read_controllers` takes those of a dump, owners of custom kinds included). Raises
+    :class:`~kscale.vpa.controllers.ScaleNeededError` where ``controllers`` would have to ask for a scale
     (:func:`admit_pod_steps` does).
     """
     steps = admit_pod_steps(
@@ -88,7 +165,7 @@ def admit_pod(
         limit_ranges=limit_ranges,
         options=options,
     )
-    return without_asking(steps)[0]
+    return run_without_requests(steps)[0]
 
 
 @typed
@@ -103,7 +180,7 @@ def admit_pod_steps(
     options: AdmissionOptions | None = None,
 ) -> StepsOf[GetScale, PodAdmission]:
     """The same for a pod made in ``namespace``, as a step machine, which asks for the scales that are not known."""
-    read = read_pod(pod, namespace)
+    read = read_review_pod(pod, namespace)
     if isinstance(read, PodAdmission):
         return read
     index = vpas if isinstance(vpas, VpaIndex) else VpaIndex(vpas)
@@ -117,7 +194,7 @@ def admit_pod_steps(
     return admitted
 
 
-def read_pod(pod: Pod | Mapping[str, Any], namespace: str = "") -> Pod | PodAdmission:
+def read_review_pod(pod: Pod | Mapping[str, Any], namespace: str = "") -> Pod | PodAdmission:
     """Return the pod of a review, or, if it cannot be read, the admission that says so.
 
     A pod without a name gets the beginning of its generated name, and ``namespace``, as upstream does.
@@ -129,7 +206,7 @@ def read_pod(pod: Pod | Mapping[str, Any], namespace: str = "") -> Pod | PodAdmi
             check_kind(pod, Pod)
             read = from_dict(pod, Pod)
     except InputError as error:
-        return PodAdmission(errors=[internal(_ROOT, error.problems[0].message)])
+        return PodAdmission(errors=[internal(_ROOT_PATH, error.problems[0].message)])
     if read.metadata.name:
         return read
     metadata = msgspec.structs.replace(read.metadata, name=f"{read.metadata.generate_name}%", namespace=namespace)
@@ -145,25 +222,25 @@ def patch_pod(
     """Return the patches that the VPA in charge of a pod makes."""
     options = options or AdmissionOptions()
     try:
-        resources, diagnostics = _resource_patches(pod, vpa, limit_ranges, options)
+        resources, diagnostics = _build_resource_patches(pod, vpa, limit_ranges, options)
     except (BoostError, CappingError, ProviderError) as error:
-        return PodAdmission(vpa=vpa, errors=[internal(_ROOT, str(error))])
-    observed = annotate(OBSERVED_CONTAINERS, observed_text(pod))
+        return PodAdmission(vpa=vpa, errors=[internal(_ROOT_PATH, str(error))])
+    observed = add_annotation(OBSERVED_CONTAINERS_ANNOTATION, format_observed_containers(pod))
     patches = [*ensure_annotations(pod), *resources, observed]
     return PodAdmission(vpa=vpa, patches=patches, diagnostics=diagnostics)
 
 
-def _resource_patches(
+def _build_resource_patches(
     pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None, options: AdmissionOptions
 ) -> tuple[list[PatchOperation], list[str]]:
     try:
-        wanted, notes, diagnostics = containers_resources(pod, vpa, limit_ranges)
+        wanted, notes, diagnostics = recommend_container_resources(pod, vpa, limit_ranges)
     except (CappingError, ProviderError) as error:
         where = f"{pod.namespace}/{pod.name}"
         raise ProviderError(f"failed to calculate resource patch for pod {where}: {error}") from None
     if update_mode(vpa) == "Off":
         wanted, notes = [ContainerResources() for _ in wanted], {}
-    boosting = gate(options.feature_gates, CPU_STARTUP_BOOST)
+    boosting = is_gate_enabled(options.feature_gates, CPU_STARTUP_BOOST_GATE)
     current, policies = CurrentResources(pod), ContainerPolicies(vpa.spec.resource_policy)
     patches: list[PatchOperation] = []
     updates: list[str] = []
@@ -174,18 +251,20 @@ def _resource_patches(
                 continue
             resources, boost = apply_boost(container, vpa, policies, resources, options.max_allowed_cpu_boost)
             patches += boost
-            if boosts_nothing(container.name, vpa, policies):
+            if has_empty_boost(container.name, vpa, policies):
                 diagnostics.append(f"container {container.name}: a startupBoost without cpu boosts nothing")
-        own, note = _container_patches(i, current.get(container.name), resources, notes.get(container.name, []))
+        own, note = _build_container_patches(i, current.get(container.name), resources, notes.get(container.name, []))
         if own:
             patches += own
             updates.append(note)
     if updates:
-        patches.append(annotate(VPA_UPDATES, f"Pod resources updated by {vpa.name}: {'; '.join(updates)}"))
+        patches.append(
+            add_annotation(VPA_UPDATES_ANNOTATION, f"Pod resources updated by {vpa.name}: {'; '.join(updates)}")
+        )
     return patches, diagnostics
 
 
-def _container_patches(
+def _build_container_patches(
     index: int,
     current: tuple[ResourceList | None, ResourceList | None],
     wanted: ContainerResources,
@@ -201,14 +280,16 @@ def _container_patches(
         (requests, wanted.requests, "requests", "request"),
         (limits, wanted.limits, "limits", "limit"),
     ):
-        patches += value_patches(f"{path}/{field}", old, new)
-        said += [f"{name} {word}" for name in resource_order(new or {})]
+        patches += build_value_patches(f"{path}/{field}", old, new)
+        said += [f"{name} {word}" for name in order_resources(new or {})]
     return patches, f"container {index}: {', '.join(said)}"
 
 
-def value_patches(path: str, current: ResourceList | None, new: ResourceList | None) -> list[PatchOperation]:
+def build_value_patches(path: str, current: ResourceList | None, new: ResourceList | None) -> list[PatchOperation]:
     """Set resources below ``path``, which is made first where it does not exist."""
     if not new:
         return []
     patches = [PatchOperation("add", path, {})] if current is None else []
-    return patches + [PatchOperation("add", f"{path}/{escape(name)}", str(new[name])) for name in resource_order(new)]
+    return patches + [
+        PatchOperation("add", f"{path}/{escape_json_pointer(name)}", str(new[name])) for name in order_resources(new)
+    ]

@@ -1,4 +1,6 @@
-"""The webhook as a function: the bytes of an AdmissionReview in, those of its answer out (``logic/server.go``)."""
+"""The webhook as a function: an AdmissionReview request in, its response out (upstream: ``admission-
+controller/logic/server.go``).
+"""
 
 from __future__ import annotations
 
@@ -19,26 +21,33 @@ from kscale.effects import (
     StepsOf,
     moment,
 )
+from kscale.objects.api.core import Pod
+from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.argument_types import typed
-from kscale.objects.core import Pod
 from kscale.objects.decode import from_json, to_json
-from kscale.objects.vpa import VerticalPodAutoscaler
-from kscale.vpa.admission.matching import VpaIndex
-from kscale.vpa.admission.pod_handler import PodAdmission, patch_pod, read_pod
+from kscale.vpa.admission.pod_handler import PodAdmission, VpaIndex, patch_pod, read_review_pod
 from kscale.vpa.admission.vpa_handler import admit_vpa
-from kscale.vpa.controllers import Controllers
-from kscale.vpa.limit_range import LimitRangeLookup
-from kscale.vpa.metrics import observation
+from kscale.vpa.capping import LimitRangeLookup
+from kscale.vpa.controllers import Controllers, run_without_requests
+from kscale.vpa.metrics import build_observation
 from kscale.vpa.options import AdmissionOptions
-from kscale.vpa.scales import without_asking
 
-__all__ = ["PodReview", "Reviewed", "VpaIndex", "answer_pod", "read_review", "review", "review_steps", "unpatched"]
+__all__ = [
+    "PodReview",
+    "ReviewResult",
+    "VpaIndex",
+    "allow_unpatched",
+    "read_review",
+    "review",
+    "review_pod",
+    "review_steps",
+]
 
-MAX_BODY: Final = 5 * 1024 * 1024
+MAX_BODY_BYTES: Final = 5 * 1024 * 1024
 """Bytes; whoever serves refuses more with 413."""
 
 
-class Reviewed(msgspec.Struct, kw_only=True):
+class ReviewResult(msgspec.Struct, kw_only=True):
     """An answer.
 
     - ``body``: its bytes.
@@ -57,12 +66,12 @@ class Reviewed(msgspec.Struct, kw_only=True):
     def latency(self, seconds: float) -> Observation:
         """What upstream would observe of an answer that took so many ``seconds`` from the request to its end."""
         labels = {"status": self.status, "resource": self.resource}
-        return observation("vpa_admission_controller_admission_latency_seconds", labels, seconds)
+        return build_observation("vpa_admission_controller_admission_latency_seconds", labels, seconds)
 
     def counted(self) -> Observation:
         """Return what the review of a pod adds to the metrics."""
         labels = {"applied": self.status == "applied"}
-        return observation("vpa_admission_controller_admission_pods_total", labels)
+        return build_observation("vpa_admission_controller_admission_pods_total", labels)
 
     def __repr__(self) -> str:
         return f"<Reviewed {self.resource}: {self.status}, {len(self.body)} bytes>"
@@ -76,14 +85,14 @@ def review(
     controllers: Controllers | None = None,
     limit_ranges: LimitRangeLookup | None = None,
     options: AdmissionOptions | None = None,
-) -> Reviewed:
+) -> ReviewResult:
     """Answers a review. What cannot be read, and what is no pod or VPA, is allowed as it is.
 
-    ``body``: the bytes of an AdmissionReview. Raises :class:`~kscale.vpa.scales.ScaleNeededError` where ``controllers``
-    would have to ask for a scale (:func:`review_steps` does).
+    ``body``: the bytes of an AdmissionReview. Raises :class:`~kscale.vpa.controllers.ScaleNeededError` where
+    ``controllers`` would have to ask for a scale (:func:`review_steps` does).
     """
     steps = review_steps(body, vpas, now=ZERO_TIME, controllers=controllers, limit_ranges=limit_ranges, options=options)
-    found, said = without_asking(steps)
+    found, said = run_without_requests(steps)
     return msgspec.structs.replace(found, observations=said)
 
 
@@ -96,17 +105,17 @@ def review_steps(
     controllers: Controllers | None = None,
     limit_ranges: LimitRangeLookup | None = None,
     options: AdmissionOptions | None = None,
-) -> StepsOf[GetScale | Observe, Reviewed]:
+) -> StepsOf[GetScale | Observe, ReviewResult]:
     """The same of a request's ``body`` as a step machine, which asks for the scales that are not known and observes
     what it counts."""
     read = read_review(body, options=options)
-    if isinstance(read, Reviewed):
+    if isinstance(read, ReviewResult):
         return read
     progress, vpa, unmatched = Progress(moment(now)), None, list[str]()
     if isinstance(read.pod, Pod):
         known = controllers if controllers is not None else Controllers()
         vpa = yield from vpas.match_steps(read.pod, known, progress, unmatched)
-    reviewed = answer_pod(read, vpa, limit_ranges=limit_ranges, options=options)
+    reviewed = review_pod(read, vpa, limit_ranges=limit_ranges, options=options)
     reviewed.messages = [*unmatched, *reviewed.messages]
     yield from progress.observe(reviewed.counted())
     return reviewed
@@ -121,44 +130,44 @@ class PodReview(NamedTuple):
 
 def read_review(
     body: bytes, *, options: AdmissionOptions | None = None, max_containers: int | None = None
-) -> PodReview | Reviewed:
+) -> PodReview | ReviewResult:
     """Read a review. What needs no VPA is answered at once: reviews of VPAs, and what cannot be read.
 
     A pod with more than ``max_containers`` containers is allowed as it is, and the answer's ``messages`` say so.
     """
     try:
         try:
-            request = _request(body)
+            request = _parse_request(body)
         except ValueError as error:
-            return unpatched(str(error))
+            return allow_unpatched(str(error))
         return _read_request(request, options, max_containers)
     except RecursionError:
-        return unpatched("the review is nested too deeply")
+        return allow_unpatched("the review is nested too deeply")
 
 
-def unpatched(why: str, *, uid: Any = "", resource: str = "unknown") -> Reviewed:
+def allow_unpatched(why: str, *, uid: Any = "", resource: str = "unknown") -> ReviewResult:
     """Return the answer that allows an object as it is, counted as an error, with the reason as its message."""
-    body = _answer({"uid": uid, "allowed": True})
-    return Reviewed(body=body, status="error", resource=resource, messages=[why])
+    body = _encode_response({"uid": uid, "allowed": True})
+    return ReviewResult(body=body, status="error", resource=resource, messages=[why])
 
 
 def _read_request(
     request: dict[str, Any], options: AdmissionOptions | None, max_containers: int | None
-) -> PodReview | Reviewed:
-    uid, group, resource = request.get("uid", ""), *_resource(request)
+) -> PodReview | ReviewResult:
+    uid, group, resource = request.get("uid", ""), *_get_resource(request)
     if (group, resource) == ("autoscaling.k8s.io", "verticalpodautoscalers"):
-        return _of_vpa(uid, request, options)
+        return _review_vpa(uid, request, options)
     if (group, resource) != ("", "pods"):
         name = f"{resource}.{group}" if group else resource
-        return unpatched(f"not supported resource type: {name}", uid=uid)
-    if _version(request) != "v1":
+        return allow_unpatched(f"not supported resource type: {name}", uid=uid)
+    if _get_version(request) != "v1":
         return PodReview(uid, PodAdmission(diagnostics=["only v1 Pods are supported"]))
-    pod = _object(request, "object") or {}
+    pod = _get_object(request, "object") or {}
     count = _count_containers(pod)
     if max_containers is not None and count > max_containers:
         text = f"the pod has {count} containers, more than the {max_containers} that are looked at; it is not patched"
-        return unpatched(text, uid=uid, resource="Pod")
-    return PodReview(uid, read_pod(pod, _text(request.get("namespace"))))
+        return allow_unpatched(text, uid=uid, resource="Pod")
+    return PodReview(uid, read_review_pod(pod, _get_text(request.get("namespace"))))
 
 
 def _count_containers(pod: dict[str, Any]) -> int:
@@ -167,13 +176,13 @@ def _count_containers(pod: dict[str, Any]) -> int:
     return sum(len(items) for items in lists if isinstance(items, list))
 
 
-def answer_pod(
+def review_pod(
     review: PodReview,
     vpa: VerticalPodAutoscaler | bytes | None,
     *,
     limit_ranges: LimitRangeLookup | None = None,
     options: AdmissionOptions | None = None,
-) -> Reviewed:
+) -> ReviewResult:
     """Return the answer to the review of a pod whose VPA is known; without one the pod stays as it is.
 
     ``vpa``: may be the JSON text that :func:`kscale.objects.decode.to_json` made of it in another process.
@@ -184,51 +193,51 @@ def answer_pod(
         admitted = review.pod
     else:
         admitted = PodAdmission() if vpa is None else patch_pod(review.pod, vpa, limit_ranges, options)
-    return Reviewed(
-        body=_answer({"uid": review.uid, "allowed": True, **_patch(admitted.patches)}),
+    return ReviewResult(
+        body=_encode_response({"uid": review.uid, "allowed": True, **_encode_patch(admitted.patches)}),
         status="applied" if admitted.patches else "skipped",  # errors never block a pod
         resource="Pod",
         messages=[*map(str, admitted.errors), *admitted.diagnostics],
     )
 
 
-def _of_vpa(uid: Any, request: dict[str, Any], options: AdmissionOptions | None) -> Reviewed:
+def _review_vpa(uid: Any, request: dict[str, Any], options: AdmissionOptions | None) -> ReviewResult:
     written = admit_vpa(
-        _object(request, "object") or {},
-        _object(request, "oldObject"),
-        operation=_text(request.get("operation")) or "CREATE",
-        name=_text(request.get("name")),
-        kind=_kind(request),
+        _get_object(request, "object") or {},
+        _get_object(request, "oldObject"),
+        operation=_get_text(request.get("operation")) or "CREATE",
+        name=_get_text(request.get("name")),
+        kind=_get_kind(request),
         options=options,
     )
-    answer: dict[str, Any] = {"uid": uid, "allowed": written.allowed, **_patch(written.patches)}
+    answer: dict[str, Any] = {"uid": uid, "allowed": written.allowed, **_encode_patch(written.patches)}
     if written.status is not None:
         answer["status"] = written.status
     if written.warnings:
         answer["warnings"] = written.warnings
-    return Reviewed(
-        body=_answer(answer),
+    return ReviewResult(
+        body=_encode_response(answer),
         status="applied" if written.patches else "skipped",
         resource="VPA",
         messages=list(map(str, written.errors)),
     )
 
 
-def _object(request: dict[str, Any], name: str) -> dict[str, Any] | None:
+def _get_object(request: dict[str, Any], name: str) -> dict[str, Any] | None:
     found = request.get(name)
     return found if isinstance(found, dict) else None
 
 
-def _text(value: Any) -> str:
+def _get_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _kind(request: dict[str, Any]) -> str:
+def _get_kind(request: dict[str, Any]) -> str:
     found = request.get("requestKind")
-    return (_text(found.get("kind")) if isinstance(found, dict) else "") or "VerticalPodAutoscaler"
+    return (_get_text(found.get("kind")) if isinstance(found, dict) else "") or "VerticalPodAutoscaler"
 
 
-def _request(body: bytes) -> dict[str, Any]:
+def _parse_request(body: bytes) -> dict[str, Any]:
     data = msgspec.json.decode(body)
     request = data.get("request") if isinstance(data, dict) else None
     if not isinstance(request, dict):
@@ -236,24 +245,24 @@ def _request(body: bytes) -> dict[str, Any]:
     return request
 
 
-def _resource(request: dict[str, Any]) -> tuple[str, str]:
+def _get_resource(request: dict[str, Any]) -> tuple[str, str]:
     resource = request.get("resource")
     if not isinstance(resource, dict):
         return "", ""
     return str(resource.get("group") or ""), str(resource.get("resource") or "")
 
 
-def _version(request: dict[str, Any]) -> str:
+def _get_version(request: dict[str, Any]) -> str:
     return str(request["resource"].get("version") or "")
 
 
-def _patch(patches: list[PatchOperation]) -> dict[str, str]:
+def _encode_patch(patches: list[PatchOperation]) -> dict[str, str]:
     if not patches:
         return {}
     return {"patchType": "JSONPatch", "patch": base64.b64encode(to_json(patches)).decode()}
 
 
-def _answer(response: dict[str, Any]) -> bytes:
+def _encode_response(response: dict[str, Any]) -> bytes:
     return msgspec.json.encode(
         {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": {"uid": "", **response}}
     )

@@ -1,4 +1,4 @@
-"""Validation and defaulting of VPA objects (``admission-controller/resource/vpa/handler.go``)."""
+"""Validate and default VPA objects (upstream: ``admission-controller/resource/vpa/handler.go``)."""
 
 from __future__ import annotations
 
@@ -9,32 +9,38 @@ import msgspec
 
 from kscale.effects import PatchOperation
 from kscale.errors import InputError
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.api.vpa import ContainerResourcePolicy, StartupBoost, VerticalPodAutoscaler
 from kscale.objects.argument_types import typed
-from kscale.objects.base import ResourceList
 from kscale.objects.decode import from_dict
-from kscale.objects.field_errors import FieldError, forbidden, internal, invalid, not_supported, required, too_many
-from kscale.objects.kind_check import check_kind
-from kscale.objects.names import go_quote
+from kscale.objects.kinds import check_kind
+from kscale.objects.names import FieldError, forbidden, go_quote, internal, invalid, not_supported, required, too_many
 from kscale.objects.quantity import Quantity
-from kscale.objects.vpa import ContainerResourcePolicy, StartupBoost, VerticalPodAutoscaler
-from kscale.vpa.options import CPU_STARTUP_BOOST, IN_PLACE, PER_VPA_CONFIG, AdmissionOptions, gate
-from kscale.vpa.resources import CPU, MEMORY, resource_order
+from kscale.vpa.options import (
+    CPU_STARTUP_BOOST_GATE,
+    IN_PLACE_GATE,
+    PER_VPA_CONFIG_GATE,
+    AdmissionOptions,
+    is_gate_enabled,
+)
+from kscale.vpa.resources import CPU, MEMORY, order_resources
 
-__all__ = ["VpaAdmission", "admit_vpa", "validate"]
+__all__ = ["VpaAdmission", "admit_vpa", "validate_vpa"]
 
-_ROOT: Final = "."
+_ROOT_PATH: Final = "."
 _GROUP: Final = "autoscaling.k8s.io"
-_MODES: Final = ("InPlace", "InPlaceOrRecreate", "Initial", "Off", "Recreate")
+_UPDATE_MODES: Final = ("InPlace", "InPlaceOrRecreate", "Initial", "Off", "Recreate")
 _SCALING_MODES: Final = ("Auto", "Off")
 _RESOURCES: Final = (CPU, MEMORY)
 _AUTO_WARNING: Final = (
     'spec.updatePolicy: "Auto" mode is deprecated and will be removed in a future API version. Use explicit update '
-    f"modes like: [{' '.join(_MODES)}]. See https://github.com/kubernetes/autoscaler/issues/8424 for more details."
+    f"modes like: [{' '.join(_UPDATE_MODES)}]. See https://github.com/kubernetes/autoscaler/issues/8424 for more "
+    "details."
 )
-_PER_VPA_DISABLED: Final = f"not supported when feature flag {PER_VPA_CONFIG} is disabled"
+_PER_VPA_DISABLED_TEXT: Final = f"not supported when feature flag {PER_VPA_CONFIG_GATE} is disabled"
 
 
-def _gate_needed(what: str, name: str) -> str:
+def _gate_needed_text(what: str, name: str) -> str:
     return f"in order to use {what}, you must enable feature gate {name} in the admission-controller args"
 
 
@@ -103,37 +109,37 @@ def admit_vpa(
     - ``old``: the object as it was; upstream reads it on an ``UPDATE`` only.
     - ``name``, ``kind``: as the request says them, for the text of a refusal; without a name the object's own.
 
-    Upstream's webhook never misses ``targetRef`` (the CRD's schema does); :func:`validate` can.
+    Upstream's webhook never misses ``targetRef`` (the CRD's schema does); :func:`validate_vpa` can.
     """
     options = options or AdmissionOptions()
     updates = operation == "UPDATE" if operation else old is not None
     try:
-        new = _decoded(vpa)
-        before = _decoded(old if old is not None else {}) if updates else VerticalPodAutoscaler()
+        new = _decode_vpa(vpa)
+        before = _decode_vpa(old if old is not None else {}) if updates else VerticalPodAutoscaler()
     except InputError as error:
-        shown = name or _name_of(vpa)
-        return VpaAdmission(name=shown, kind=kind, errors=[internal(_ROOT, error.problems[0].message)])
-    errors, warnings = validate(new, before, options=options)
+        shown = name or _get_name(vpa)
+        return VpaAdmission(name=shown, kind=kind, errors=[internal(_ROOT_PATH, error.problems[0].message)])
+    errors, warnings = validate_vpa(new, before, options=options)
     patches = []
     if not errors and new.spec.update_policy is None:
         patches.append(PatchOperation("add", "/spec/updatePolicy", {"updateMode": "Recreate"}))
     return VpaAdmission(name=name or new.name, kind=kind, errors=errors, warnings=warnings, patches=patches)
 
 
-def _decoded(vpa: VerticalPodAutoscaler | Mapping[str, Any]) -> VerticalPodAutoscaler:
+def _decode_vpa(vpa: VerticalPodAutoscaler | Mapping[str, Any]) -> VerticalPodAutoscaler:
     if isinstance(vpa, VerticalPodAutoscaler):
         return vpa
     check_kind(vpa, VerticalPodAutoscaler)
     return from_dict(vpa, VerticalPodAutoscaler)
 
 
-def _name_of(vpa: VerticalPodAutoscaler | Mapping[str, Any]) -> str:
+def _get_name(vpa: VerticalPodAutoscaler | Mapping[str, Any]) -> str:
     metadata = vpa.get("metadata") if isinstance(vpa, Mapping) else None
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     return name if isinstance(name, str) else ""
 
 
-class _Allowed(msgspec.Struct, frozen=True):
+class _AllowedFeatures(msgspec.Struct, frozen=True):
     """Which alpha features may be used: their gate is on, or the old object uses them already."""
 
     in_place: bool
@@ -142,18 +148,18 @@ class _Allowed(msgspec.Struct, frozen=True):
     resources: frozenset[str]
 
 
-def _allowed(old: VerticalPodAutoscaler | None, options: AdmissionOptions) -> _Allowed:
+def _find_allowed_features(old: VerticalPodAutoscaler | None, options: AdmissionOptions) -> _AllowedFeatures:
     gates = options.feature_gates
     old = old or VerticalPodAutoscaler()
     policy = old.spec.update_policy
     containers = old.spec.resource_policy.container_policies if old.spec.resource_policy is not None else []
     uses_per_vpa = (policy is not None and policy.evict_after_oom_seconds is not None) or any(
-        value is not None for item in containers for value in _per_vpa_fields(item).values()
+        value is not None for item in containers for value in _get_per_vpa_fields(item).values()
     )
-    return _Allowed(
-        in_place=gate(gates, IN_PLACE) or (policy is not None and policy.update_mode == "InPlace"),
-        per_vpa=gate(gates, PER_VPA_CONFIG) or uses_per_vpa,
-        boost=gate(gates, CPU_STARTUP_BOOST) or _uses_boost(old),
+    return _AllowedFeatures(
+        in_place=is_gate_enabled(gates, IN_PLACE_GATE) or (policy is not None and policy.update_mode == "InPlace"),
+        per_vpa=is_gate_enabled(gates, PER_VPA_CONFIG_GATE) or uses_per_vpa,
+        boost=is_gate_enabled(gates, CPU_STARTUP_BOOST_GATE) or _uses_boost(old),
         resources=frozenset(name for item in containers for name in item.controlled_resources or ()),
     )
 
@@ -165,7 +171,7 @@ def _uses_boost(vpa: VerticalPodAutoscaler) -> bool:
     return (own is not None and own.cpu is not None) or any(item.startup_boost is not None for item in policies)
 
 
-def _per_vpa_fields(policy: ContainerResourcePolicy) -> dict[str, Quantity | int | None]:
+def _get_per_vpa_fields(policy: ContainerResourcePolicy) -> dict[str, Quantity | int | None]:
     return {
         "oomBumpUpRatio": policy.oom_bump_up_ratio,
         "oomMinBumpUp": policy.oom_min_bump_up,
@@ -174,30 +180,30 @@ def _per_vpa_fields(policy: ContainerResourcePolicy) -> dict[str, Quantity | int
     }
 
 
-def validate(
+def validate_vpa(
     vpa: VerticalPodAutoscaler, old: VerticalPodAutoscaler | None, *, options: AdmissionOptions | None = None
 ) -> tuple[list[FieldError], list[str]]:
     """``ValidateVPA``: field errors and warnings in upstream's order. ``old`` None: the object is new."""
     options = options or AdmissionOptions()
-    allowed = _allowed(old, options)
+    allowed = _find_allowed_features(old, options)
     errors: list[FieldError] = []
     warnings: list[str] = []
     if vpa.spec.target_ref is None and old is None:
         text = "If you're using v1beta1 version of the API, please migrate to v1"
         errors.append(required("spec.targetRef", text))
-    _update_policy(vpa, allowed, errors, warnings)
+    _validate_update_policy(vpa, allowed, errors, warnings)
     if vpa.spec.resource_policy is not None:
         for i, policy in enumerate(vpa.spec.resource_policy.container_policies):
             path = f"spec.resourcePolicy.containerPolicies[{i}]"
-            _container_policy(policy, path, allowed, errors, warnings)
-    errors += _startup_boost(vpa.spec.startup_boost, "spec.startupBoost", allowed)
+            _validate_container_policy(policy, path, allowed, errors, warnings)
+    errors += _validate_startup_boost(vpa.spec.startup_boost, "spec.startupBoost", allowed)
     if len(vpa.spec.recommenders) > 1:
         errors.append(too_many("spec.recommenders", len(vpa.spec.recommenders), 1))
     return errors, warnings
 
 
-def _update_policy(
-    vpa: VerticalPodAutoscaler, allowed: _Allowed, errors: list[FieldError], warnings: list[str]
+def _validate_update_policy(
+    vpa: VerticalPodAutoscaler, allowed: _AllowedFeatures, errors: list[FieldError], warnings: list[str]
 ) -> None:
     policy = vpa.spec.update_policy
     if policy is None:
@@ -208,8 +214,8 @@ def _update_policy(
         errors.append(required(f"{path}.updateMode", "updateMode is required if UpdatePolicy is used"))
     elif mode == "Auto":
         warnings.append(_AUTO_WARNING)
-    elif mode not in _MODES:
-        errors.append(not_supported(f"{path}.updateMode", mode, _MODES))
+    elif mode not in _UPDATE_MODES:
+        errors.append(not_supported(f"{path}.updateMode", mode, _UPDATE_MODES))
     elif mode == "InPlace" and not allowed.in_place:
         text = (
             "in order to use UpdateMode InPlace, you must enable feature gate InPlace in the admission-controller args"
@@ -219,23 +225,23 @@ def _update_policy(
         errors.append(invalid(f"{path}.minReplicas", policy.min_replicas, "minReplicas has to be positive"))
     if policy.evict_after_oom_seconds is not None:
         where = f"{path}.evictAfterOOMSeconds"
-        errors += _at_least_one(where, policy.evict_after_oom_seconds, allowed)
+        errors += _validate_positive(where, policy.evict_after_oom_seconds, allowed)
 
 
-def _at_least_one(path: str, value: int, allowed: _Allowed) -> list[FieldError]:
+def _validate_positive(path: str, value: int, allowed: _AllowedFeatures) -> list[FieldError]:
     if not allowed.per_vpa:
-        return [forbidden(path, _PER_VPA_DISABLED)]
+        return [forbidden(path, _PER_VPA_DISABLED_TEXT)]
     return [invalid(path, value, "must be greater than or equal to 1")] if value < 1 else []
 
 
-def _container_policy(
-    policy: ContainerResourcePolicy, path: str, allowed: _Allowed, errors: list[FieldError], warnings: list[str]
+def _validate_container_policy(
+    policy: ContainerResourcePolicy, path: str, allowed: _AllowedFeatures, errors: list[FieldError], warnings: list[str]
 ) -> None:
     if not policy.container_name:
         errors.append(required(f"{path}.containerName"))
     if policy.mode is not None and policy.mode not in _SCALING_MODES:
         errors.append(not_supported(f"{path}.mode", policy.mode, _SCALING_MODES))
-    errors += _bounds(policy.min_allowed or {}, policy.max_allowed or {}, path)
+    errors += _validate_bounds(policy.min_allowed or {}, policy.max_allowed or {}, path)
     if policy.mode == "Off" and policy.controlled_values == "RequestsAndLimits":
         text = "controlledValues shouldn't be specified if container scaling mode is off"
         errors.append(forbidden(f"{path}.controlledValues", text))
@@ -249,23 +255,23 @@ def _container_policy(
             warnings.append(f"{where}: unsupported value {go_quote(name)} {reason}; supported values: {supported}")
         else:
             errors.append(not_supported(where, name, _RESOURCES))
-    errors += _per_vpa(policy, path, allowed)
-    errors += _startup_boost(policy.startup_boost, f"{path}.startupBoost", allowed)
+    errors += _validate_per_vpa_fields(policy, path, allowed)
+    errors += _validate_startup_boost(policy.startup_boost, f"{path}.startupBoost", allowed)
 
 
-def _bounds(low: ResourceList, high: ResourceList, path: str) -> list[FieldError]:
+def _validate_bounds(low: ResourceList, high: ResourceList, path: str) -> list[FieldError]:
     errors = []
-    for name in resource_order(low):
-        errors += _resolution(name, low[name], f"{path}.minAllowed[{name}]")
+    for name in order_resources(low):
+        errors += _validate_resolution(name, low[name], f"{path}.minAllowed[{name}]")
         if name in high and high[name] < low[name]:
             text = f"max resource for {name} is lower than min of {go_quote(str(low[name]))}"
             errors.append(invalid(f"{path}.maxAllowed[{name}]", high[name], text))
-    for name in resource_order(high):
-        errors += _resolution(name, high[name], f"{path}.maxAllowed[{name}]")
+    for name in order_resources(high):
+        errors += _validate_resolution(name, high[name], f"{path}.maxAllowed[{name}]")
     return errors
 
 
-def _resolution(name: str, quantity: Quantity, path: str) -> list[FieldError]:
+def _validate_resolution(name: str, quantity: Quantity, path: str) -> list[FieldError]:
     if name == CPU and (quantity.as_fraction() * 1000).denominator != 1:
         return [invalid(path, quantity, "must be a whole number of milli CPUs")]
     if name == MEMORY and quantity.as_fraction().denominator != 1:
@@ -273,16 +279,16 @@ def _resolution(name: str, quantity: Quantity, path: str) -> list[FieldError]:
     return []
 
 
-def _per_vpa(policy: ContainerResourcePolicy, path: str, allowed: _Allowed) -> list[FieldError]:
+def _validate_per_vpa_fields(policy: ContainerResourcePolicy, path: str, allowed: _AllowedFeatures) -> list[FieldError]:
     errors = []
-    for name, value in _per_vpa_fields(policy).items():
+    for name, value in _get_per_vpa_fields(policy).items():
         where = f"{path}.{name}"
         if value is None:
             continue
         if isinstance(value, int):
-            errors += _at_least_one(where, value, allowed)
+            errors += _validate_positive(where, value, allowed)
         elif not allowed.per_vpa:
-            errors.append(forbidden(where, _PER_VPA_DISABLED))
+            errors.append(forbidden(where, _PER_VPA_DISABLED_TEXT))
         elif name == "oomBumpUpRatio":
             ratio = float(value.milli_value()) / 1000.0
             if ratio < 1.0:
@@ -292,11 +298,11 @@ def _per_vpa(policy: ContainerResourcePolicy, path: str, allowed: _Allowed) -> l
     return errors
 
 
-def _startup_boost(boost: StartupBoost | None, path: str, allowed: _Allowed) -> list[FieldError]:
+def _validate_startup_boost(boost: StartupBoost | None, path: str, allowed: _AllowedFeatures) -> list[FieldError]:
     if boost is None:
         return []
     if not allowed.boost:
-        return [forbidden(path, _gate_needed("startupBoost", CPU_STARTUP_BOOST))]
+        return [forbidden(path, _gate_needed_text("startupBoost", CPU_STARTUP_BOOST_GATE))]
     cpu = boost.cpu
     if cpu is None:
         return []
@@ -312,5 +318,5 @@ def _startup_boost(boost: StartupBoost | None, path: str, allowed: _Allowed) -> 
             where = f"{path}.cpu.quantity"
             if cpu.quantity is None:
                 return [required(where, "required when type is Quantity")]
-            return _resolution(CPU, cpu.quantity, where)
+            return _validate_resolution(CPU, cpu.quantity, where)
     return [not_supported(f"{path}.cpu.type", cpu.type, ("Factor", "Quantity"))]

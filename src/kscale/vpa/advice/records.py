@@ -1,17 +1,21 @@
-"""What ``kscale recommend`` answers, as data."""
+"""The right-sizing report as data, and the VPA objects and workload patches made of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
+from kscale.objects.api.vpa import VerticalPodAutoscaler
+from kscale.objects.decode import to_dict
 from kscale.records import Record
+from kscale.vpa.controllers import WELL_KNOWN_KINDS
+from kscale.vpa.resources import CPU, MEMORY, to_cpu_quantity, to_memory_quantity
 
 __all__ = [
-    "CPU_STEPS",
-    "MEMORY_STEPS",
+    "CPU_SEVERITY_STEPS",
+    "MEMORY_SEVERITY_STEPS",
     "QUALITIES",
     "SEVERITIES",
     "ContainerAdvice",
@@ -20,19 +24,22 @@ __all__ = [
     "PatchAmounts",
     "RecommendationReport",
     "ResourceAdvice",
+    "build_patch",
+    "build_vpa",
+    "get_resource_severity",
+    "get_severity",
     "is_capped",
-    "resource_severity",
-    "severity_of",
-    "totals",
+    "sum_requests",
     "with_quality",
 ]
+
 
 QUALITIES: Final = ("guaranteed", "burstable")
 """Guaranteed: request = limit = target. Burstable: request = lower bound, limit = upper bound."""
 SEVERITIES: Final = ("unknown", "good", "ok", "warning", "critical")
 """From the least to the most; ``unknown`` where there is no advice."""
-CPU_STEPS: Final = ((500, "critical"), (250, "warning"), (100, "ok"))
-MEMORY_STEPS: Final = ((500 << 20, "critical"), (250 << 20, "warning"), (100 << 20, "ok"))
+CPU_SEVERITY_STEPS: Final = ((500, "critical"), (250, "warning"), (100, "ok"))
+MEMORY_SEVERITY_STEPS: Final = ((500 << 20, "critical"), (250 << 20, "warning"), (100 << 20, "ok"))
 
 
 class ResourceAdvice(msgspec.Struct, kw_only=True, rename="camel"):
@@ -155,7 +162,7 @@ class RecommendationReport(Record, frozen=True):
     """What the packer makes of it, when asked."""
 
 
-def severity_of(current: Iterable[int | None], target: int | None, steps: Sequence[tuple[int, str]]) -> str:
+def get_severity(current: Iterable[int | None], target: int | None, steps: Sequence[tuple[int, str]]) -> str:
     """How far the current request is from the target, as a word; of several requests that which is farthest."""
     if target is None:
         return "unknown"
@@ -166,13 +173,15 @@ def severity_of(current: Iterable[int | None], target: int | None, steps: Sequen
     return max(found, key=SEVERITIES.index, default="warning")
 
 
-def resource_severity(resource: ResourceAdvice, steps: Sequence[tuple[int, str]], *, capped: bool, killed: bool) -> str:
+def get_resource_severity(
+    resource: ResourceAdvice, steps: Sequence[tuple[int, str]], *, capped: bool, killed: bool
+) -> str:
     """The severity of one resource of a container: at least what its state makes of it.
 
     ``capped``: a policy holds the target below what was used; ``killed``: the container was killed for want of this
     resource, so that no more than today's request is critical.
     """
-    severity = severity_of(resource.requests, resource.target, steps)
+    severity = get_severity(resource.requests, resource.target, steps)
     if resource.target is None:
         return severity
     if killed and any(one is not None and resource.target <= one for one in resource.requests):
@@ -185,7 +194,7 @@ def is_capped(resource: ResourceAdvice) -> bool:
     return None not in (resource.target, resource.uncapped_target) and resource.target < resource.uncapped_target  # type: ignore[operator]  # neither is None
 
 
-def totals(containers: Iterable[ContainerAdvice]) -> tuple[tuple[int, int], tuple[int, int]]:
+def sum_requests(containers: Iterable[ContainerAdvice]) -> tuple[tuple[int, int], tuple[int, int]]:
     """(millicores, bytes) that all live pods request, and by how much that would change."""
     requested, change = [0, 0], [0, 0]
     for one in containers:
@@ -204,7 +213,7 @@ def with_quality(report: RecommendationReport, quality: str) -> RecommendationRe
     containers = []
     for one in report.containers:
         both = []
-        for resource, steps in ((one.cpu, CPU_STEPS), (one.memory, MEMORY_STEPS)):
+        for resource, steps in ((one.cpu, CPU_SEVERITY_STEPS), (one.memory, MEMORY_SEVERITY_STEPS)):
             target, limit = resource.target, resource.target
             if quality == "burstable":
                 target = resource.target if resource.lower_bound is None else resource.lower_bound
@@ -215,18 +224,18 @@ def with_quality(report: RecommendationReport, quality: str) -> RecommendationRe
                 target_limit=limit,
             )
             killed = resource is one.memory and "OOM" in one.info
-            replaced.severity = resource_severity(replaced, steps, capped=is_capped(resource), killed=killed)
+            replaced.severity = get_resource_severity(replaced, steps, capped=is_capped(resource), killed=killed)
             both.append(replaced)
         worst = max((both[0].severity, both[1].severity), key=SEVERITIES.index)
-        patch = _patch_of(both[0], both[1], one.patch)
+        patch = _build_quality_patch(both[0], both[1], one.patch)
         containers.append(msgspec.structs.replace(one, cpu=both[0], memory=both[1], severity=worst, patch=patch))
-    _, change = totals(containers)
+    _, change = sum_requests(containers)
     return msgspec.structs.replace(
         report, containers=containers, quality=quality, change_millicores=change[0], change_bytes=change[1]
     )
 
 
-def _patch_of(cpu: ResourceAdvice, memory: ResourceAdvice, before: PatchAmounts) -> PatchAmounts:
+def _build_quality_patch(cpu: ResourceAdvice, memory: ResourceAdvice, before: PatchAmounts) -> PatchAmounts:
     """The patch of a quality of service: its requests, and its limits, where it has some."""
 
     def limit(resource: ResourceAdvice, otherwise: int | None) -> int | None:
@@ -239,3 +248,74 @@ def _patch_of(cpu: ResourceAdvice, memory: ResourceAdvice, before: PatchAmounts)
         memory_request=memory.target,
         memory_limit=limit(memory, before.memory_limit),
     )
+
+
+def _format_amounts(millicores: int | None, size: int | None) -> dict[str, str]:
+    found = {}
+    if millicores is not None:
+        found[CPU] = str(to_cpu_quantity(millicores))
+    if size is not None:
+        found[MEMORY] = str(to_memory_quantity(size))
+    return found
+
+
+def build_vpa(advice: Sequence[ContainerAdvice], own: VerticalPodAutoscaler | None = None) -> dict[str, Any] | None:
+    """A VerticalPodAutoscaler with the advice for one workload's containers in its status; None without any advice.
+
+    ``own``: the workload's VPA in the cluster, whose spec is kept: whoever applies the object must not switch it off.
+    Without one the object is in mode Off.
+    """
+    first = advice[0]
+    kind, _, name = first.workload.partition("/")
+    recommendations = []
+    for one in advice:
+        lists = {
+            "target": _format_amounts(one.cpu.target, one.memory.target),
+            "lowerBound": _format_amounts(one.cpu.lower_bound, one.memory.lower_bound),
+            "upperBound": _format_amounts(one.cpu.upper_bound, one.memory.upper_bound),
+            "uncappedTarget": _format_amounts(one.cpu.uncapped_target, one.memory.uncapped_target),
+        }
+        if lists["target"]:
+            filled = {field: values for field, values in lists.items() if values}
+            recommendations.append({"containerName": one.container, **filled})
+    if not recommendations:
+        return None
+    spec: dict[str, Any] = {
+        "targetRef": {"apiVersion": first.api_version, "kind": kind, "name": name},
+        "updatePolicy": {"updateMode": "Off"},
+    }
+    return {
+        "apiVersion": "autoscaling.k8s.io/v1",
+        "kind": "VerticalPodAutoscaler",
+        "metadata": {"name": first.vpa, "namespace": first.namespace},
+        "spec": spec if own is None else to_dict(own.spec),
+        "status": {"recommendation": {"containerRecommendations": recommendations}},
+    }
+
+
+def build_patch(advice: Sequence[ContainerAdvice]) -> dict[str, Any] | None:
+    """A strategic merge patch that gives one workload's containers their requests, and limits that go with them.
+
+    None without any advice, and for a custom kind: its lists are replaced as a whole, not merged.
+    """
+    if advice[0].workload.partition("/")[0] not in WELL_KNOWN_KINDS:
+        return None
+    first = advice[0]
+    kind, _, name = first.workload.partition("/")
+    containers = []
+    for one in advice:
+        requests = _format_amounts(one.patch.cpu_request, one.patch.memory_request)
+        limits = _format_amounts(one.patch.cpu_limit, one.patch.memory_limit)
+        resources = {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
+        if resources:
+            containers.append({"name": one.container, "resources": resources})
+    if not containers:
+        return None
+    template: dict[str, Any] = {"template": {"spec": {"containers": containers}}}
+    spec = {"jobTemplate": {"spec": template}} if kind == "CronJob" else template
+    return {
+        "apiVersion": first.api_version,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": first.namespace},
+        "spec": spec,
+    }

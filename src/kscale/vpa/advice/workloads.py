@@ -1,4 +1,4 @@
-"""Workloads of a dump as the recommender needs them: their pods, their VPAs, and where pods that are gone belonged."""
+"""Workloads of a dump: their pods, their VPAs, and the workloads that deleted pods belonged to."""
 
 from __future__ import annotations
 
@@ -8,36 +8,35 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kscale.errors import InputError
-from kscale.objects.core import Container, Pod, PodTemplateSpec
-from kscale.objects.custom_workloads import CustomWorkload
-from kscale.objects.decode import from_dict
-from kscale.objects.kinds import group_of
-from kscale.objects.meta import ObjectMeta
-from kscale.objects.selectors import Selector
-from kscale.objects.vpa import (
+from kscale.objects.api.core import Container, Pod, PodTemplateSpec
+from kscale.objects.api.custom_workloads import CustomWorkload
+from kscale.objects.api.meta import ObjectMeta
+from kscale.objects.api.vpa import (
     PodUpdatePolicy,
     RecommenderSelector,
     TargetReference,
     VerticalPodAutoscaler,
     VerticalPodAutoscalerSpec,
 )
-from kscale.vpa.controllers import WELL_KNOWN, ControllerKey, Controllers, TargetError
-from kscale.vpa.dump_controllers import DumpScales
+from kscale.objects.decode import from_dict
+from kscale.objects.kinds import group_of
+from kscale.objects.selectors import Selector
+from kscale.vpa.controllers import WELL_KNOWN_KINDS, ControllerKey, Controllers, DumpScales, TargetError
 from kscale.vpa.options import RecommenderOptions
-from kscale.vpa.recommender.load_vpas import in_charge
-from kscale.vpa.target import parent_of, selector_of_target, stronger, topmost
+from kscale.vpa.recommender.cluster_feeder import is_managed_vpa
+from kscale.vpa.target import find_topmost_controller, find_topmost_owner, is_stronger_vpa, resolve_target_selector
 
-__all__ = ["Identity", "Workload", "Workloads"]
+__all__ = ["Workload", "WorkloadKey", "Workloads"]
 
-Identity = tuple[str, str, str]
+WorkloadKey = tuple[str, str, str]
 """(namespace, kind, name)."""
 
-_OF_REPLICA_SET = re.compile(r"(?P<deployment>.+)-[bcdf-hj-np-tv-xz0-9]{1,10}-[bcdf-hj-np-tv-xz0-9]{5}")
-_NUMBERED = re.compile(r"(?P<name>.+)-\d+")
-_SUFFIXED = re.compile(r"(?P<name>.+)-[bcdf-hj-np-tv-xz0-9]{5}")
-_INDEXED = re.compile(r"(?P<name>.+)-\d+-[bcdf-hj-np-tv-xz0-9]{5}")
-_OTHER_RECOMMENDER = "VPAs of another recommender, not taken: their workloads get implied ones"
-_REVISIONS = frozenset(
+_REPLICA_SET_POD_PATTERN = re.compile(r"(?P<deployment>.+)-[bcdf-hj-np-tv-xz0-9]{1,10}-[bcdf-hj-np-tv-xz0-9]{5}")
+_STATEFUL_SET_POD_PATTERN = re.compile(r"(?P<name>.+)-\d+")
+_SUFFIXED_NAME_PATTERN = re.compile(r"(?P<name>.+)-[bcdf-hj-np-tv-xz0-9]{5}")
+_INDEXED_JOB_POD_PATTERN = re.compile(r"(?P<name>.+)-\d+-[bcdf-hj-np-tv-xz0-9]{5}")
+_OTHER_RECOMMENDER_TEXT = "VPAs of another recommender, not taken: their workloads get implied ones"
+_REVISION_LABELS = frozenset(
     {
         "pod-template-hash",
         "rollouts-pod-template-hash",
@@ -46,9 +45,9 @@ _REVISIONS = frozenset(
     }
 )
 """Labels that tell the revisions, or the pods, of one workload apart."""
-_NO_WORKLOAD = "VPAs whose target is no workload of the dump"
-_NOT_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
-_FINISHED = frozenset({"Succeeded", "Failed"})
+_NO_WORKLOAD_TEXT = "VPAs whose target is no workload of the dump"
+_LABEL_NAME_SEPARATORS = re.compile(r"[^a-zA-Z0-9_]")
+_FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(slots=True)
@@ -74,7 +73,7 @@ class Workload:
         return f"{self.key.kind}/{self.key.name}"
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> WorkloadKey:
         """(namespace, kind, name)."""
         return self.key.namespace, self.key.kind, self.key.name
 
@@ -97,8 +96,8 @@ class Workloads:
     ) -> None:
         self.controllers = controllers
         self.options = options or RecommenderOptions()
-        self.items: dict[Identity, Workload] = {}
-        self._refused: set[Identity] = set()
+        self.items: dict[WorkloadKey, Workload] = {}
+        self._refused: set[WorkloadKey] = set()
         self._by_namespace: dict[str, list[Workload]] | None = None
         self.aside: Counter[tuple[str, str]] = Counter()
         """(namespace, text) -> how many."""
@@ -112,18 +111,18 @@ class Workloads:
         self._custom = {(item.namespace, item.kind, item.name): item for item in custom}
         for key, template in controllers.templates():
             try:
-                top = topmost(key, controllers)
+                top = find_topmost_controller(key, controllers)
             except TargetError as error:
                 self.unresolved.append((key.namespace, f"{key}: {error}"))
                 continue
             if top == key:
                 self._add(key, template, own.pop((key.namespace, key.kind, key.name), None))
-            elif top is not None and top.kind not in WELL_KNOWN:
+            elif top is not None and top.kind not in WELL_KNOWN_KINDS:
                 self._add_custom(top, template)
         for pod in pods:
             self._add_pod(pod)
         for (namespace, kind, name), vpa in own.items():
-            self.aside[namespace, _NO_WORKLOAD] += 1
+            self.aside[namespace, _NO_WORKLOAD_TEXT] += 1
             text = f"VerticalPodAutoscaler {vpa.key}: its target {kind}/{name} is no workload of the input"
             self.unresolved.append((namespace, text))
 
@@ -132,30 +131,30 @@ class Workloads:
         scales = self.controllers.scales
         return [*self.unresolved, *(scales.assumed if isinstance(scales, DumpScales) else ())]
 
-    def _by_target(self, vpas: Iterable[VerticalPodAutoscaler]) -> dict[Identity, VerticalPodAutoscaler]:
-        found: dict[Identity, VerticalPodAutoscaler] = {}
+    def _by_target(self, vpas: Iterable[VerticalPodAutoscaler]) -> dict[WorkloadKey, VerticalPodAutoscaler]:
+        found: dict[WorkloadKey, VerticalPodAutoscaler] = {}
         for vpa in vpas:
-            if not in_charge(vpa, self.options):
+            if not is_managed_vpa(vpa, self.options):
                 self.aside[
                     vpa.namespace, "VPAs of another recommender, not taken: their workloads get implied ones"
                 ] += 1
                 continue
             target = vpa.spec.target_ref
             if target is None:
-                self.aside[vpa.namespace, _NO_WORKLOAD] += 1
+                self.aside[vpa.namespace, _NO_WORKLOAD_TEXT] += 1
                 continue
             identity = (vpa.namespace, target.kind, target.name)
             other = found.setdefault(identity, vpa)
             if other is not vpa:
                 self.aside[vpa.namespace, "VPAs on a workload that an older VPA is for, not taken"] += 1
-                if stronger(vpa, other):
+                if is_stronger_vpa(vpa, other):
                     found[identity] = vpa
         return found
 
     def _add(self, key: ControllerKey, template: PodTemplateSpec, own: VerticalPodAutoscaler | None) -> None:
         vpa = own if own is not None else self._implied(key)
         try:
-            selector = selector_of_target(vpa, self.controllers)
+            selector = resolve_target_selector(vpa, self.controllers)
         except TargetError as error:
             self.unresolved.append((key.namespace, f"{key}: {error}"))
             return
@@ -175,11 +174,13 @@ class Workloads:
         if identity in self.items or identity in self._refused:
             return
         item = self._custom.get(identity)
-        template = _template_of(item) or template
+        template = _read_pod_template(item) or template
         scales, labels = self.controllers.scales, template.metadata.labels or {}
         if item is None and isinstance(scales, DumpScales):
             # The object is not in the dump, so its selector is unknown: its pods' labels without those of revisions.
-            selector = ",".join(f"{name}={value}" for name, value in sorted(labels.items()) if name not in _REVISIONS)
+            selector = ",".join(
+                f"{name}={value}" for name, value in sorted(labels.items()) if name not in _REVISION_LABELS
+            )
             scales.assume_selector(group_of(key.api_version), key.kind, key.namespace, key.name, selector)
         self._add(key, template, self._own.pop(identity, None))
         if identity not in self.items:
@@ -206,14 +207,14 @@ class Workloads:
         )
 
     def _add_pod(self, pod: Pod) -> None:
-        live = pod.status.phase not in _FINISHED and pod.status.phase != "Pending"
+        live = pod.status.phase not in _FINISHED_PHASES and pod.status.phase != "Pending"
         try:
-            parent = parent_of(pod, self.controllers)
+            parent = find_topmost_owner(pod, self.controllers)
         except TargetError as error:
             if live:
                 self.unresolved.append((pod.namespace, f"Pod {pod.key}: {error}"))
             return
-        if parent is not None and parent.kind not in WELL_KNOWN:
+        if parent is not None and parent.kind not in WELL_KNOWN_KINDS:
             metadata = ObjectMeta(labels=pod.metadata.labels)
             self._add_custom(parent, PodTemplateSpec(metadata=metadata, spec=pod.spec))
         workload = self.items.get((parent.namespace, parent.kind, parent.name)) if parent is not None else None
@@ -226,7 +227,7 @@ class Workloads:
             workload.pods.append(pod)
             for container in pod.spec.containers:
                 workload.containers.setdefault(container.name, container)
-        elif pod.status.phase in _FINISHED:
+        elif pod.status.phase in _FINISHED_PHASES:
             workload.finished.append(pod)
 
     def owner_of_gone(self, namespace: str, pod: str, named: str = "") -> Workload | None:
@@ -237,17 +238,17 @@ class Workloads:
         """
         if named:
             kind, _, name = named.rpartition("/")
-            for each in [kind] if kind else sorted(WELL_KNOWN):
+            for each in [kind] if kind else sorted(WELL_KNOWN_KINDS):
                 found = self._top(namespace, each, name)
                 if found is not None:
                     return found
-        custom = sorted({kind for _, kind, _ in self.items} - WELL_KNOWN)
+        custom = sorted({kind for _, kind, _ in self.items} - WELL_KNOWN_KINDS)
         for pattern, candidates in (
-            (_SUFFIXED, ("ReplicaSet", "Job")),
-            (_OF_REPLICA_SET, ("Deployment", *custom)),
-            (_INDEXED, ("CronJob", "Job")),
-            (_NUMBERED, ("StatefulSet", *custom)),
-            (_SUFFIXED, ("DaemonSet", "ReplicationController", *custom)),
+            (_SUFFIXED_NAME_PATTERN, ("ReplicaSet", "Job")),
+            (_REPLICA_SET_POD_PATTERN, ("Deployment", *custom)),
+            (_INDEXED_JOB_POD_PATTERN, ("CronJob", "Job")),
+            (_STATEFUL_SET_POD_PATTERN, ("StatefulSet", *custom)),
+            (_SUFFIXED_NAME_PATTERN, ("DaemonSet", "ReplicationController", *custom)),
         ):
             match = pattern.fullmatch(pod)
             for kind in candidates if match is not None else ():
@@ -270,7 +271,7 @@ class Workloads:
                 self._by_namespace.setdefault(place, []).append(item)
         for item in self._by_namespace.get(namespace, ()):
             keys = item.labels.keys() | {each.key for each in item.selector.requirements}
-            own = {key: labels[name] for key in keys if (name := _NOT_A_NAME.sub("_", key)) in labels}
+            own = {key: labels[name] for key in keys if (name := _LABEL_NAME_SEPARATORS.sub("_", key)) in labels}
             if own and item.selector.matches(own):
                 found.append(item)
         return found[0] if len(found) == 1 else None
@@ -281,13 +282,13 @@ class Workloads:
         if found is not None or self.controllers.get(kind, namespace, name) is None:
             return found
         try:
-            top = topmost(ControllerKey(namespace, kind, name), self.controllers)
+            top = find_topmost_controller(ControllerKey(namespace, kind, name), self.controllers)
         except TargetError:
             return None
         return self.items.get((top.namespace, top.kind, top.name)) if top is not None else None
 
 
-def _template_of(item: CustomWorkload | None) -> PodTemplateSpec | None:
+def _read_pod_template(item: CustomWorkload | None) -> PodTemplateSpec | None:
     """The pod template of a custom workload; None if it has none, or none that can be read."""
     template = (item.spec or {}).get("template") if item is not None else None
     if not isinstance(template, dict):

@@ -1,18 +1,236 @@
-"""Aggregates: what containers of one name and one label set have in common (``aggregate_container_state.go``)."""
+"""Aggregates of the containers that share a name and a label set, and the columns that store them (upstream:
+``aggregate_container_state.go``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from kscale.effects import SECOND, Moment
-from kscale.objects.base import ResourceList
-from kscale.objects.vpa import ContainerResourcePolicy
-from kscale.vpa.model.store import Store
-from kscale.vpa.options import PER_VPA_CONFIG, gate
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["CONTROLLED_RESOURCES", "SCALING_OFF", "Aggregate", "AggregateKey", "apply_policy", "scaling_of"]
+from kscale._native import _histogram
+from kscale.effects import SECOND, ZERO_TIME, Moment, duration
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.api.vpa import ContainerResourcePolicy
+from kscale.vpa.model.histogram import CPU_HISTOGRAM_OPTIONS, MEMORY_HISTOGRAM_OPTIONS, Histograms
+from kscale.vpa.options import PER_VPA_CONFIG_GATE, RecommenderOptions, is_gate_enabled
+
+__all__ = [
+    "AGGREGATE_COLUMNS",
+    "CONTAINER_COLUMNS",
+    "CONTROLLED_RESOURCES",
+    "SCALING_OFF",
+    "Aggregate",
+    "AggregateKey",
+    "AggregateStore",
+    "get_scaling_policy",
+    "update_from_policy",
+]
+
+
+AGGREGATE_COLUMNS: Final[Mapping[str, type[Any]]] = {
+    "first": np.int64,
+    "last": np.int64,
+    "samples": np.int64,
+    "interval": np.int64,
+    "interval_count": np.int64,
+    "oom_ratio": np.float64,
+    "oom_min_bump": np.float64,
+}
+CONTAINER_COLUMNS: Final[Mapping[str, type[Any]]] = {
+    "aggregate": np.int32,
+    "last_cpu": np.int64,
+    "last_memory": np.int64,
+    "window_end": np.int64,
+    "memory_peak": np.int64,
+    "oom_peak": np.int64,
+}
+_Times = npt.NDArray[np.int64]
+_Floats = npt.NDArray[np.float64]
+_Slots = npt.NDArray[np.int32]
+
+
+class AggregateStore:
+    """The columns behind aggregates (two histograms each) and containers; rows are handed out and given back, and
+    those of aggregates that are free are as good as new.
+
+    Per aggregate: ``first``, ``last`` (times of CPU samples, :data:`~kscale.effects.ZERO_TIME` before the first),
+    ``samples``, ``interval``, ``interval_count``, ``oom_ratio``, ``oom_min_bump``. Per container: ``aggregate`` (row),
+    ``last_cpu``, ``last_memory``, ``window_end``, ``memory_peak``, ``oom_peak``. Times in nanoseconds, memory in bytes.
+    """
+
+    first: _Times
+    last: _Times
+    samples: _Times
+    interval: _Times
+    interval_count: _Times
+    oom_ratio: _Floats
+    oom_min_bump: _Floats
+    aggregate: _Slots
+    last_cpu: _Times
+    last_memory: _Times
+    window_end: _Times
+    memory_peak: _Times
+    oom_peak: _Times
+
+    def __init__(self, options: RecommenderOptions) -> None:
+        self.options = options
+        self.cpu = Histograms(CPU_HISTOGRAM_OPTIONS, 0, duration(options.cpu_histogram_decay_half_life))
+        self.memory = Histograms(MEMORY_HISTOGRAM_OPTIONS, 0, duration(options.memory_histogram_decay_half_life))
+        for name, type_ in (*AGGREGATE_COLUMNS.items(), *CONTAINER_COLUMNS.items()):
+            setattr(self, name, np.empty(0, type_))
+        self.free_rows: list[int] = []
+        self.free_slots: list[int] = []
+        self._native: _histogram.Usage | None = None
+
+    def __repr__(self) -> str:
+        rows, slots = len(self.first) - len(self.free_rows), len(self.aggregate) - len(self.free_slots)
+        return f"<Store: {rows} aggregates, {slots} containers>"
+
+    def reserve(self, rows: int, slots: int) -> None:
+        """Makes room for this many aggregates and containers more than are free now."""
+        self._grow_rows(rows - len(self.free_rows))
+        self._grow_slots(slots - len(self.free_slots))
+
+    def _grow_rows(self, more: int) -> None:
+        if more <= 0:
+            return
+        old = len(self.first)
+        self.cpu.resize(old + more)
+        self.memory.resize(old + more)
+        self._extend(AGGREGATE_COLUMNS, more)
+        self._begin_rows(slice(old, old + more))
+        self.free_rows[:0] = range(old + more - 1, old - 1, -1)
+
+    def _grow_slots(self, more: int) -> None:
+        if more <= 0:
+            return
+        old = len(self.aggregate)
+        self._extend(CONTAINER_COLUMNS, more)
+        self.free_slots[:0] = range(old + more - 1, old - 1, -1)
+
+    def _extend(self, columns: Mapping[str, type[Any]], more: int) -> None:
+        for name in columns:
+            column = getattr(self, name)
+            setattr(self, name, np.concatenate([column, np.zeros(more, column.dtype)]))
+        self._native = None
+
+    def take_row(self) -> int:
+        """A fresh aggregate."""
+        if not self.free_rows:
+            self._grow_rows(max(16, len(self.first) // 4))
+        return self.free_rows.pop()
+
+    def take_rows(self, count: int) -> _Times:
+        """So many fresh aggregates, as if taken one by one."""
+        self._grow_rows(count - len(self.free_rows))
+        return np.array([self.free_rows.pop() for _ in range(count)], np.int64)
+
+    def _begin_rows(self, rows: int | slice | _Times) -> None:
+        """All but their histograms."""
+        self.first[rows] = self.last[rows] = ZERO_TIME
+        self.samples[rows] = 0
+        options = self.options
+        self.interval[rows] = duration(options.memory_aggregation_interval)
+        self.interval_count[rows] = options.memory_aggregation_interval_count
+        self.oom_ratio[rows] = options.oom_bump_up_ratio
+        self.oom_min_bump[rows] = options.oom_min_bump_up_bytes
+
+    def give_row(self, row: int) -> None:
+        """The aggregate is gone."""
+        self._clear_rows(row)
+        self.free_rows.append(row)
+
+    def _clear_rows(self, rows: int | _Times) -> None:
+        self.cpu.clear(rows)
+        self.memory.clear(rows)
+        self._begin_rows(rows)
+
+    def take_slot(self) -> int:
+        """A fresh container."""
+        if not self.free_slots:
+            self._grow_slots(max(16, len(self.aggregate) // 4))
+        slot = self.free_slots.pop()
+        self.aggregate[slot] = -1
+        self.last_cpu[slot] = self.last_memory[slot] = self.window_end[slot] = ZERO_TIME
+        self.memory_peak[slot] = self.oom_peak[slot] = 0
+        return slot
+
+    def give_slot(self, slot: int) -> None:
+        """The container is gone."""
+        self.aggregate[slot] = -1
+        self.free_slots.append(slot)
+
+    def set_free(self, rows: _Times, slots: _Times) -> None:
+        """Which rows are free, whatever they hold."""
+        self._clear_rows(rows)
+        self.free_rows, self.free_slots = rows.tolist(), slots.tolist()
+
+    @property
+    def native(self) -> _histogram.Usage:
+        """The columns as the kernels take them."""
+        if self._native is None:
+            self._native = _histogram.Usage(
+                *(getattr(self, name) for name in CONTAINER_COLUMNS),
+                *(getattr(self, name) for name in AGGREGATE_COLUMNS if name != "interval_count"),
+            )
+        return self._native
+
+    def merge(self, into: _Times, other: AggregateStore, rows: _Times) -> None:
+        """Adds ``rows[i]`` of ``other`` to ``into[i]``, in order: histograms, first and last sample, count."""
+        self.cpu.merge(into, other.cpu, rows)
+        self.memory.merge(into, other.memory, rows)
+        known = other.first[rows] != ZERO_TIME
+        first = np.full(len(self.first), _NEVER_TIME)
+        np.minimum.at(first, into[known], other.first[rows[known]])
+        mine = self.first != ZERO_TIME
+        first[mine] = np.minimum(first[mine], self.first[mine])
+        self.first = np.where(first == _NEVER_TIME, ZERO_TIME, first)
+        np.maximum.at(self.last, into, other.last[rows])
+        np.add.at(self.samples, into, other.samples[rows])
+        self._native = None
+
+    def feed(
+        self,
+        cpu: bool,
+        series: _Slots,
+        time: _Times,
+        values: _Floats,
+        slots: _Slots,
+        finite: _Times,
+        now: int,
+        threads: int,
+    ) -> _histogram.Fed:
+        """Rows of recorded usage, in cores or bytes, in order, without a record of each refusal.
+
+        ``slots[s]``: where the store keeps the container of series *s*; -1 = of no container, counted in ``finite``
+        only; -2 = passed over. ``finite[s]`` gains the number of values that are numbers. Samples later than ``now``
+        are counted.
+        """
+        bank = self.cpu.native if cpu else self.memory.native
+        return self.native.feed(bank, cpu, series, time, values, slots, finite, now, threads)
+
+    def arranged(
+        self,
+        series: _Slots,
+        time: _Times,
+        cpu: _Floats | None,
+        memory: _Floats | None,
+        slots: _Slots,
+        threads: int,
+    ) -> tuple[_Slots, _Times, _Floats | None, _Floats | None] | None:
+        """Rows for :meth:`feed` by aggregates, those of each in their order; None where that is not worth it.
+
+        The answer is the same, and histograms are fetched from memory once a batch, not once a row.
+        """
+        return self.native.arranged(series, time, cpu, memory, slots, threads)
+
+
+_NEVER_TIME: Final = np.iinfo(np.int64).max
+
 
 CONTROLLED_RESOURCES: Final = ("cpu", "memory")
 SCALING_AUTO: Final = "Auto"
@@ -29,7 +247,7 @@ class AggregateKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Aggregate:
-    """One row of a :class:`~kscale.vpa.model.store.Store`, and what VPAs say about it."""
+    """One row of a :class:`~kscale.vpa.model.aggregates.AggregateStore`, and what VPAs say about it."""
 
     key: AggregateKey
     row: int
@@ -58,17 +276,17 @@ class Aggregate:
         self.scaling_mode = None
         self.controlled_resources = None
 
-    def is_empty(self, store: Store) -> bool:
+    def is_empty(self, store: AggregateStore) -> bool:
         """No CPU sample yet."""
         return int(store.samples[self.row]) == 0
 
-    def is_expired(self, store: Store, now: Moment) -> bool:
+    def is_expired(self, store: AggregateStore, now: Moment) -> bool:
         """Nothing new for the whole window (interval * count)."""
         since = self.created if self.is_empty(store) else int(store.last[self.row])
         return now - since >= int(store.interval[self.row]) * int(store.interval_count[self.row])
 
 
-def scaling_of(policy: ContainerResourcePolicy | None) -> tuple[str, tuple[str, ...]]:
+def get_scaling_policy(policy: ContainerResourcePolicy | None) -> tuple[str, tuple[str, ...]]:
     """Scaling mode and controlled resources under a policy; names that are no resource of the VPA are dropped."""
     mode = (policy.mode if policy is not None else None) or SCALING_AUTO
     if policy is None or policy.controlled_resources is None:
@@ -76,10 +294,10 @@ def scaling_of(policy: ContainerResourcePolicy | None) -> tuple[str, tuple[str, 
     return mode, tuple(name for name in policy.controlled_resources if name in CONTROLLED_RESOURCES)
 
 
-def apply_policy(store: Store, aggregate: Aggregate, policy: ContainerResourcePolicy | None) -> None:
+def update_from_policy(store: AggregateStore, aggregate: Aggregate, policy: ContainerResourcePolicy | None) -> None:
     """``UpdateFromPolicy``. Overrides of the aggregation stay when the policy no longer has them, as upstream."""
-    aggregate.scaling_mode, aggregate.controlled_resources = scaling_of(policy)
-    if policy is None or not gate(store.options.feature_gates, PER_VPA_CONFIG):
+    aggregate.scaling_mode, aggregate.controlled_resources = get_scaling_policy(policy)
+    if policy is None or not is_gate_enabled(store.options.feature_gates, PER_VPA_CONFIG_GATE):
         return
     row = aggregate.row
     if policy.oom_bump_up_ratio is not None:

@@ -1,15 +1,16 @@
-"""A VPA as the recommender sees it (upstream: ``pkg/recommender/model/vpa.go``)."""
+"""VPAs and pods as the recommender models them: label sets, containers, conditions, recommendation (upstream:
+``pkg/recommender/model/vpa.go``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kscale.effects import ZERO_TIME, Moment, to_text
-from kscale.objects.base import ResourceList
-from kscale.objects.selectors import Selector
-from kscale.objects.vpa import (
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.api.vpa import (
     PodResourcePolicy,
     PodUpdatePolicy,
     RecommendedPodResources,
@@ -18,23 +19,107 @@ from kscale.objects.vpa import (
     VerticalPodAutoscalerCondition,
     VerticalPodAutoscalerStatus,
 )
+from kscale.objects.selectors import Selector
+from kscale.vpa.metrics import QualityObserver
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey
-from kscale.vpa.model.pods import LabelSet
 from kscale.vpa.options import RecommenderOptions
-from kscale.vpa.quality import Quality
 
 __all__ = [
     "CONFIG_DEPRECATED",
     "CONFIG_UNSUPPORTED",
     "FETCHING_HISTORY",
+    "INACTIVE_PHASES",
     "NO_PODS_MATCHED",
     "RECOMMENDATION_PROVIDED",
-    "Capped",
-    "Compared",
-    "Shown",
+    "CachedCapping",
+    "CachedComparison",
+    "CachedPodRecommendation",
+    "ContainerState",
+    "LabelSet",
+    "PodKey",
+    "PodState",
     "Vpa",
-    "observe",
+    "format_labels",
+    "update_from_object",
 ]
+
+
+INACTIVE_PHASES: Final = frozenset({"Succeeded", "Failed"})
+"""Phases of pods that have ended."""
+PodKey = tuple[str, str]
+"""(namespace, name)."""
+
+
+def format_labels(labels: Mapping[str, str]) -> str:
+    """Labels in the form that identifies an aggregate."""
+    return ",".join(f"{key}={labels[key]}" for key in sorted(labels))
+
+
+@dataclass(slots=True)
+class ContainerState:
+    """A container: its slot in the store, and the aggregate that it is bound to.
+
+    None stands for "whatever its key leads to", looked up anew for each sample.
+    """
+
+    slot: int
+    bound: Aggregate | None = None
+
+
+@dataclass(slots=True, eq=False)
+class LabelSet:
+    """The labels of some pods of a namespace: who has them, what is aggregated of them, and which VPAs select them.
+
+    A selector is held against these, not against pods: there are far fewer.
+    """
+
+    namespace: str
+    labels: dict[str, str]
+    key: str
+    pods: dict[str, PodState] = field(default_factory=dict)
+    """By name."""
+    aggregates: dict[str, Aggregate] = field(default_factory=dict)
+    """By container."""
+    vpas: list[str] = field(default_factory=list)
+    """Their names, in order: upstream walks a map, this order is the canonical one."""
+    placed: int = 0
+    """Another number whenever another container of these pods may feed another aggregate."""
+
+
+@dataclass(slots=True, eq=False)
+class PodState:
+    """A pod. ``sources``: where the resources of its containers are read from, one entry for each."""
+
+    name: str
+    label_set: LabelSet
+    phase: str = ""
+    containers: dict[str, ContainerState] = field(default_factory=dict)
+    init_containers: frozenset[str] = frozenset()
+    sources: tuple[str, ...] = ()
+
+    @property
+    def namespace(self) -> str:
+        return self.label_set.namespace
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.label_set.labels
+
+    @property
+    def label_key(self) -> str:
+        """Its labels in canonical form."""
+        return self.label_set.key
+
+    @property
+    def key(self) -> PodKey:
+        """(namespace, name)."""
+        return self.label_set.namespace, self.name
+
+    @property
+    def active(self) -> bool:
+        """It has not ended."""
+        return self.phase not in INACTIVE_PHASES
+
 
 RECOMMENDATION_PROVIDED: Final = "RecommendationProvided"
 NO_PODS_MATCHED: Final = "NoPodsMatched"
@@ -43,16 +128,16 @@ CONFIG_UNSUPPORTED: Final = "ConfigUnsupported"
 CONFIG_DEPRECATED: Final = "ConfigDeprecated"
 
 
-class Shown(NamedTuple):
+class CachedPodRecommendation(NamedTuple):
     """What amounts are shown as: of each container its name, its controlled resources, and amounts (as
-    :mod:`kscale.vpa.logic.estimators` has them); ``recommendation`` is not post-processed."""
+    :mod:`kscale.vpa.recommender.estimators` has them); ``recommendation`` is not post-processed."""
 
     amounts: Sequence[tuple[str, tuple[str, ...], list[list[int]]]]
     options: RecommenderOptions
     recommendation: RecommendedPodResources
 
 
-class Capped(NamedTuple):
+class CachedCapping(NamedTuple):
     """What became of a recommendation (``raw``) under a policy and the largest that is allowed."""
 
     raw: RecommendedPodResources
@@ -61,7 +146,7 @@ class Capped(NamedTuple):
     recommendation: RecommendedPodResources
 
 
-class Compared(NamedTuple):
+class CachedComparison(NamedTuple):
     """Whether an observed recommendation and another one are the same."""
 
     observed: RecommendedPodResources | None
@@ -96,10 +181,10 @@ class Vpa:
     """How many pods it selects."""
     checkpoint_written: Moment = ZERO_TIME
     selector_text: str = field(init=False, default="")
-    shown: Shown | None = field(init=False, default=None, repr=False)
+    shown: CachedPodRecommendation | None = field(init=False, default=None, repr=False)
     """What came of it last: this and what follows hold while they come of the very same objects."""
-    capped: Capped | None = field(init=False, default=None, repr=False)
-    compared: Compared | None = field(init=False, default=None, repr=False)
+    capped: CachedCapping | None = field(init=False, default=None, repr=False)
+    compared: CachedComparison | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.selector_text = str(self.selector)
@@ -152,7 +237,9 @@ class Vpa:
         else:
             self.set_condition(RECOMMENDATION_PROVIDED, False, reason, message, now)
 
-    def update_recommendation(self, recommendation: RecommendedPodResources, quality: Quality | None = None) -> None:
+    def update_recommendation(
+        self, recommendation: RecommendedPodResources, quality: QualityObserver | None = None
+    ) -> None:
         """Remember the uncapped targets with the aggregates, and the recommendation; ``quality`` is told of changes."""
         uncapped = {item.container_name: item.uncapped_target for item in recommendation.container_recommendations}
         mode, pods = self.update_mode, self.pod_count
@@ -173,7 +260,7 @@ class Vpa:
         )
 
 
-def observe(vpa: Vpa, item: VerticalPodAutoscaler) -> None:
+def update_from_object(vpa: Vpa, item: VerticalPodAutoscaler) -> None:
     """Takes over what the object says (all but what depends on the linked aggregates)."""
     vpa.created = item.metadata.creation_timestamp
     vpa.annotations = item.metadata.annotations

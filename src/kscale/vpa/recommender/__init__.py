@@ -6,21 +6,24 @@ A module for each step, in upstream's order: ``load_vpas``, ``load_pods``, ``loa
 
 from __future__ import annotations
 
-from kscale.vpa.recommender.load_history import init_from_prometheus_steps
+from kscale.vpa.recommender.cluster_feeder import (
+    convert_pod_metrics,
+    external_metrics_steps,
+    init_from_prometheus_steps,
+)
 from kscale.vpa.recommender.loop import (
     init_from_checkpoints,
     init_from_checkpoints_steps,
     recommender_steps,
     run_once,
 )
-from kscale.vpa.recommender.metrics_sources import external_metrics_steps, usage_of_pods
 from kscale.vpa.recommender.records import (
     PodChanges,
     RecommenderAction,
     RecommenderResult,
     RecommenderRound,
     VpaResult,
-    pod_changes,
+    diff_pods,
 )
 
 __all__ = [
@@ -29,12 +32,12 @@ __all__ = [
     "RecommenderResult",
     "RecommenderRound",
     "VpaResult",
+    "convert_pod_metrics",
+    "diff_pods",
     "external_metrics_steps",
     "init_from_checkpoints",
     "init_from_checkpoints_steps",
     "init_from_prometheus_steps",
-    "pod_changes",
     "recommender_steps",
     "run_once",
-    "usage_of_pods",
 ]

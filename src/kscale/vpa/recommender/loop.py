@@ -1,4 +1,6 @@
-"""One round of the recommender as a step machine (upstream: ``pkg/recommender/routines/recommender.go``)."""
+"""One round of the recommender as a step machine, in upstream's order (upstream:
+``pkg/recommender/routines/recommender.go``).
+"""
 
 from __future__ import annotations
 
@@ -22,24 +24,20 @@ from kscale.effects import (
     timedelta_of,
 )
 from kscale.effects.outcomes import NOT_FOUND
+from kscale.objects.api.metrics import ExternalMetricValueList
+from kscale.objects.api.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
 from kscale.objects.argument_types import typed
-from kscale.objects.metrics import ExternalMetricValueList
 from kscale.objects.pod_metrics import PodUsage
-from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
-from kscale.snapshot.collector import collector_paused
-from kscale.vpa.checkpoint import load_all
-from kscale.vpa.controllers import Controllers
-from kscale.vpa.metrics import ExecutionTimer, observation
-from kscale.vpa.model import RecommenderState, Vpa
-from kscale.vpa.model.garbage import collect_garbage_steps
-from kscale.vpa.recommender.load_metrics import load_metrics_steps
-from kscale.vpa.recommender.load_pods import load_pods_steps
-from kscale.vpa.recommender.load_vpas import load_vpas_steps
-from kscale.vpa.recommender.maintain_checkpoints import maintain_checkpoints_steps
-from kscale.vpa.recommender.records import Explaining, RecommenderAction, RecommenderResult, RecommenderRound
+from kscale.snapshot.caches import collector_paused
+from kscale.vpa.controllers import Controllers, run_without_requests
+from kscale.vpa.metrics import ExecutionTimer, build_observation
+from kscale.vpa.model.cluster_state import collect_garbage_steps
+from kscale.vpa.model.saved_state import RecommenderState, Vpa
+from kscale.vpa.recommender.checkpoints import load_checkpoints, maintain_checkpoints_steps
+from kscale.vpa.recommender.cluster_feeder import load_metrics_steps, load_pods_steps, load_vpas_steps
+from kscale.vpa.recommender.records import ExplainSteps, RecommenderAction, RecommenderResult, RecommenderRound
 from kscale.vpa.recommender.strategy_advice import StrategyAdvisor
 from kscale.vpa.recommender.update_vpas import update_vpas_steps
-from kscale.vpa.scales import without_asking
 
 __all__ = ["init_from_checkpoints", "init_from_checkpoints_steps", "recommender_steps", "run_once"]
 
@@ -51,7 +49,7 @@ def recommender_steps(
     *,
     now: datetime | Moment,
     advisor: StrategyAdvisor | None = None,
-    explain: Explaining | None = None,
+    explain: ExplainSteps | None = None,
 ) -> StepsOf[RecommenderAction, RecommenderResult]:
     """One round: yields what is to be asked and done, is sent how it went, returns what it decided.
 
@@ -79,7 +77,7 @@ def recommender_steps(
     gone = yield from load_pods_steps(state, given.pods, new_vpas, progress, said)
     yield from progress.observe(
         *(
-            observation("vpa_resources_get_resources_count", {"source": source}, count)
+            build_observation("vpa_resources_get_resources_count", {"source": source}, count)
             for source, count in sorted(state.sources().items())
         )
     )
@@ -113,11 +111,11 @@ def run_once(state: RecommenderState, given: RecommenderRound, *, now: datetime 
     checkpoints to delete. What it would have done and counted is in the result; ``state`` is changed.
     """
     begun = moment(now)
-    done = as_if_done(recommender_steps(state, given, now=begun), now=begun, respond=_nothing_more)
+    done = as_if_done(recommender_steps(state, given, now=begun), now=begun, respond=_respond_empty)
     return msgspec.structs.replace(done.value, actions=done.actions, observations=done.observations)
 
 
-def _nothing_more(action: Action) -> Any:
+def _respond_empty(action: Action) -> Any:
     match action:
         case GetMetric(api="external"):
             return ExternalMetricValueList()
@@ -147,7 +145,7 @@ def init_from_checkpoints_steps(
     yield from load_vpas_steps(state, vpas, known, progress)
     if not state.vpas:  # upstream goes by the namespaces of its VPAs, and has none
         return []
-    return load_all(state, checkpoints, progress.now, strict=False)
+    return load_checkpoints(state, checkpoints, progress.now, strict=False)
 
 
 @typed
@@ -160,4 +158,6 @@ def init_from_checkpoints(
     now: datetime | Moment,
 ) -> list[str]:
     """The same of ``checkpoints`` at hand, for ``controllers`` whose scales are all known."""
-    return without_asking(init_from_checkpoints_steps(state, vpas, checkpoints, controllers=controllers, now=now))[0]
+    return run_without_requests(
+        init_from_checkpoints_steps(state, vpas, checkpoints, controllers=controllers, now=now)
+    )[0]

@@ -1,4 +1,4 @@
-"""What a round of the recommender is given and answers (``pkg/recommender/input/cluster_feeder.go``)."""
+"""Inputs and results of one round of the recommender (upstream: ``pkg/recommender/input/cluster_feeder.go``)."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from kscale.effects import (
     Wait,
     Within,
 )
+from kscale.objects.api.core import Pod
+from kscale.objects.api.vpa import RecommendedPodResources, VerticalPodAutoscaler, VerticalPodAutoscalerStatus
 from kscale.objects.argument_types import typed
-from kscale.objects.core import Pod
-from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler, VerticalPodAutoscalerStatus
 from kscale.vpa.controllers import Controllers
-from kscale.vpa.model import AggregateKey, RecommenderState, Usage, UsageError
-from kscale.vpa.model.pods import PodKey
-from kscale.vpa.oom import OutOfMemory
+from kscale.vpa.model.saved_state import AggregateKey, RecommenderState, Usage, UsageError
+from kscale.vpa.model.usage import OutOfMemory
+from kscale.vpa.model.vpa import PodKey
 
 __all__ = [
-    "Explaining",
+    "ExplainSteps",
     "PodChanges",
     "RecommenderAction",
     "RecommenderResult",
     "RecommenderRound",
     "VpaResult",
-    "pod_changes",
+    "diff_pods",
 ]
 
 RecommenderAction = (
@@ -63,7 +63,7 @@ RecommenderAction = (
 )
 """What a round may ask for."""
 
-Explaining = Callable[[Sequence["VpaResult"], Progress], StepsOf[GetScale | Emit, None]]
+ExplainSteps = Callable[[Sequence["VpaResult"], Progress], StepsOf[GetScale | Emit, None]]
 """Is told what a round has decided of its VPAs, before any of it is written."""
 
 
@@ -83,7 +83,7 @@ class PodChanges(msgspec.Struct, kw_only=True, frozen=True):
 
 
 @typed
-def pod_changes(state: RecommenderState, pods: Sequence[Pod]) -> PodChanges:
+def diff_pods(state: RecommenderState, pods: Sequence[Pod]) -> PodChanges:
     """What a whole list of pods means to a state: all of them changed, and all others are gone."""
     listed = {(pod.namespace, pod.name) for pod in pods}
     known = (key for keys in (state.pods, state.passed_over) for key in keys)
@@ -113,7 +113,7 @@ class RecommenderRound(msgspec.Struct, kw_only=True):
         return f"<RecommenderRound: {vpas}, {len(self.pods.changed)} pods changed, {len(self.pods.gone)} gone>"
 
 
-_TARGETS: Final = ("cpu", "memory")
+_TARGET_RESOURCES: Final = ("cpu", "memory")
 
 
 class VpaResult(msgspec.Struct, kw_only=True):
@@ -176,10 +176,10 @@ class RecommenderResult(msgspec.Struct, kw_only=True):
             (
                 f"{each.namespace}/{each.name}",
                 one.container_name,
-                *((one.target or {}).get(name, "") for name in _TARGETS),
+                *((one.target or {}).get(name, "") for name in _TARGET_RESOURCES),
             )
             for each in self.vpas
             if each.recommendation is not None
             for one in each.recommendation.container_recommendations
         ]
-        return notebook.listing(repr(self), ("VPA", "container", *_TARGETS), rows)
+        return notebook.listing(repr(self), ("VPA", "container", *_TARGET_RESOURCES), rows)

@@ -1,12 +1,16 @@
-"""``UpdateVPAs``: recommendations, conditions, and the statuses that are written (``routines/recommender.go``)."""
+"""``UpdateVPAs``: recommendations, post-processors (policy, integer CPU), conditions and the statuses that are
+written (upstream: ``pkg/recommender/routines``).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from operator import attrgetter
 from typing import Any, Final
+
+import msgspec
 
 from kscale.effects import (
     ZERO_TIME,
@@ -23,59 +27,162 @@ from kscale.effects import (
     Together,
     from_text,
 )
-from kscale.objects.base import ResourceList
-from kscale.objects.decode import to_dict
-from kscale.objects.vpa import (
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.api.vpa import (
+    ContainerPolicies,
+    PodResourcePolicy,
     RecommendedPodResources,
     VerticalPodAutoscalerCondition,
     VerticalPodAutoscalerStatus,
 )
-from kscale.snapshot.collector import collector_paused
-from kscale.vpa.logic import recommended_amounts
-from kscale.vpa.metrics import Tally
-from kscale.vpa.model import RecommenderState, Vpa
+from kscale.objects.decode import to_dict
+from kscale.snapshot.caches import collector_paused
+from kscale.vpa.metrics import ObservationTally, QualityObserver
+from kscale.vpa.model.saved_state import RecommenderState, Vpa
 from kscale.vpa.model.vpa import (
     CONFIG_UNSUPPORTED,
     NO_PODS_MATCHED,
     RECOMMENDATION_PROVIDED,
-    Capped,
-    Compared,
+    CachedCapping,
+    CachedComparison,
 )
 from kscale.vpa.options import RecommenderOptions
-from kscale.vpa.postprocess import apply_policy, integer_cpu
-from kscale.vpa.quality import Quality
-from kscale.vpa.recommender.records import Explaining, VpaResult
-from kscale.vpa.recommender.strategy_advice import Advice, advised_amounts
-from kscale.vpa.resources import CPU, MEMORY
+from kscale.vpa.recommender.estimators import recommend_pod_resources
+from kscale.vpa.recommender.records import ExplainSteps, VpaResult
+from kscale.vpa.recommender.strategy_advice import LatestAdvice, apply_advice
+from kscale.vpa.resources import CPU, MEMORY, round_up_quantity
 
-__all__ = ["API_VERSION", "recommend_for", "same_status", "update_vpas_steps"]
+__all__ = [
+    "API_VERSION",
+    "apply_vpa_policy",
+    "find_integer_cpu_containers",
+    "is_equal_status",
+    "recommend_vpas",
+    "round_up_integer_cpu",
+    "update_vpas_steps",
+]
+
+
+def apply_vpa_policy(
+    recommendation: RecommendedPodResources | None,
+    policy: PodResourcePolicy | None,
+    global_max: ResourceList | None = None,
+) -> RecommendedPodResources | None:
+    """Target and bounds between ``minAllowed`` and ``maxAllowed`` (the uncapped target stays).
+
+    ``global_max`` stands in for what ``maxAllowed`` does not name. Zero bounds count as none; the maximum wins.
+    """
+    if recommendation is None:
+        return None
+    capped = []
+    policies = ContainerPolicies(policy)
+    for item in recommendation.container_recommendations:
+        own = policies.get(item.container_name)
+        low = (own.min_allowed if own is not None else None) or {}
+        high = {**(global_max or {}), **((own.max_allowed if own is not None else None) or {})}
+        capped.append(
+            msgspec.structs.replace(
+                item,
+                target=_clamp_resources(item.target, low, high),
+                lower_bound=_clamp_resources(item.lower_bound, low, high),
+                upper_bound=_clamp_resources(item.upper_bound, low, high),
+            )
+        )
+    return RecommendedPodResources(container_recommendations=capped)
+
+
+def _clamp_resources(resources: ResourceList | None, low: ResourceList, high: ResourceList) -> ResourceList | None:
+    if resources is None:
+        return None
+    result = dict(resources)
+    if not low and not high:
+        return result
+    for name, quantity in resources.items():
+        least, most = low.get(name), high.get(name)
+        if least is not None and not least.is_zero and quantity < least:
+            quantity = least
+        if most is not None and not most.is_zero and most < quantity:
+            quantity = most
+        result[name] = quantity
+    return result
+
+
+INTEGER_CPU_PREFIX: Final = "vpa-post-processor.kubernetes.io/"
+INTEGER_CPU_SUFFIX: Final = "_integerCPU"
+
+
+def get_container_name(key: str, prefix: str = INTEGER_CPU_PREFIX, suffix: str = INTEGER_CPU_SUFFIX) -> str:
+    """The text between prefix and suffix; empty when either is missing."""
+    if not key.startswith(prefix) or not key.endswith(suffix):
+        return ""
+    return key.removeprefix(prefix).removesuffix(suffix)
+
+
+def find_integer_cpu_containers(annotations: Mapping[str, str] | None) -> set[str]:
+    """The containers whose annotation says exactly ``true``."""
+    names = {get_container_name(key) for key, value in (annotations or {}).items() if value == "true"}
+    return names - {""}
+
+
+def round_up_integer_cpu(
+    recommendation: RecommendedPodResources, annotations: Mapping[str, str] | None
+) -> RecommendedPodResources:
+    """CPU in target, bounds and uncapped target rounded up to whole cores."""
+    chosen = find_integer_cpu_containers(annotations)
+    if not chosen:
+        return recommendation
+
+    def rounded(resources: ResourceList | None) -> ResourceList | None:
+        if resources is None or CPU not in resources:
+            return resources
+        return {**resources, CPU: round_up_quantity(resources[CPU])}
+
+    return RecommendedPodResources(
+        container_recommendations=[
+            msgspec.structs.replace(
+                item,
+                target=rounded(item.target),
+                lower_bound=rounded(item.lower_bound),
+                upper_bound=rounded(item.upper_bound),
+                uncapped_target=rounded(item.uncapped_target),
+            )
+            if item.container_name in chosen
+            else item
+            for item in recommendation.container_recommendations
+        ]
+    )
+
 
 API_VERSION: Final = "autoscaling.k8s.io/v1"
-_OBJECTS: Final = "vpa_recommender_vpa_objects_count"
-_LATENCY: Final = "vpa_recommender_recommendation_latency_seconds"
-_MODES: Final = ("Auto", "InPlace", "InPlaceOrRecreate", "Initial", "Off", "Recreate")
-_VERSIONS: Final = ("v1", "v1beta1", "v1beta2")
-_BOTH: Final = (False, True)
-_SORTED_BY: Final = ("update_mode", "has_recommendation", "api", "matches_pods", "unsupported_config")
-_SORTS: Final = tuple(product(_MODES, _BOTH, _VERSIONS, _BOTH, _BOTH))
+_VPA_OBJECTS_METRIC: Final = "vpa_recommender_vpa_objects_count"
+_LATENCY_METRIC: Final = "vpa_recommender_recommendation_latency_seconds"
+_UPDATE_MODES: Final = ("Auto", "InPlace", "InPlaceOrRecreate", "Initial", "Off", "Recreate")
+_API_VERSIONS: Final = ("v1", "v1beta1", "v1beta2")
+_FALSE_AND_TRUE: Final = (False, True)
+_VPA_OBJECTS_LABELS: Final = ("update_mode", "has_recommendation", "api", "matches_pods", "unsupported_config")
+_VPA_OBJECTS_LABEL_VALUES: Final = tuple(
+    product(_UPDATE_MODES, _FALSE_AND_TRUE, _API_VERSIONS, _FALSE_AND_TRUE, _FALSE_AND_TRUE)
+)
 
 
 def update_vpas_steps(
     state: RecommenderState,
     progress: Progress,
     diagnostics: list[str],
-    advice: Advice | None = None,
-    explain: Explaining | None = None,
+    advice: LatestAdvice | None = None,
+    explain: ExplainSteps | None = None,
 ) -> StepsOf[GetScale | Together | Emit | Observe, list[VpaResult]]:
     """Recommends for the VPAs that are observed, and writes the statuses that changed, some side by side.
 
-    ``advice``: see :func:`recommend_for`; ``explain`` is told before anything is written.
+    ``advice``: see :func:`recommend_vpas`; ``explain`` is told before anything is written.
     """
-    tally = Tally()
-    results = recommend_for(state, list(state.observed_vpas()), progress.now, diagnostics, Quality(tally), advice)
+    tally = ObservationTally()
+    results = recommend_vpas(
+        state, list(state.observed_vpas()), progress.now, diagnostics, QualityObserver(tally), advice
+    )
     if explain is not None:
         yield from explain(results, progress)
-    written = [_write(result, diagnostics) for result in results if result.status_written]
+    written = [_write_status(result, diagnostics) for result in results if result.status_written]
     if written:
         yield from progress.together(written, at_most=state.options.update_worker_count, brief=True)
     _count_objects(state, tally)
@@ -84,13 +191,13 @@ def update_vpas_steps(
 
 
 @collector_paused()
-def recommend_for(
+def recommend_vpas(
     state: RecommenderState,
     vpas: Sequence[Vpa],
     now: Moment,
     diagnostics: list[str],
-    quality: Quality,
-    advice: Advice | None = None,
+    quality: QualityObserver,
+    advice: LatestAdvice | None = None,
 ) -> list[VpaResult]:
     """Recommendation, post-processors, conditions of each VPA: what its status becomes. Nothing is written.
 
@@ -99,17 +206,17 @@ def recommend_for(
     """
     options = state.options
     ordered = sorted(vpas, key=attrgetter("namespace", "name"))
-    raw = dict(zip((vpa.key for vpa in ordered), recommended_amounts(state, ordered), strict=True))
-    most = _global_max(options)
+    raw = dict(zip((vpa.key for vpa in ordered), recommend_pod_resources(state, ordered), strict=True))
+    most = _get_global_max(options)
     results = []
     for vpa in vpas:
-        recommendation = raw[vpa.key] if advice is None else _advised(vpa, raw[vpa.key], advice, options)
+        recommendation = raw[vpa.key] if advice is None else _apply_strategy_advice(vpa, raw[vpa.key], advice, options)
         if options.cpu_integer_post_processor_enabled:
-            recommendation = integer_cpu(recommendation, vpa.annotations)
+            recommendation = round_up_integer_cpu(recommendation, vpa.annotations)
         had = vpa.has_recommendation
-        vpa.update_recommendation(_capped(vpa, recommendation, most), quality)
+        vpa.update_recommendation(_cap_with_cache(vpa, recommendation, most), quality)
         if vpa.has_recommendation and not had:
-            quality.into.observe(_LATENCY, {}, _waited(vpa, now))
+            quality.into.observe(_LATENCY_METRIC, {}, _seconds_since_creation(vpa, now))
         vpa.update_conditions(now)
         if advice is not None and vpa.pod_count > 0 and (missing_advice := advice.missing(vpa)):
             vpa.set_condition(RECOMMENDATION_PROVIDED, vpa.has_recommendation, *missing_advice, now)
@@ -122,7 +229,7 @@ def recommend_for(
                 namespace=vpa.namespace,
                 name=vpa.name,
                 status=status,
-                status_written=not _says_the_same(vpa, status),
+                status_written=not _is_status_unchanged(vpa, status),
                 pod_count=vpa.pod_count,
                 selector=vpa.selector_text,
             )
@@ -130,35 +237,35 @@ def recommend_for(
     return results
 
 
-def _advised(
-    vpa: Vpa, raw: RecommendedPodResources, advice: Advice, options: RecommenderOptions
+def _apply_strategy_advice(
+    vpa: Vpa, raw: RecommendedPodResources, advice: LatestAdvice, options: RecommenderOptions
 ) -> RecommendedPodResources:
     own = advice.had.get(vpa)
     if own is None:
         return vpa.recommendation or RecommendedPodResources()
-    return advised_amounts(raw, own, options)
+    return apply_advice(raw, own, options)
 
 
-def _capped(vpa: Vpa, raw: RecommendedPodResources, most: ResourceList) -> RecommendedPodResources:
+def _cap_with_cache(vpa: Vpa, raw: RecommendedPodResources, most: ResourceList) -> RecommendedPodResources:
     """A recommendation within the policy, and within the largest that is allowed."""
     known = vpa.capped
     if known is None or known.raw is not raw or known.policy is not vpa.resource_policy or known.most != most:
-        found = apply_policy(raw, vpa.resource_policy, most)
+        found = apply_vpa_policy(raw, vpa.resource_policy, most)
         assert found is not None  # as the recommendation is not
-        known = vpa.capped = Capped(raw, vpa.resource_policy, most, found)
+        known = vpa.capped = CachedCapping(raw, vpa.resource_policy, most, found)
     return known.recommendation
 
 
-def _says_the_same(vpa: Vpa, status: VerticalPodAutoscalerStatus) -> bool:
-    """:func:`same_status` of what was observed and of what it becomes."""
+def _is_status_unchanged(vpa: Vpa, status: VerticalPodAutoscalerStatus) -> bool:
+    """:func:`is_equal_status` of what was observed and of what it becomes."""
     observed, known = vpa.observed_status, vpa.compared
     one, other = observed.recommendation, status.recommendation
     if known is None or known.observed is not one or known.other is not other:
-        known = vpa.compared = Compared(one, other, _same_recommendation(one, other))
-    return known.same and _same_rest(observed, status)
+        known = vpa.compared = CachedComparison(one, other, _is_equal_recommendation(one, other))
+    return known.same and _is_equal_without_recommendation(observed, status)
 
 
-def _write(result: VpaResult, diagnostics: list[str]) -> Machine:
+def _write_status(result: VpaResult, diagnostics: list[str]) -> Machine:
     def machine(now: Moment) -> StepsOf[Patch, None]:
         outcome = yield from Progress(now).act(
             Patch(
@@ -168,7 +275,7 @@ def _write(result: VpaResult, diagnostics: list[str]) -> Machine:
                 name=result.name,
                 subresource="status",
                 type="json",
-                patch=(PatchOperation("add", "/status", _status_data(result.status)),),
+                patch=(PatchOperation("add", "/status", _encode_status(result.status)),),
             )
         )
         if outcome.error is not None:
@@ -178,7 +285,7 @@ def _write(result: VpaResult, diagnostics: list[str]) -> Machine:
     return machine
 
 
-def _status_data(status: VerticalPodAutoscalerStatus) -> VerticalPodAutoscalerStatus | dict[str, Any]:
+def _encode_status(status: VerticalPodAutoscalerStatus) -> VerticalPodAutoscalerStatus | dict[str, Any]:
     """A status as the API prints it: the time of a condition that never had one is null."""
     if all(condition.last_transition_time is not None for condition in status.conditions):
         return status
@@ -187,7 +294,7 @@ def _status_data(status: VerticalPodAutoscalerStatus) -> VerticalPodAutoscalerSt
     return data
 
 
-def _global_max(options: RecommenderOptions) -> ResourceList:
+def _get_global_max(options: RecommenderOptions) -> ResourceList:
     """The largest recommendation that the flags allow."""
     limits = {
         CPU: options.container_recommendation_max_allowed_cpu,
@@ -196,7 +303,7 @@ def _global_max(options: RecommenderOptions) -> ResourceList:
     return {name: quantity for name, quantity in limits.items() if not quantity.is_zero}
 
 
-def _waited(vpa: Vpa, now: Moment) -> list[float]:
+def _seconds_since_creation(vpa: Vpa, now: Moment) -> list[float]:
     """Seconds since a VPA was made; nothing where its object does not say when."""
     try:
         created = from_text(vpa.created)
@@ -205,7 +312,7 @@ def _waited(vpa: Vpa, now: Moment) -> list[float]:
     return [] if created == ZERO_TIME else [(now - created) / 1e9]
 
 
-def _count_objects(state: RecommenderState, tally: Tally) -> None:
+def _count_objects(state: RecommenderState, tally: ObservationTally) -> None:
     """``vpa_objects_count``: of every sort of VPAs how many there are, 0 included."""
     found: Counter[tuple[str | bool, ...]] = Counter(
         (
@@ -218,25 +325,25 @@ def _count_objects(state: RecommenderState, tally: Tally) -> None:
         for vpa in state.observed_vpas()
     )
 
-    def tell(into: Tally) -> None:  # the many sorts of which there is none are named when somebody looks
-        for sort in dict.fromkeys([*_SORTS, *found]):
-            into.count(_OBJECTS, dict(zip(_SORTED_BY, sort, strict=True)), found[sort])
+    def tell(into: ObservationTally) -> None:  # the many sorts of which there is none are named when somebody looks
+        for sort in dict.fromkeys([*_VPA_OBJECTS_LABEL_VALUES, *found]):
+            into.count(_VPA_OBJECTS_METRIC, dict(zip(_VPA_OBJECTS_LABELS, sort, strict=True)), found[sort])
 
     tally.later(tell)
 
 
-def same_status(a: VerticalPodAutoscalerStatus, b: VerticalPodAutoscalerStatus) -> bool:
+def is_equal_status(a: VerticalPodAutoscalerStatus, b: VerticalPodAutoscalerStatus) -> bool:
     """``Semantic.DeepEqual``: quantities by value, times by instant, absent equals empty."""
-    return _same_rest(a, b) and _same_recommendation(a.recommendation, b.recommendation)
+    return _is_equal_without_recommendation(a, b) and _is_equal_recommendation(a.recommendation, b.recommendation)
 
 
-def _same_rest(a: VerticalPodAutoscalerStatus, b: VerticalPodAutoscalerStatus) -> bool:
+def _is_equal_without_recommendation(a: VerticalPodAutoscalerStatus, b: VerticalPodAutoscalerStatus) -> bool:
     return a.observed_generation == b.observed_generation and (
-        a.conditions == b.conditions or _instants(a.conditions) == _instants(b.conditions)
+        a.conditions == b.conditions or _parse_conditions(a.conditions) == _parse_conditions(b.conditions)
     )
 
 
-def _same_recommendation(a: RecommendedPodResources | None, b: RecommendedPodResources | None) -> bool:
+def _is_equal_recommendation(a: RecommendedPodResources | None, b: RecommendedPodResources | None) -> bool:
     if a is None or b is None:
         return a is b
     return len(a.container_recommendations) == len(b.container_recommendations) and all(
@@ -249,5 +356,5 @@ def _same_recommendation(a: RecommendedPodResources | None, b: RecommendedPodRes
     )
 
 
-def _instants(conditions: Sequence[VerticalPodAutoscalerCondition]) -> list[tuple[object, ...]]:
+def _parse_conditions(conditions: Sequence[VerticalPodAutoscalerCondition]) -> list[tuple[object, ...]]:
     return [(c.type, c.status, from_text(c.last_transition_time), c.reason, c.message) for c in conditions]

@@ -2,38 +2,51 @@
 
 from __future__ import annotations
 
-from kscale.vpa.updater.context import UpdaterAction
-from kscale.vpa.updater.controlled import controlled_pods_steps, is_acting, live_pods, select_steps
-from kscale.vpa.updater.eviction_admission import EvictionAdmission, ScalingDirection, Sequential
+from kscale.vpa.target import filter_live_pods, find_controlled_pods_steps, is_active_vpa, resolve_vpa_selectors_steps
+from kscale.vpa.updater.context import (
+    ChosenPod,
+    RateLimiter,
+    RateLimitError,
+    UnchangedPod,
+    UpdaterAction,
+    UpdaterResult,
+    UpdaterRound,
+    UpdaterState,
+)
 from kscale.vpa.updater.legacy import legacy_updater_steps, run_legacy_updater
 from kscale.vpa.updater.loop import run_updater, updater_steps
-from kscale.vpa.updater.priority import PodPriority, assess, update_order
-from kscale.vpa.updater.rate_limiter import RateLimiter, RateLimitError
-from kscale.vpa.updater.records import ChosenPod, UnchangedPod, UpdaterResult, UpdaterRound, UpdaterState
-from kscale.vpa.updater.restriction import Restriction
+from kscale.vpa.updater.priority import (
+    EvictionAdmission,
+    PodPriority,
+    ScalingDirectionAdmission,
+    SequentialAdmission,
+    assess_pod,
+    order_updates,
+)
+from kscale.vpa.updater.restriction import PodsRestriction
 
 __all__ = [
     "ChosenPod",
     "EvictionAdmission",
     "PodPriority",
+    "PodsRestriction",
     "RateLimitError",
     "RateLimiter",
-    "Restriction",
-    "ScalingDirection",
-    "Sequential",
+    "ScalingDirectionAdmission",
+    "SequentialAdmission",
     "UnchangedPod",
     "UpdaterAction",
     "UpdaterResult",
     "UpdaterRound",
     "UpdaterState",
-    "assess",
-    "controlled_pods_steps",
-    "is_acting",
+    "assess_pod",
+    "filter_live_pods",
+    "find_controlled_pods_steps",
+    "is_active_vpa",
     "legacy_updater_steps",
-    "live_pods",
+    "order_updates",
+    "resolve_vpa_selectors_steps",
     "run_legacy_updater",
     "run_updater",
-    "select_steps",
-    "update_order",
     "updater_steps",
 ]

@@ -1,14 +1,22 @@
-"""What all parts of one loop of the updater share."""
+"""Context of one loop of the updater: its inputs, state and result, the rate limiter, events."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
 from kscale.effects import (
+    Action,
     Emit,
     Event,
     Evict,
     Get,
     GetScale,
     Moment,
+    Observation,
     Observe,
     Patch,
     Progress,
@@ -18,15 +26,203 @@ from kscale.effects import (
     Within,
     duration,
 )
-from kscale.objects.core import ObjectReference, Pod
-from kscale.objects.vpa import VerticalPodAutoscaler
+from kscale.errors import KscaleError
+from kscale.objects.api.core import ObjectReference, Pod
+from kscale.objects.api.vpa import RecommendedPodResources, VerticalPodAutoscaler
+from kscale.vpa.capping import LimitRangeLookup
+from kscale.vpa.controllers import Controllers
+from kscale.vpa.metrics import LoopGauges
 from kscale.vpa.options import UpdaterOptions
-from kscale.vpa.updater.eviction_admission import EvictionAdmission
-from kscale.vpa.updater.metrics import LoopGauges
-from kscale.vpa.updater.rate_limiter import RateLimiter, RateLimitError
-from kscale.vpa.updater.records import UpdaterResult, UpdaterRound, UpdaterState
+from kscale.vpa.updater.priority import EvictionAdmission
 
-__all__ = ["LoopContext", "LoopStoppedError", "UpdaterAction", "pod_event", "vpa_event"]
+__all__ = [
+    "ChosenPod",
+    "LoopContext",
+    "LoopStoppedError",
+    "RateLimitError",
+    "RateLimiter",
+    "UnchangedPod",
+    "UpdaterAction",
+    "UpdaterResult",
+    "UpdaterRound",
+    "UpdaterState",
+    "build_pod_event",
+    "build_vpa_event",
+]
+
+
+_INT64_MAX: Final = 2**63 - 1
+_SECOND_NS: Final = 1e9
+
+
+class RateLimitError(KscaleError):
+    """Waiting is not possible, with upstream's text."""
+
+
+class RateLimiter(msgspec.Struct):
+    """``limit`` tokens a second, ``burst`` at most; infinite when ``limit`` is not positive.
+
+    Times are nanoseconds; ``last`` None = never used, which gives the full burst.
+    """
+
+    limit: float
+    burst: int
+    tokens: float = 0.0
+    last: int | None = None
+    last_event: int | None = None
+
+    @classmethod
+    def of(cls, limit: float, burst: int) -> RateLimiter:
+        """From the flags: a limit that is not positive switches the limiter off."""
+        return cls(math.inf, 0) if limit <= 0 else cls(limit, burst, float(burst))
+
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: tokens come as they would have."""
+        if self.last is not None:
+            self.last += by
+        if self.last_event is not None:
+            self.last_event += by
+
+    def _advanced(self, now: int) -> float:
+        if self.last is None:
+            return float(self.burst)
+        elapsed = max(0, now - self.last)
+        return min(self.tokens + float(elapsed) / _SECOND_NS * self.limit, float(self.burst))
+
+    def wait(self, now: int, deadline: int | None = None, n: int = 1) -> int:
+        """Take ``n`` tokens: nanoseconds to wait for them. Raises :class:`RateLimitError`; nothing changes then."""
+        if n > self.burst and not math.isinf(self.limit):
+            raise RateLimitError(f"rate: Wait(n={n}) exceeds limiter's burst {self.burst}")
+        if deadline is not None and now >= deadline:
+            raise RateLimitError("context deadline exceeded")
+        if math.isinf(self.limit):
+            return 0
+        tokens = self._advanced(now) - n
+        delay = 0
+        if tokens < 0:
+            seconds = -tokens / self.limit * _SECOND_NS
+            delay = _INT64_MAX if seconds >= _INT64_MAX else int(seconds)
+        if deadline is not None and delay > deadline - now:
+            raise RateLimitError(f"rate: Wait(n={n}) would exceed context deadline")
+        self.last, self.tokens, self.last_event = now, tokens, now + delay
+        return delay
+
+    def cancel(self, event: int, now: int, n: int = 1) -> None:
+        """Give back the tokens of a wait that was to end at ``event``."""
+        if math.isinf(self.limit) or n == 0 or event < now or self.last_event is None:
+            return
+        restore = n - self.limit * (float(self.last_event - event) / _SECOND_NS)
+        if restore <= 0:
+            return
+        self.tokens = min(self._advanced(now) + restore, float(self.burst))
+        self.last = now
+        if event == self.last_event:
+            previous = event - int(n / self.limit * _SECOND_NS)
+            if previous >= now:
+                self.last_event = previous
+
+
+class UpdaterState(msgspec.Struct, kw_only=True):
+    """What an updater keeps between loops.
+
+    - ``infeasible_attempts``: pod UID -> the recommendation that its node had no room for.
+    - ``last_in_place_attempts``: "namespace/name" of a pod -> when it was first seen resizing; never forgotten, as
+      upstream.
+    - ``eviction_limiter``, ``in_place_limiter``: those of evictions and of resizes, each with the rate and the burst
+      that ``eviction_rate_limit`` and ``eviction_rate_burst`` had at its first use; None before that.
+    """
+
+    infeasible_attempts: dict[str, RecommendedPodResources] = {}
+    last_in_place_attempts: dict[str, Moment] = {}
+    eviction_limiter: RateLimiter | None = None
+    in_place_limiter: RateLimiter | None = None
+
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        self.last_in_place_attempts = {key: at + by for key, at in self.last_in_place_attempts.items()}
+        for limiter in (self.eviction_limiter, self.in_place_limiter):
+            if limiter is not None:
+                limiter.clock_set(by)
+
+    def __repr__(self) -> str:
+        infeasible, resizing = len(self.infeasible_attempts), len(self.last_in_place_attempts)
+        return f"<UpdaterState: {infeasible} infeasible attempts, {resizing} pods seen resizing>"
+
+
+class UpdaterRound(msgspec.Struct, kw_only=True):
+    """What a loop sees. ``pods``: those that are on a node and have not ended, in listed order."""
+
+    vpas: Sequence[VerticalPodAutoscaler]
+    pods: Sequence[Pod]
+    controllers: Controllers = msgspec.field(default_factory=Controllers)
+    limit_ranges: LimitRangeLookup | None = None
+
+    def __repr__(self) -> str:
+        return f"<UpdaterRound: {len(self.vpas)} VPAs, {len(self.pods)} pods>"
+
+
+class ChosenPod(msgspec.Struct, kw_only=True, frozen=True):
+    """A pod that is due for an update, and why: what upstream logs as accepted. ``vpa``: the name of its VPA."""
+
+    namespace: str
+    pod: str
+    vpa: str
+    outside_recommended_range: bool
+    scale_up: bool
+    resource_diff: float
+    quick_oom: bool
+    targets: str
+    """The processed recommendation, as upstream's log prints it."""
+
+
+class UnchangedPod(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """A pod of a VPA that a loop left as it is, and why.
+
+    ``reason`` is one of ``Mode``, ``Namespace``, ``FeatureGate``, ``StartupBoost``, ``Controller``, ``TooFewReplicas``,
+    ``Pending``, ``NoRecommendation``, ``Capping``, ``Resizing``, ``Infeasible``, ``InRange``, ``Lifetime``,
+    ``EvictionRequirements``, ``Budget``, ``RateLimit`` and ``Refused`` (by the API server, such as for a disruption
+    budget); ``message`` has the numbers.
+    """
+
+    namespace: str
+    pod: str
+    vpa: str
+    reason: str
+    message: str
+
+
+class UpdaterResult(msgspec.Struct, kw_only=True):
+    """What a loop found out.
+
+    - ``chosen``: by VPA, the neediest first; whether each is updated depends on budgets and limits.
+    - ``diagnostics``: what upstream logs; ``details``: what it logs from ``-v=2`` on.
+    - ``unchanged``: pods that are left as they are, and why; only of the plain call, or with ``explain``.
+    - ``stopped_early``: a limiter could not wait, and the loop ended there.
+    - ``actions``, ``events``, ``observations``: what the plain call (:func:`~kscale.vpa.run_updater`) would have done
+      and said, in order; whoever runs the step machine has seen them.
+    """
+
+    chosen: list[ChosenPod] = []
+    diagnostics: list[str] = []
+    details: list[str] = []
+    unchanged: list[UnchangedPod] = []
+    state: UpdaterState = msgspec.field(default_factory=UpdaterState)
+    stopped_early: bool = False
+    actions: list[Action] = []
+    events: list[Event] = []
+    observations: list[Observation] = []
+
+    def __repr__(self) -> str:
+        stopped = ", stopped early" if self.stopped_early else ""
+        return f"<UpdaterResult: {len(self.chosen)} pods chosen, {len(self.actions)} actions{stopped}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the pods that were chosen."""
+        from kscale.html import notebook
+
+        rows = [(f"{each.namespace}/{each.pod}", each.vpa, each.targets) for each in self.chosen]
+        return notebook.listing(repr(self), ("pod", "VPA", "targets"), rows)
+
 
 UpdaterAction = Get | GetScale | Evict | Resize | Patch | Wait | Within | Emit | Observe
 """What a loop may ask for."""
@@ -87,7 +283,7 @@ class LoopContext:
                 raise RateLimitError(waited.error.message)
 
 
-def pod_event(pod: Pod, reason: str, message: str) -> Event:
+def build_pod_event(pod: Pod, reason: str, message: str) -> Event:
     """A normal event of a pod."""
     regarding = ObjectReference(
         api_version="v1", kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.metadata.uid
@@ -95,7 +291,7 @@ def pod_event(pod: Pod, reason: str, message: str) -> Event:
     return Event(regarding=regarding, type="Normal", reason=reason, message=message)
 
 
-def vpa_event(vpa: VerticalPodAutoscaler, reason: str, message: str) -> Event:
+def build_vpa_event(vpa: VerticalPodAutoscaler, reason: str, message: str) -> Event:
     """A normal event of a VPA."""
     regarding = ObjectReference(
         api_version=vpa.api_version or "autoscaling.k8s.io/v1",

@@ -1,4 +1,4 @@
-"""The updater of 2020 as a named profile: evictions only, by selector, with the thresholds of that time.
+"""The updater of 2020 as a named profile: evictions only, pods by selector, thresholds of that time.
 
 Upstream: ``pkg/updater/logic/updater.go`` and ``pkg/updater/priority/update_priority_calculator.go`` between September
 2019 (the rate limit came) and January 2020 (the check of the admission controller and quick OOM kills of any container
@@ -14,29 +14,47 @@ from typing import Final
 import msgspec
 
 from kscale.effects import SECOND, Evict, Moment, StepsOf, duration, from_text, moment
+from kscale.objects.api.core import Pod
+from kscale.objects.api.vpa import VerticalPodAutoscaler, update_mode
 from kscale.objects.argument_types import typed
-from kscale.objects.core import Pod
-from kscale.objects.label_index import SelectorIndex
-from kscale.objects.vpa import VerticalPodAutoscaler, update_mode
-from kscale.vpa.capping import CappingError, cap
-from kscale.vpa.metrics import LEGACY_METRICS, ExecutionTimer, observation
+from kscale.objects.selectors import SelectorIndex
+from kscale.vpa.capping import CappingError, cap_recommendation
+from kscale.vpa.metrics import LEGACY_METRICS, ExecutionTimer, build_observation
 from kscale.vpa.options import UpdaterOptions
-from kscale.vpa.target import stronger
-from kscale.vpa.updater.context import LoopContext, LoopStoppedError, UpdaterAction, pod_event
-from kscale.vpa.updater.controlled import Controlled, Selected, live_pods, select_steps
-from kscale.vpa.updater.eviction_admission import EvictionAdmission, Sequential
-from kscale.vpa.updater.loop import recorded
-from kscale.vpa.updater.priority import PodPriority, lived, priority_of, update_order
-from kscale.vpa.updater.rate_limiter import RateLimitError
-from kscale.vpa.updater.records import UpdaterResult, UpdaterRound, UpdaterState
-from kscale.vpa.updater.restriction import Restriction
+from kscale.vpa.target import (
+    ControlledPods,
+    VpaWithSelector,
+    filter_live_pods,
+    is_stronger_vpa,
+    resolve_vpa_selectors_steps,
+)
+from kscale.vpa.updater.context import (
+    LoopContext,
+    LoopStoppedError,
+    RateLimitError,
+    UpdaterAction,
+    UpdaterResult,
+    UpdaterRound,
+    UpdaterState,
+    build_pod_event,
+)
+from kscale.vpa.updater.loop import dry_run_loop
+from kscale.vpa.updater.priority import (
+    EvictionAdmission,
+    PodPriority,
+    SequentialAdmission,
+    compute_priority,
+    get_lifetime,
+    order_updates,
+)
+from kscale.vpa.updater.restriction import PodsRestriction
 
 __all__ = ["legacy_updater_steps", "run_legacy_updater"]
 
-_MODES: Final = frozenset({"Recreate", "Auto"})
-_LIFETIME: Final = 12 * 3600 * SECOND  # the comment beside upstream's constant says 24h
-_KINDS: Final = frozenset({"ReplicationController", "ReplicaSet", "StatefulSet"})
-_EVICTED: Final = "Pod was evicted by VPA Updater to apply resource recommendation."
+_LEGACY_UPDATE_MODES: Final = frozenset({"Recreate", "Auto"})
+_MIN_POD_LIFETIME: Final = 12 * 3600 * SECOND  # the comment beside upstream's constant says 24h
+_EVICTABLE_KINDS: Final = frozenset({"ReplicationController", "ReplicaSet", "StatefulSet"})
+_EVICTED_TEXT: Final = "Pod was evicted by VPA Updater to apply resource recommendation."
 
 
 @typed
@@ -53,27 +71,27 @@ def legacy_updater_steps(
 
     Its metrics are :data:`~kscale.vpa.metrics.LEGACY_METRICS`.
     """
-    loop = LoopContext(state, given, options or UpdaterOptions(), moment(now), admission or Sequential(()))
+    loop = LoopContext(state, given, options or UpdaterOptions(), moment(now), admission or SequentialAdmission(()))
     timer = ExecutionTimer(loop.progress, "updater")
     yield from timer.step("ListVPAs")
     acting = []
     for vpa in given.vpas:
-        if update_mode(vpa) in _MODES:
+        if update_mode(vpa) in _LEGACY_UPDATE_MODES:
             acting.append(vpa)
         else:
             text = f'skipping VPA object {vpa.name} because its mode is not "Recreate" or "Auto"'
             loop.result.details.append(text)
-    vpas = yield from select_steps(acting, given.controllers, loop.progress, loop.result.diagnostics)
+    vpas = yield from resolve_vpa_selectors_steps(acting, given.controllers, loop.progress, loop.result.diagnostics)
     if vpas:
         yield from timer.step("ListPods")
-        live = live_pods(given.pods)
-        controlled = _controlled(live, vpas)
+        live = filter_live_pods(given.pods)
+        controlled = _find_controlled_pods(live, vpas)
         yield from timer.step("FilterPods")
         loop.admission.loop_init(live, controlled)
         yield from timer.step("AdmissionInit")
         try:
             for vpa, pods in controlled:
-                yield from _one_vpa(loop, vpa, pods)
+                yield from _update_vpa_steps(loop, vpa, pods)
         except LoopStoppedError:
             loop.result.stopped_early = True
             return loop.result
@@ -97,35 +115,37 @@ def run_legacy_updater(
     """The profile as if everything succeeded (arguments of :func:`legacy_updater_steps`: ``given``, ``admission``),
     with what it would have done and said."""
     begun = moment(now)
-    return recorded(legacy_updater_steps(state, given, now=begun, options=options, admission=admission), begun)
+    return dry_run_loop(legacy_updater_steps(state, given, now=begun, options=options, admission=admission), begun)
 
 
-def _controlled(pods: Iterable[Pod], vpas: Sequence[Selected]) -> list[Controlled]:
+def _find_controlled_pods(pods: Iterable[Pod], vpas: Sequence[VpaWithSelector]) -> list[ControlledPods]:
     """By namespace and selector alone; the strongest VPA wins."""
     index: SelectorIndex[int] = SelectorIndex()
     for i, (vpa, selector) in enumerate(vpas):
         index.add(vpa.namespace, selector, i)
-    found: dict[tuple[str, str], Controlled] = {}
+    found: dict[tuple[str, str], ControlledPods] = {}
     for pod in pods:
         best: VerticalPodAutoscaler | None = None
         for i in index.matching(pod.namespace, pod.metadata.labels or {}):
             vpa = vpas[i][0]
-            if best is None or stronger(vpa, best):
+            if best is None or is_stronger_vpa(vpa, best):
                 best = vpa
         if best is not None:
             found.setdefault((best.namespace, best.name), (best, []))[1].append(pod)
     return [found[key] for key in sorted(found)]
 
 
-def _one_vpa(loop: LoopContext, vpa: VerticalPodAutoscaler, pods: list[Pod]) -> StepsOf[UpdaterAction, None]:
+def _update_vpa_steps(loop: LoopContext, vpa: VerticalPodAutoscaler, pods: list[Pod]) -> StepsOf[UpdaterAction, None]:
     result, progress, controllers = loop.result, loop.progress, loop.given.controllers
-    restriction = Restriction(_without_own_minimum(vpa), pods, controllers, loop.options, {}, replica_kinds=_KINDS)
+    restriction = PodsRestriction(
+        _drop_min_replicas(vpa), pods, controllers, loop.options, {}, replica_kinds=_EVICTABLE_KINDS
+    )
     result.diagnostics += restriction.diagnostics
     for key, count in restriction.too_few.items():
         text = f"too few replicas for {key.kind} {key.namespace}/{key.name}. Found {count} live pods"
         result.details.append(text)
     evictable = [pod for pod in pods if restriction.can_evict(pod, progress.now)]
-    for priority in update_order([_assess(loop, pod, vpa) for pod in evictable], loop.admission):
+    for priority in order_updates([_assess_pod(loop, pod, vpa) for pod in evictable], loop.admission):
         pod = priority.pod
         if not restriction.can_evict(pod, progress.now):
             continue
@@ -139,44 +159,44 @@ def _one_vpa(loop: LoopContext, vpa: VerticalPodAutoscaler, pods: list[Pod]) -> 
         if evicted.error is not None:
             result.diagnostics.append(f"evicting {pod.key}: {evicted.error.message}")
             continue
-        yield from progress.emit(pod_event(pod, "EvictedByVPA", _EVICTED))
-        yield from progress.observe(observation("vpa_updater_evicted_pods_total", metrics=LEGACY_METRICS))
+        yield from progress.emit(build_pod_event(pod, "EvictedByVPA", _EVICTED_TEXT))
+        yield from progress.observe(build_observation("vpa_updater_evicted_pods_total", metrics=LEGACY_METRICS))
         restriction.evicted(pod)
 
 
-def _without_own_minimum(vpa: VerticalPodAutoscaler) -> VerticalPodAutoscaler:
+def _drop_min_replicas(vpa: VerticalPodAutoscaler) -> VerticalPodAutoscaler:
     if vpa.spec.update_policy is None:
         return vpa
     policy = msgspec.structs.replace(vpa.spec.update_policy, min_replicas=None)
     return msgspec.structs.replace(vpa, spec=msgspec.structs.replace(vpa.spec, update_policy=policy))
 
 
-def _assess(loop: LoopContext, pod: Pod, vpa: VerticalPodAutoscaler) -> PodPriority:
+def _assess_pod(loop: LoopContext, pod: Pod, vpa: VerticalPodAutoscaler) -> PodPriority:
     try:
-        fitted = cap(vpa, pod, loop.given.limit_ranges).recommendation
+        fitted = cap_recommendation(vpa, pod, loop.given.limit_ranges).recommendation
     except CappingError as error:
         return PodPriority(pod=pod, error=str(error))
-    outside, scale_up, difference = priority_of(pod, fitted)
+    outside, scale_up, difference = compute_priority(pod, fitted)
     result = PodPriority(
         pod=pod,
         recommendation=fitted,
         outside_recommended_range=outside,
         scale_up=scale_up,
         resource_diff=difference,
-        quick_oom=_quick_oom(pod, loop.options),
+        quick_oom=_is_quick_oom(pod, loop.options),
     )
     started = pod.status.start_time
-    old_enough = started is not None and loop.progress.now >= from_text(started) + _LIFETIME
+    old_enough = started is not None and loop.progress.now >= from_text(started) + _MIN_POD_LIFETIME
     due = old_enough and difference >= loop.options.pod_update_threshold
     result.accepted = fitted is not None and (outside or result.quick_oom or due)
     return result
 
 
-def _quick_oom(pod: Pod, options: UpdaterOptions) -> bool:
+def _is_quick_oom(pod: Pod, options: UpdaterOptions) -> bool:
     """Only pods with exactly one container status count."""
     if len(pod.status.container_statuses) != 1:
         return False
     ended = pod.status.container_statuses[0].last_state.terminated
     if ended is None or ended.reason != "OOMKilled":
         return False
-    return lived(ended.started_at, ended.finished_at) < duration(options.evict_after_oom_threshold)
+    return get_lifetime(ended.started_at, ended.finished_at) < duration(options.evict_after_oom_threshold)

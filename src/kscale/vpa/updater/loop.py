@@ -1,19 +1,26 @@
-"""One loop of the updater as a step machine (``pkg/updater/logic/updater.go``)."""
+"""One loop of the updater as a step machine: for each VPA end startup boosts, resize in place, evict (upstream:
+``pkg/updater/logic/updater.go``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
 from kscale.effects import (
     Action,
     ApiError,
+    Evict,
     Get,
     GetScale,
     Moment,
+    Observation,
+    Patch,
     Progress,
+    Resize,
     StepsOf,
     Wait,
     as_if_done,
@@ -21,23 +28,339 @@ from kscale.effects import (
     moment,
 )
 from kscale.effects.outcomes import NOT_FOUND
+from kscale.objects.api.coordination import Lease, LeaseSpec
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import ObjectMeta
+from kscale.objects.api.vpa import VerticalPodAutoscaler, update_mode
 from kscale.objects.argument_types import typed
-from kscale.objects.leases import Lease, LeaseSpec
-from kscale.objects.meta import ObjectMeta
 from kscale.objects.times import micro_time
-from kscale.objects.vpa import update_mode
-from kscale.vpa.metrics import ExecutionTimer
-from kscale.vpa.options import UpdaterOptions
-from kscale.vpa.scales import ScaleNeededError, without_asking
-from kscale.vpa.status_lease import STATUS_LEASE_NAMESPACE, check_status
-from kscale.vpa.updater.context import LoopContext, LoopStoppedError, UpdaterAction
-from kscale.vpa.updater.controlled import Controlled, controlled_pods_steps, is_acting, live_pods, select_steps
-from kscale.vpa.updater.eviction_admission import EvictionAdmission, ScalingDirection
-from kscale.vpa.updater.metrics import RESETS
-from kscale.vpa.updater.one_vpa import VpaUpdate
-from kscale.vpa.updater.records import UnchangedPod, UpdaterResult, UpdaterRound, UpdaterState
+from kscale.vpa.admission.status_lease import STATUS_LEASE_NAMESPACE, check_status_steps
+from kscale.vpa.container_resources import find_expired_boosts, has_boost_in_progress, has_startup_boost
+from kscale.vpa.controllers import ScaleNeededError, run_without_requests
+from kscale.vpa.metrics import GAUGE_RESETS, ExecutionTimer, VpaUpdateCounters
+from kscale.vpa.options import CPU_STARTUP_BOOST_GATE, IN_PLACE_GATE, UpdaterOptions, is_gate_enabled
+from kscale.vpa.target import (
+    ControlledPods,
+    filter_live_pods,
+    find_controlled_pods_steps,
+    is_active_vpa,
+    resolve_vpa_selectors_steps,
+)
+from kscale.vpa.updater import inplace
+from kscale.vpa.updater.context import (
+    ChosenPod,
+    LoopContext,
+    LoopStoppedError,
+    RateLimiter,
+    RateLimitError,
+    UnchangedPod,
+    UpdaterAction,
+    UpdaterResult,
+    UpdaterRound,
+    UpdaterState,
+    build_pod_event,
+    build_vpa_event,
+)
+from kscale.vpa.updater.priority import (
+    EvictionAdmission,
+    PodPriority,
+    ScalingDirectionAdmission,
+    assess_pod,
+    describe_targets,
+    explain_not_due,
+    order_updates,
+)
+from kscale.vpa.updater.restriction import PodsRestriction
 
-__all__ = ["run_updater", "updater_steps"]
+__all__ = ["VpaUpdate", "run_updater", "updater_steps"]
+
+
+_SKIPPED_TEXT: Final = (
+    "Previously recorded in-place update was infeasible, current recommendation is not lower than previous, "
+    "skipping resize"
+)
+_EVICTED_TEXT: Final = "Pod was evicted by VPA Updater to apply resource recommendation."
+_RESIZED_TEXT: Final = "Pod was resized in place by VPA Updater."
+
+
+class VpaUpdate:
+    """The part of a loop that belongs to one VPA, which controls ``pods``."""
+
+    def __init__(self, loop: LoopContext, vpa: VerticalPodAutoscaler, pods: list[Pod]) -> None:
+        self._loop = loop
+        self._progress = loop.progress
+        self._vpa = vpa
+        self._pods = pods
+        self._counters = VpaUpdateCounters(vpa, len(pods))
+        self._restriction = PodsRestriction(
+            vpa, pods, loop.given.controllers, loop.options, loop.state.last_in_place_attempts
+        )
+        self._resized = False
+
+    def run(self) -> StepsOf[UpdaterAction, None]:
+        """Everything; raises :class:`LoopStoppedError` where a limiter ends the loop."""
+        mode, options = self._restriction.mode, self._loop.options
+        for key, count in self._restriction.too_few.items():
+            text = f"Too few replicas: {key.kind} {key.namespace}/{key.name} has {count} live pods"
+            self._loop.result.details.append(text)
+        self._gauge("controlled_pods", len(self._pods))
+        self._note(*self._restriction.diagnostics)
+        yield from self._progress.observe(*self._counters.present())
+        available = self._pods
+        if is_gate_enabled(options.feature_gates, CPU_STARTUP_BOOST_GATE) and has_startup_boost(self._vpa):
+            available = [pod for pod in self._pods if not has_boost_in_progress(pod)]
+            for pod in self._pods:
+                if has_boost_in_progress(pod):
+                    self._leave(pod, "StartupBoost", "its startup boost is in progress")
+            yield from self._unboost()
+        if mode in ("Off", "Initial"):
+            for pod in available:
+                self._leave(pod, "Mode", f"update mode {mode}: running pods are left as they are")
+            return
+        if mode == "InPlace" and not is_gate_enabled(options.feature_gates, IN_PLACE_GATE):
+            self._note(f"{self._vpa.key}: update mode InPlace needs the feature gate InPlace")
+            for pod in available:
+                self._leave(pod, "FeatureGate", "update mode InPlace needs the feature gate InPlace")
+            return
+        to_evict: list[Pod] = []
+        resizable = evictable = False
+        if mode in ("InPlaceOrRecreate", "InPlace"):
+            chosen = self._ordered((yield from self._resizable(available)))
+            self._gauge("in_place_updatable_pods", len(chosen))
+            resizable = bool(chosen)
+            for priority in chosen:
+                yield from self._try_in_place(priority.pod, to_evict)
+        else:
+            to_evict = [each.pod for each in self._ordered(self._evictable(available))]
+            self._gauge("evictable_pods", len(to_evict))
+            evictable = bool(to_evict)
+        evicted = yield from self._evict_all(to_evict)
+        for name, has in (
+            ("vpas_with_in_place_updatable_pods", resizable),
+            ("vpas_with_in_place_updated_pods", self._resized),
+            ("vpas_with_evictable_pods", evictable),
+            ("vpas_with_evicted_pods", evicted),
+        ):
+            if has:
+                self._gauge(name, 1)
+
+    def _gauge(self, name: str, by: int) -> None:
+        self._loop.gauges.add(name, self._vpa, len(self._pods), by)
+
+    def _leave(self, pod: Pod, reason: str, message: str) -> None:
+        """Say why a pod is left as it is, if somebody wants to know."""
+        if self._loop.explain:
+            self._loop.result.unchanged.append(
+                UnchangedPod(namespace=pod.namespace, pod=pod.name, vpa=self._vpa.name, reason=reason, message=message)
+            )
+
+    def _evictable(self, pods: Iterable[Pod]) -> Iterator[Pod]:
+        for pod in pods:
+            if self._can_evict(pod):
+                yield pod
+            else:
+                self._leave(pod, *self._restriction.why_not(pod))
+
+    def _note(self, *texts: str) -> None:
+        self._loop.result.diagnostics += texts
+
+    def _wait(self, limiter: RateLimiter, *failed: Observation) -> StepsOf[UpdaterAction, None]:
+        try:
+            yield from self._loop.wait(limiter)
+        except RateLimitError as error:
+            self._note(str(error))
+            yield from self._progress.observe(*failed)
+            raise LoopStoppedError from None
+
+    # -- asking -------------------------------------------------------------------------------------------------
+
+    def _can_evict(self, pod: Pod) -> bool:
+        answer = self._restriction.can_evict(pod, self._progress.now)
+        stats = self._restriction.stats(pod)
+        if stats is not None and pod.status.phase != "Pending" and not stats.below_min_replicas:
+            self._restriction.note_attempt(pod, self._progress.now)
+        return answer
+
+    def _can_update_in_place(self, pod: Pod) -> str:
+        restriction, now = self._restriction, self._progress.now
+        answer = restriction.can_update_in_place(pod, now, self._loop.state.infeasible_attempts)
+        asked = restriction.mode != "InPlace" and pod.status.phase != "Pending" and restriction.has_recommendation
+        if asked and inplace.get_resize_status(pod) != inplace.RESIZE_NONE:
+            restriction.note_attempt(pod, now)
+        return answer
+
+    def _resizable(self, pods: Iterable[Pod]) -> StepsOf[UpdaterAction, list[Pod]]:
+        """Those that may be resized, or whose resize leads to something else (``filterNonInPlaceUpdatablePods``)."""
+        in_place_only = self._restriction.mode == "InPlace"
+        wanted = (
+            (inplace.IN_PLACE_INFEASIBLE, inplace.IN_PLACE_DEFERRED) if in_place_only else (inplace.IN_PLACE_EVICT,)
+        )
+        kept = []
+        for pod in pods:
+            decision = self._can_update_in_place(pod)
+            if decision == inplace.IN_PLACE_INFEASIBLE_CACHED:
+                yield from self._progress.emit(build_pod_event(pod, "InPlaceResizeSkipped", _SKIPPED_TEXT))
+                yield from self._progress.observe(self._counters.skipped())
+                self._leave(pod, "Infeasible", _SKIPPED_TEXT)
+            elif decision == inplace.IN_PLACE_APPROVED or decision in wanted:
+                kept.append(pod)
+            else:
+                self._leave(pod, *self._restriction.why_not(pod))
+        return kept
+
+    def _ordered(self, pods: Iterable[Pod]) -> list[PodPriority]:
+        """Those that are due, the neediest first (``getPodsUpdateOrder``)."""
+        loop = self._loop
+        assessed = [
+            assess_pod(
+                pod,
+                self._vpa,
+                now=self._progress.now,
+                limit_ranges=loop.given.limit_ranges,
+                options=loop.options,
+                infeasible_attempts=loop.state.infeasible_attempts,
+            )
+            for pod in pods
+        ]
+        self._note(*(text for item in assessed for text in (item.error, *item.diagnostics) if text))
+        chosen = order_updates(assessed, loop.admission)
+        if loop.explain:
+            self._explain(assessed, {item.pod.key for item in chosen})
+        loop.result.chosen += [
+            ChosenPod(
+                namespace=item.pod.namespace,
+                pod=item.pod.name,
+                vpa=self._vpa.name,
+                outside_recommended_range=item.outside_recommended_range,
+                scale_up=item.scale_up,
+                resource_diff=item.resource_diff,
+                quick_oom=item.quick_oom,
+                targets=describe_targets(item.recommendation, item.pod),
+            )
+            for item in chosen
+        ]
+        return chosen
+
+    def _explain(self, assessed: Iterable[PodPriority], chosen: Collection[str]) -> None:
+        """Say why pods that may be updated are not due."""
+        now, options = self._progress.now, self._loop.options
+        for item in assessed:
+            if not item.accepted:
+                self._leave(item.pod, *explain_not_due(item, self._vpa, now=now, options=options))
+            elif item.pod.key not in chosen:
+                self._leave(item.pod, "EvictionRequirements", "the VPA's evictionRequirements do not hold")
+
+    # -- acting -------------------------------------------------------------------------------------------------
+
+    def _unboost(self) -> StepsOf[UpdaterAction, None]:
+        """Pods that have finished their start get back what they had."""
+        over = [pod for pod in self._pods if find_expired_boosts(pod, self._vpa, self._progress.now)]
+        for pod in over:
+            if not self._restriction.can_unboost(pod, self._progress.now):
+                continue
+            yield from self._wait(self._loop.in_place_limiter)
+            problem = yield from self._resize(pod)
+            if problem is not None:
+                self._note(f"unboosting {pod.key}: {problem.message}")
+                yield from self._progress.observe(self._counters.not_updated_in_place("UnboostError"))
+
+    def _try_in_place(self, pod: Pod, to_evict: list[Pod]) -> StepsOf[UpdaterAction, None]:
+        """Decides once more, and resizes; what cannot be resized may join those to evict."""
+        in_place_only = self._restriction.mode == "InPlace"
+        decision = self._can_update_in_place(pod)
+        if decision == inplace.IN_PLACE_INFEASIBLE_CACHED or (
+            decision == inplace.IN_PLACE_DEFERRED and not in_place_only
+        ):
+            self._leave(pod, *self._restriction.why_not(pod))
+            return
+        if decision == inplace.IN_PLACE_EVICT:
+            to_evict.append(pod)
+            return
+        if decision == inplace.IN_PLACE_INFEASIBLE:
+            self._remember_infeasible(pod)
+        waited_in_vain = self._counters.not_updated_in_place("InPlaceUpdateRateLimiterWaitFailed")
+        yield from self._wait(self._loop.in_place_limiter, waited_in_vain)
+        problem = yield from self._resize(pod)
+        if problem is None:
+            return
+        reason = "InPlaceUpdateError"
+        if not in_place_only:
+            to_evict.append(pod)
+        elif inplace.is_infeasible(problem):
+            reason = "InPlaceUpdateInfeasible"
+            self._remember_infeasible(pod)
+        self._note(f"resizing {pod.key}: {problem.message}")
+        yield from self._progress.observe(self._counters.not_updated_in_place(reason))
+        if in_place_only:
+            self._leave(pod, "Refused", problem.message)
+
+    def _remember_infeasible(self, pod: Pod) -> None:
+        recommendation = self._vpa.status.recommendation
+        if recommendation is not None:
+            self._loop.state.infeasible_attempts[pod.metadata.uid] = recommendation
+
+    def _resize(self, pod: Pod) -> StepsOf[UpdaterAction, ApiError | None]:
+        """Resizes a pod (``InPlaceUpdate``): None, or what went wrong."""
+        if not self._restriction.knows(pod):
+            return ApiError(f"pod not suitable for in-place update {pod.name}: not in replicated pods map")
+        limit_ranges = self._loop.given.limit_ranges
+        try:
+            resize, annotations = inplace.build_in_place_patches(pod, self._vpa, limit_ranges, self._progress.now)
+        except inplace.InPlaceError as error:
+            return ApiError(str(error))
+        resized = yield from self._progress.act(Resize(namespace=pod.namespace, name=pod.name, patch=tuple(resize)))
+        if resized.error is not None:
+            return resized.error
+        annotated = yield from self._progress.act(
+            Patch(kind="Pod", namespace=pod.namespace, name=pod.name, type="json", patch=tuple(annotations))
+        )
+        if annotated.error is not None:
+            self._note(f"failed to annotate pod {pod.key}: {annotated.error.message}")
+        yield from self._progress.emit(build_pod_event(pod, "InPlaceResizedByVPA", _RESIZED_TEXT))
+        self._restriction.resized(pod)
+        self._resized = True
+        yield from self._progress.observe(self._counters.updated_in_place())
+        return None
+
+    def _evict_all(self, pods: list[Pod]) -> StepsOf[UpdaterAction, bool]:
+        """Whether some pod was evicted."""
+        some = False
+        for i, pod in enumerate(pods):
+            if not self._can_evict(pod):
+                self._leave(pod, *self._restriction.why_not(pod))
+                continue
+            waited_in_vain = self._counters.not_evicted("EvictionRateLimiterWaitFailed")
+            try:
+                yield from self._wait(self._loop.eviction_limiter, waited_in_vain)
+            except LoopStoppedError:
+                for each in pods[i:]:
+                    self._leave(each, "RateLimit", "the rate of evictions allows no more in this loop")
+                raise
+            problem = yield from self._evict(pod)
+            if problem:
+                self._note(f"evicting {pod.key}: {problem}")
+                self._leave(pod, "Refused", problem)
+                yield from self._progress.observe(self._counters.not_evicted("EvictionError"))
+            else:
+                some = True
+                yield from self._progress.observe(self._counters.evicted())
+        return some
+
+    def _evict(self, pod: Pod) -> StepsOf[UpdaterAction, str]:
+        """An empty text, or why not."""
+        if not self._restriction.knows(pod):
+            return f"pod not suitable for eviction {pod.key}: not in replicated pods map"
+        if not self._can_evict(pod):
+            return f"cannot evict pod {pod.key}: eviction budget exceeded"
+        evicted = yield from self._progress.act(Evict(namespace=pod.namespace, name=pod.name))
+        if evicted.error is not None:
+            return evicted.error.message
+        text = f"VPA Updater evicted Pod {pod.name} to apply resource recommendation."
+        yield from self._progress.emit(
+            build_pod_event(pod, "EvictedByVPA", _EVICTED_TEXT), build_vpa_event(self._vpa, "EvictedPod", text)
+        )
+        self._restriction.evicted(pod)
+        return ""
 
 
 @typed
@@ -54,16 +377,16 @@ def updater_steps(
 
     ``given``: VPAs, pods and what else a round looks at; ``state`` is changed, and is in the result. ``admission``: the
     filter over pods about to be updated, one for the life of an updater; without one,
-    :class:`~kscale.vpa.updater.ScalingDirection` (``evictionRequirements``). The lease of the admission controller is
-    read with ``Get`` unless ``use_admission_controller_status`` is off; a resize is a ``Resize`` and a ``Patch`` of
-    annotations, an eviction an ``Evict``; the limiters ``Wait``; steps of the loop are timed
+    :class:`~kscale.vpa.updater.ScalingDirectionAdmission` (``evictionRequirements``). The lease of the admission
+    controller is read with ``Get`` unless ``use_admission_controller_status`` is off; a resize is a ``Resize`` and a
+    ``Patch`` of annotations, an eviction an ``Evict``; the limiters ``Wait``; steps of the loop are timed
     (``execution_latency_seconds``). A ``Wait`` that is answered with an error ends the loop. ``explain``: the result
     also says of the pods of acting VPAs that are left as they are, why.
     """
-    admission = admission or ScalingDirection()
+    admission = admission or ScalingDirectionAdmission()
     loop = LoopContext(state, given, options or UpdaterOptions(), moment(now), admission, explain=explain)
     timer = ExecutionTimer(loop.progress, "updater")
-    yield from _run(loop, timer)
+    yield from _run_loop_steps(loop, timer)
     yield from timer.total()
     return loop.result
 
@@ -84,24 +407,26 @@ def run_updater(
     """
     begun = moment(now)
     steps = updater_steps(state, given, now=begun, options=options, admission=admission, explain=True)
-    result = recorded(steps, begun, refuse)
-    result.unchanged += idle_pods(given, options or UpdaterOptions(), begun)
+    result = dry_run_loop(steps, begun, refuse)
+    result.unchanged += find_idle_pods(given, options or UpdaterOptions(), begun)
     return result
 
 
-def idle_pods(given: UpdaterRound, options: UpdaterOptions, now: Moment) -> list[UnchangedPod]:
+def find_idle_pods(given: UpdaterRound, options: UpdaterOptions, now: Moment) -> list[UnchangedPod]:
     """Return the pods of VPAs that no loop looks at: their mode or their namespace leaves pods alone."""
-    idle = [vpa for vpa in given.vpas if options.ignores(vpa.namespace) or not is_acting(vpa)]
+    idle = [vpa for vpa in given.vpas if options.ignores(vpa.namespace) or not is_active_vpa(vpa)]
     if not idle:
         return []
 
-    def steps() -> StepsOf[GetScale, list[Controlled]]:
+    def steps() -> StepsOf[GetScale, list[ControlledPods]]:
         progress = Progress(now)
-        selected = yield from select_steps(idle, given.controllers, progress)
-        return (yield from controlled_pods_steps(live_pods(given.pods), selected, given.controllers, progress))
+        selected = yield from resolve_vpa_selectors_steps(idle, given.controllers, progress)
+        return (
+            yield from find_controlled_pods_steps(filter_live_pods(given.pods), selected, given.controllers, progress)
+        )
 
     try:
-        controlled, _ = without_asking(steps())
+        controlled, _ = run_without_requests(steps())
     except ScaleNeededError:  # nobody has asked for the scale of a target: whose the pods are is not known
         return []
     unchanged = []
@@ -116,7 +441,7 @@ def idle_pods(given: UpdaterRound, options: UpdaterOptions, now: Moment) -> list
     return unchanged
 
 
-def recorded(
+def dry_run_loop(
     steps: StepsOf[UpdaterAction, UpdaterResult],
     now: Moment,
     refuse: Callable[[Action], ApiError | None] | None = None,
@@ -135,27 +460,27 @@ def recorded(
     return msgspec.structs.replace(done.value, actions=done.actions, events=done.events, observations=done.observations)
 
 
-def _run(loop: LoopContext, timer: ExecutionTimer) -> StepsOf[UpdaterAction, None]:
-    if not (yield from _admission_controller_lives(loop)):
+def _run_loop_steps(loop: LoopContext, timer: ExecutionTimer) -> StepsOf[UpdaterAction, None]:
+    if not (yield from _is_admission_controller_alive_steps(loop)):
         return
     yield from timer.step("ListVPAs")
     given, options = loop.given, loop.options
-    acting = (vpa for vpa in given.vpas if not options.ignores(vpa.namespace) and is_acting(vpa))
-    vpas = yield from select_steps(acting, given.controllers, loop.progress, loop.result.diagnostics)
+    acting = (vpa for vpa in given.vpas if not options.ignores(vpa.namespace) and is_active_vpa(vpa))
+    vpas = yield from resolve_vpa_selectors_steps(acting, given.controllers, loop.progress, loop.result.diagnostics)
     if not vpas:
         loop.result.diagnostics.append("No VPA objects to process")
         loop.admission.clean_up()
         return
     yield from timer.step("ListPods")
-    live = live_pods(given.pods)
-    controlled = yield from controlled_pods_steps(live, vpas, given.controllers, loop.progress)
+    live = filter_live_pods(given.pods)
+    controlled = yield from find_controlled_pods_steps(live, vpas, given.controllers, loop.progress)
     attempts, uids = loop.state.infeasible_attempts, {pod.metadata.uid for pod in live}
     for uid in [uid for uid in attempts if uid not in uids]:
         del attempts[uid]
     yield from timer.step("FilterPods")
     loop.admission.loop_init(live, controlled)
     yield from timer.step("AdmissionInit")
-    yield from loop.progress.observe(*RESETS)
+    yield from loop.progress.observe(*GAUGE_RESETS)
     try:
         for vpa, pods in controlled:
             yield from VpaUpdate(loop, vpa, pods).run()
@@ -166,14 +491,14 @@ def _run(loop: LoopContext, timer: ExecutionTimer) -> StepsOf[UpdaterAction, Non
     yield from loop.progress.observe(*loop.gauges.observations())
 
 
-def _admission_controller_lives(loop: LoopContext) -> StepsOf[UpdaterAction, bool]:
+def _is_admission_controller_alive_steps(loop: LoopContext) -> StepsOf[UpdaterAction, bool]:
     """Whether its lease is fresh: without it, evicted pods would come back as they were."""
     options = loop.options
     if not options.use_admission_controller_status:
         return True
 
     def check(begun: Moment) -> StepsOf[Get | Wait, bool | ApiError]:
-        return check_status(
+        return check_status_steps(
             Progress(begun),
             name=options.admission_controller_status_lease_name,
             namespace=options.admission_controller_status_lease_namespace or STATUS_LEASE_NAMESPACE,

@@ -1,30 +1,135 @@
-"""How much a pod is in need of an update (``pkg/updater/priority``)."""
+"""How urgently a pod needs an update, and whether its VPA allows the direction (upstream: ``pkg/updater/priority``)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import msgspec
 
 from kscale.effects import SECOND, ZERO_TIME, duration, from_text
-from kscale.objects.core import Pod
-from kscale.objects.durations import format_duration
-from kscale.objects.go_sort import go_sorted
-from kscale.objects.vpa import (
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.api.vpa import (
     ContainerPolicies,
+    EvictionRequirement,
     RecommendedContainerResources,
     RecommendedPodResources,
     VerticalPodAutoscaler,
     update_mode,
 )
-from kscale.vpa.capping import CappingError, cap
-from kscale.vpa.limit_range import LimitRangeLookup
-from kscale.vpa.options import BEFORE_1_8_1, PER_VPA_CONFIG, UpdaterOptions, gate
-from kscale.vpa.patches import OBSERVED_CONTAINERS, AnnotationError, observed_containers
-from kscale.vpa.resources import CurrentResources, has_lower_resource, resource_order
-from kscale.vpa.updater.eviction_admission import EvictionAdmission
+from kscale.objects.go_sort import go_sorted
+from kscale.objects.quantity import Quantity
+from kscale.objects.times import format_duration
+from kscale.vpa.capping import CappingError, LimitRangeLookup, cap_recommendation
+from kscale.vpa.container_resources import OBSERVED_CONTAINERS_ANNOTATION, AnnotationError, parse_observed_containers
+from kscale.vpa.options import BEFORE_1_8_1, PER_VPA_CONFIG_GATE, UpdaterOptions, is_gate_enabled
+from kscale.vpa.resources import CPU, MEMORY, CurrentResources, has_lower_resource, order_resources
 
-__all__ = ["PodPriority", "assess", "describe_targets", "priority_of", "update_order", "why_not_due"]
+__all__ = [
+    "EvictionAdmission",
+    "PodPriority",
+    "ScalingDirectionAdmission",
+    "SequentialAdmission",
+    "assess_pod",
+    "compute_priority",
+    "describe_targets",
+    "explain_not_due",
+    "order_updates",
+]
+
+
+PodKey = tuple[str, str]
+_TARGET_HIGHER = "TargetHigherThanRequests"
+_TARGET_LOWER = "TargetLowerThanRequests"
+
+
+class EvictionAdmission(Protocol):
+    """A filter over pods about to be updated."""
+
+    def loop_init(self, pods: Iterable[Pod], controlled: Iterable[tuple[VerticalPodAutoscaler, list[Pod]]]) -> None:
+        """Look at the pods of a loop."""
+
+    def admit(self, pod: Pod, recommendation: RecommendedPodResources | None) -> bool:
+        """Whether a pod may be updated."""
+
+    def clean_up(self) -> None:
+        """Forget everything: there is no VPA."""
+
+
+class ScalingDirectionAdmission:
+    """``evictionRequirements``: all of them must hold for one container at least."""
+
+    def __init__(self) -> None:
+        self.requirements: dict[PodKey, list[EvictionRequirement]] = {}
+
+    def loop_init(self, pods: Iterable[Pod], controlled: Iterable[tuple[VerticalPodAutoscaler, list[Pod]]]) -> None:
+        """Remember the requirements of each pod whose VPA has an update policy."""
+        del pods
+        self.requirements = {
+            (pod.namespace, pod.name): vpa.spec.update_policy.eviction_requirements
+            for vpa, members in controlled
+            if vpa.spec.update_policy is not None
+            for pod in members
+        }
+
+    def admit(self, pod: Pod, recommendation: RecommendedPodResources | None) -> bool:
+        """Unknown pods are admitted; so is a pod with a container that lacks a request of cpu or memory."""
+        requirements = self.requirements.get((pod.namespace, pod.name))
+        if requirements is None:
+            return True
+        items = recommendation.container_recommendations if recommendation is not None else []
+        targets = {item.container_name: item.target or {} for item in reversed(items)}
+        current = CurrentResources(pod)
+        for container in pod.spec.containers:
+            if container.name not in targets:
+                continue
+            requests = current.requests(container.name)
+            if CPU not in requests or MEMORY not in requests:
+                return True
+            if all(_is_requirement_met(item, targets[container.name], requests) for item in requirements):
+                return True
+        return False
+
+    def clean_up(self) -> None:
+        """Forget all requirements."""
+        self.requirements = {}
+
+
+def _is_requirement_met(
+    requirement: EvictionRequirement, target: ResourceList, requests: Mapping[str, Quantity]
+) -> bool:
+    zero = Quantity.zero()
+    for name in requirement.resources:
+        wanted, current = target.get(name, zero).milli_value(), requests.get(name, zero).milli_value()
+        if requirement.change_requirement == _TARGET_HIGHER and wanted > current:
+            return True
+        if requirement.change_requirement == _TARGET_LOWER and wanted < current:
+            return True
+    return False
+
+
+class SequentialAdmission:
+    """All of several filters must admit a pod."""
+
+    def __init__(self, parts: Iterable[EvictionAdmission]) -> None:
+        self.parts = list(parts)
+
+    def loop_init(self, pods: Iterable[Pod], controlled: Iterable[tuple[VerticalPodAutoscaler, list[Pod]]]) -> None:
+        """Of each part."""
+        all_pods, members = list(pods), list(controlled)
+        for part in self.parts:
+            part.loop_init(all_pods, members)
+
+    def admit(self, pod: Pod, recommendation: RecommendedPodResources | None) -> bool:
+        """Whether every part does."""
+        return all(part.admit(pod, recommendation) for part in self.parts)
+
+    def clean_up(self) -> None:
+        """Of each part."""
+        for part in self.parts:
+            part.clean_up()
+
 
 _OOM_KILLED = "OOMKilled"
 
@@ -51,26 +156,26 @@ class PodPriority(msgspec.Struct, kw_only=True):
         return self.resource_diff < other.resource_diff
 
 
-def _observed(pod: Pod) -> set[str] | None:
+def _get_observed_containers(pod: Pod) -> set[str] | None:
     """The containers that the webhook saw; None = no telling, all count."""
-    text = (pod.metadata.annotations or {}).get(OBSERVED_CONTAINERS)
+    text = (pod.metadata.annotations or {}).get(OBSERVED_CONTAINERS_ANNOTATION)
     if text is None:
         return None
     try:
-        return set(observed_containers(text))
+        return set(parse_observed_containers(text))
     except AnnotationError:
         return None
 
 
-def _by_name(recommendation: RecommendedPodResources | None) -> dict[str, RecommendedContainerResources]:
+def _index_by_container(recommendation: RecommendedPodResources | None) -> dict[str, RecommendedContainerResources]:
     items = recommendation.container_recommendations if recommendation is not None else []
     return {item.container_name: item for item in reversed(items)}
 
 
-def priority_of(pod: Pod, recommendation: RecommendedPodResources | None) -> tuple[bool, bool, float]:
+def compute_priority(pod: Pod, recommendation: RecommendedPodResources | None) -> tuple[bool, bool, float]:
     """(outside the recommended range, scale up, relative difference) of a pod and its fitted recommendation."""
-    observed = _observed(pod)
-    items = _by_name(recommendation)
+    observed = _get_observed_containers(pod)
+    items = _index_by_container(recommendation)
     outside = scale_up = False
     requested: dict[str, int] = {}
     recommended: dict[str, int] = {}
@@ -91,13 +196,13 @@ def priority_of(pod: Pod, recommendation: RecommendedPodResources | None) -> tup
             low, high = (item.lower_bound or {}).get(name), (item.upper_bound or {}).get(name)
             outside |= (low is not None and request < low) or (high is not None and request > high)
     difference = 0.0
-    for name in resource_order(recommended):
+    for name in order_resources(recommended):
         total = max(float(requested.get(name, 0)), 1.0)
         difference += abs(total - float(recommended[name])) / total
     return outside, scale_up, difference
 
 
-def _quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, now: int, options: UpdaterOptions) -> bool:
+def _is_quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, now: int, options: UpdaterOptions) -> bool:
     """Return whether some container was killed for memory soon after it started, and not long ago.
 
     With the profile ``1.8.0`` it counts however long ago it was.
@@ -105,9 +210,9 @@ def _quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, now: int, options: UpdaterO
     policy = vpa.spec.update_policy
     threshold = duration(options.evict_after_oom_threshold)
     own_threshold = policy.evict_after_oom_seconds if policy is not None else None
-    if own_threshold is not None and gate(options.feature_gates, PER_VPA_CONFIG):
+    if own_threshold is not None and is_gate_enabled(options.feature_gates, PER_VPA_CONFIG_GATE):
         threshold = own_threshold * SECOND
-    observed, policies = _observed(pod), ContainerPolicies(vpa.spec.resource_policy)
+    observed, policies = _get_observed_containers(pod), ContainerPolicies(vpa.spec.resource_policy)
     for status in pod.status.container_statuses:
         if observed is not None and status.name not in observed:
             continue
@@ -117,7 +222,7 @@ def _quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, now: int, options: UpdaterO
         ended = status.last_state.terminated
         if ended is None or ended.reason != _OOM_KILLED:
             continue
-        if lived(ended.started_at, ended.finished_at) < threshold and (
+        if get_lifetime(ended.started_at, ended.finished_at) < threshold and (
             options.profile == BEFORE_1_8_1 or _age(ended.finished_at, now) < threshold
         ):
             return True
@@ -130,7 +235,7 @@ def _age(time: str | None, now: int) -> int:
     return 2**63 - 1 if moment == ZERO_TIME else now - moment
 
 
-def lived(started: str | None, finished: str | None) -> int:
+def get_lifetime(started: str | None, finished: str | None) -> int:
     """Nanoseconds between two API times, saturated as Go's are."""
     begin, end = from_text(started), from_text(finished)
     if begin == end:
@@ -140,7 +245,7 @@ def lived(started: str | None, finished: str | None) -> int:
     return -(2**63) if end == ZERO_TIME else end - begin
 
 
-def assess(
+def assess_pod(
     pod: Pod,
     vpa: VerticalPodAutoscaler,
     *,
@@ -155,11 +260,11 @@ def assess(
     """
     options = options or UpdaterOptions()
     try:
-        fitted, _, diagnostics = cap(vpa, pod, limit_ranges)
+        fitted, _, diagnostics = cap_recommendation(vpa, pod, limit_ranges)
     except CappingError as error:
         return PodPriority(pod=pod, error=str(error))
-    outside, scale_up, difference = priority_of(pod, fitted)
-    quick_oom = _quick_oom(pod, vpa, now, options)
+    outside, scale_up, difference = compute_priority(pod, fitted)
+    quick_oom = _is_quick_oom(pod, vpa, now, options)
     result = PodPriority(
         pod=pod,
         recommendation=fitted,
@@ -192,10 +297,10 @@ def _is_due(pod: Pod, priority: PodPriority, now: int, options: UpdaterOptions) 
     return priority.resource_diff >= options.pod_update_threshold
 
 
-def why_not_due(
+def explain_not_due(
     priority: PodPriority, vpa: VerticalPodAutoscaler, *, now: int, options: UpdaterOptions | None = None
 ) -> tuple[str, str]:
-    """Return (reason, message) for a pod that :func:`assess` does not accept."""
+    """Return (reason, message) for a pod that :func:`assess_pod` does not accept."""
     options = options or UpdaterOptions()
     if priority.error:
         return "Capping", priority.error
@@ -214,14 +319,14 @@ def why_not_due(
     return "InRange", f"{text}{priority.resource_diff:.1%}, less than {options.pod_update_threshold:.1%}"
 
 
-def priority_order(priorities: Iterable[PodPriority]) -> list[PodPriority]:
+def order_by_priority(priorities: Iterable[PodPriority]) -> list[PodPriority]:
     """Accepted pods, the neediest first; equal ones in the order in which Go's sort leaves them."""
     return go_sorted((item for item in priorities if item.accepted), lambda a, b: b.less(a))
 
 
-def update_order(priorities: Iterable[PodPriority], admission: EvictionAdmission | None = None) -> list[PodPriority]:
+def order_updates(priorities: Iterable[PodPriority], admission: EvictionAdmission | None = None) -> list[PodPriority]:
     """Accepted pods that the eviction admission lets through, the neediest first."""
-    ordered = priority_order(priorities)
+    ordered = order_by_priority(priorities)
     if admission is None:
         return ordered
     return [item for item in ordered if admission.admit(item.pod, item.recommendation)]
@@ -229,7 +334,7 @@ def update_order(priorities: Iterable[PodPriority], admission: EvictionAdmission
 
 def describe_targets(recommendation: RecommendedPodResources | None, pod: Pod) -> str:
     """What upstream logs about an accepted pod. It prints the target under ``uncappedTarget`` too."""
-    items = _by_name(recommendation)
+    items = _index_by_container(recommendation)
     parts = []
     for container in sorted(pod.spec.containers, key=lambda c: c.name):
         item = items.get(container.name)

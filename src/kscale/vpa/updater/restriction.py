@@ -1,4 +1,4 @@
-"""How many pods of a group may be disrupted at once (``pkg/updater/restriction``)."""
+"""How many pods of a controller may be disrupted at once (upstream: ``pkg/updater/restriction``)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kscale.errors import KscaleError
-from kscale.objects.apps import DaemonSet, ReplicaSet, StatefulSet
-from kscale.objects.core import Pod, ReplicationController
-from kscale.objects.owners import controller_of
-from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler, update_mode
+from kscale.objects.api.apps import DaemonSet, ReplicaSet, StatefulSet
+from kscale.objects.api.core import Pod, ReplicationController
+from kscale.objects.api.vpa import RecommendedPodResources, VerticalPodAutoscaler, update_mode
+from kscale.objects.pod_owners import controller_of
+from kscale.vpa.container_resources import find_expired_boosts, has_boost_in_progress
 from kscale.vpa.controllers import Controllers
-from kscale.vpa.options import CPU_STARTUP_BOOST, IN_PLACE, UpdaterOptions, gate
-from kscale.vpa.resources import amount_to_int64, has_lower_resource
-from kscale.vpa.startup_boost import expired_boosts, in_progress
+from kscale.vpa.options import CPU_STARTUP_BOOST_GATE, IN_PLACE_GATE, UpdaterOptions, is_gate_enabled
+from kscale.vpa.resources import float_to_int64, has_lower_resource
 from kscale.vpa.updater import inplace
-from kscale.vpa.updater.inplace import is_resizing, resize_status
+from kscale.vpa.updater.inplace import get_resize_status, is_resizing
 
-__all__ = ["Group", "GroupKey", "GroupStats", "Restriction"]
+__all__ = ["PodGroup", "PodGroupKey", "PodGroupStats", "PodsRestriction"]
 
-PENDING: Final = "Pending"
-_WORDS: Final = {
+PENDING_PHASE: Final = "Pending"
+_KIND_NAMES: Final = {
     "ReplicationController": "replication controller",
     "ReplicaSet": "replica set",
     "StatefulSet": "stateful set",
@@ -35,7 +35,7 @@ class ReplicaCountError(KscaleError):
     """The replicas of a group's controller are not known, with upstream's text."""
 
 
-class GroupKey(NamedTuple):
+class PodGroupKey(NamedTuple):
     """The controller that made the pods. Empty for pods without one, as upstream."""
 
     namespace: str
@@ -44,7 +44,7 @@ class GroupKey(NamedTuple):
 
 
 @dataclass(slots=True)
-class GroupStats:
+class PodGroupStats:
     """Pods of one controller, and how many of them were disrupted in this loop."""
 
     configured: int
@@ -66,24 +66,26 @@ class GroupStats:
 
 
 @dataclass(slots=True)
-class Group:
+class PodGroup:
     """A group and its pods."""
 
-    key: GroupKey
-    stats: GroupStats
+    key: PodGroupKey
+    stats: PodGroupStats
     pods: list[Pod] = field(default_factory=list)
 
 
-def _creator(pod: Pod) -> GroupKey:
+def _get_creator(pod: Pod) -> PodGroupKey:
     owner = controller_of(pod.metadata)
-    return GroupKey(pod.namespace, owner.kind, owner.name) if owner is not None else GroupKey(pod.namespace, "", "")
+    return (
+        PodGroupKey(pod.namespace, owner.kind, owner.name) if owner is not None else PodGroupKey(pod.namespace, "", "")
+    )
 
 
-def replica_count(key: GroupKey, controllers: Controllers) -> int:
+def get_replica_count(key: PodGroupKey, controllers: Controllers) -> int:
     """The replicas that a controller is to have; 0 for kinds that have none; raises :class:`ReplicaCountError`."""
-    if key.kind not in _WORDS:
+    if key.kind not in _KIND_NAMES:
         return 0
-    words = f"{_WORDS[key.kind]} {key.namespace}/{key.name}"
+    words = f"{_KIND_NAMES[key.kind]} {key.namespace}/{key.name}"
     match controllers.get(key.kind, key.namespace, key.name):
         case None:
             raise ReplicaCountError(f"{words} does not exist")
@@ -98,7 +100,7 @@ def replica_count(key: GroupKey, controllers: Controllers) -> int:
     return 0
 
 
-class Restriction:
+class PodsRestriction:
     """What may be done to the pods of one VPA. Asking changes nothing; :meth:`evicted`, :meth:`resized` do.
 
     ``last_attempts`` ("namespace/name" -> time) is shared by all restrictions of an updater and never forgets.
@@ -112,21 +114,21 @@ class Restriction:
         options: UpdaterOptions,
         last_attempts: dict[str, int],
         *,
-        replica_kinds: frozenset[str] = frozenset(_WORDS),
+        replica_kinds: frozenset[str] = frozenset(_KIND_NAMES),
     ) -> None:
         self.vpa = vpa
         self._replica_kinds = replica_kinds
         self.options = options
         self.last_attempts = last_attempts
-        self.groups: dict[GroupKey, Group] = {}
+        self.groups: dict[PodGroupKey, PodGroup] = {}
         self.diagnostics: list[str] = []
-        self.too_few: dict[GroupKey, int] = {}
+        self.too_few: dict[PodGroupKey, int] = {}
         """Groups with fewer live pods than required, and how many they have."""
-        self._group_of: dict[str, Group] = {}
-        self._refused: dict[GroupKey, tuple[str, str]] = {}
-        members: dict[GroupKey, list[Pod]] = {}
+        self._group_of: dict[str, PodGroup] = {}
+        self._refused: dict[PodGroupKey, tuple[str, str]] = {}
+        members: dict[PodGroupKey, list[Pod]] = {}
         for pod in pods:
-            members.setdefault(_creator(pod), []).append(pod)
+            members.setdefault(_get_creator(pod), []).append(pod)
         for key, live in members.items():
             self._add_group(key, live, controllers)
 
@@ -140,13 +142,13 @@ class Restriction:
         """The flag that lets in-place updates ignore the disruption budget, where it applies."""
         return self.options.in_place_skip_disruption_budget and self.mode in ("InPlaceOrRecreate", "InPlace")
 
-    def _add_group(self, key: GroupKey, live: list[Pod], controllers: Controllers) -> None:
+    def _add_group(self, key: PodGroupKey, live: list[Pod], controllers: Controllers) -> None:
         policy = self.vpa.spec.update_policy
         own = policy.min_replicas if policy is not None else None
         required = own if own is not None else self.options.min_replicas
         below = False
         if len(live) < required:
-            if not self.ignores_budget and not any(in_progress(pod) for pod in live):
+            if not self.ignores_budget and not any(has_boost_in_progress(pod) for pod in live):
                 self.too_few[key] = len(live)
                 whose = f"{key.kind}/{key.name}" if key.kind else "no controller"
                 text = f"{len(live)} live pods of {whose}, at least {required} are needed (minReplicas)"
@@ -156,25 +158,25 @@ class Restriction:
         try:
             configured = len(live) if key.kind == "Job" else 0
             if key.kind in self._replica_kinds:
-                configured = replica_count(key, controllers)
+                configured = get_replica_count(key, controllers)
         except ReplicaCountError as error:
             self.diagnostics.append(str(error))
             self._refused[key] = "Controller", str(error)
             return
-        pending = sum(1 for pod in live if pod.status.phase == PENDING)
-        stats = GroupStats(
+        pending = sum(1 for pod in live if pod.status.phase == PENDING_PHASE)
+        stats = PodGroupStats(
             configured=configured,
-            tolerance=amount_to_int64(float(configured) * self.options.eviction_tolerance),
+            tolerance=float_to_int64(float(configured) * self.options.eviction_tolerance),
             pending=pending,
             running=len(live) - pending,
             in_place_ongoing=sum(1 for pod in live if is_resizing(pod)),
             below_min_replicas=below,
         )
-        group = self.groups[key] = Group(key, stats, live)
+        group = self.groups[key] = PodGroup(key, stats, live)
         for pod in live:
             self._group_of[pod.key] = group
 
-    def stats(self, pod: Pod) -> GroupStats | None:
+    def stats(self, pod: Pod) -> PodGroupStats | None:
         """The numbers of the pod's group."""
         group = self._group_of.get(pod.key)
         return group.stats if group is not None else None
@@ -195,20 +197,20 @@ class Restriction:
         stats = self.stats(pod)
         if stats is None:
             return False
-        if pod.status.phase == PENDING:
+        if pod.status.phase == PENDING_PHASE:
             return True
         if stats.below_min_replicas:
             return False
         return self._can_evict_resizing(pod, stats, now) if is_resizing(pod) else stats.disruptable
 
-    def _can_evict_resizing(self, pod: Pod, stats: GroupStats, now: int) -> bool:
+    def _can_evict_resizing(self, pod: Pod, stats: PodGroupStats, now: int) -> bool:
         if not is_resizing(pod) or not stats.disruptable:
             return False
         waited = now - self.last_attempts.get(pod.key, now)
-        condition = inplace.resize_condition(pod)
+        condition = inplace.get_resize_condition(pod)
         if condition is None:
             return False
-        if condition.type == inplace.RESIZE_PENDING:
+        if condition.type == inplace.RESIZE_PENDING_CONDITION:
             return waited > _DEFERRED_TIMEOUT if condition.reason == "Deferred" else True
         if not condition.reason and not condition.message:
             return waited > _IN_PROGRESS_TIMEOUT
@@ -220,28 +222,28 @@ class Restriction:
         """``CanInPlaceUpdate``: one of the decisions of :mod:`kscale.vpa.updater.inplace`."""
         stats = self.stats(pod)
         in_place_only = self.mode == "InPlace"
-        if in_place_only and not gate(self.options.feature_gates, IN_PLACE):
-            return inplace.DEFERRED
-        if stats is None or pod.status.phase == PENDING or not self.has_recommendation:
-            return inplace.DEFERRED
+        if in_place_only and not is_gate_enabled(self.options.feature_gates, IN_PLACE_GATE):
+            return inplace.IN_PLACE_DEFERRED
+        if stats is None or pod.status.phase == PENDING_PHASE or not self.has_recommendation:
+            return inplace.IN_PLACE_DEFERRED
         attempt = infeasible_attempts.get(pod.metadata.uid)
         if in_place_only and attempt is not None and not has_lower_resource(attempt, self.vpa.status.recommendation):
-            return inplace.INFEASIBLE_CACHED
-        status = resize_status(pod)
+            return inplace.IN_PLACE_INFEASIBLE_CACHED
+        status = get_resize_status(pod)
         if status != inplace.RESIZE_NONE:
             if in_place_only:
-                return inplace.INFEASIBLE if status == inplace.RESIZE_INFEASIBLE else inplace.DEFERRED
-            return inplace.EVICT if self._can_evict_resizing(pod, stats, now) else inplace.DEFERRED
+                return inplace.IN_PLACE_INFEASIBLE if status == inplace.RESIZE_INFEASIBLE else inplace.IN_PLACE_DEFERRED
+            return inplace.IN_PLACE_EVICT if self._can_evict_resizing(pod, stats, now) else inplace.IN_PLACE_DEFERRED
         if self.options.in_place_skip_disruption_budget and not inplace.restarts_containers(pod):
-            return inplace.APPROVED
-        return inplace.APPROVED if stats.disruptable else inplace.DEFERRED
+            return inplace.IN_PLACE_APPROVED
+        return inplace.IN_PLACE_APPROVED if stats.disruptable else inplace.IN_PLACE_DEFERRED
 
     def can_unboost(self, pod: Pod, now: int) -> bool:
         """``CanUnboost``: a boost has expired, and the pod may be resized."""
         stats = self.stats(pod)
-        if not gate(self.options.feature_gates, CPU_STARTUP_BOOST) or pod.status.phase == PENDING:
+        if not is_gate_enabled(self.options.feature_gates, CPU_STARTUP_BOOST_GATE) or pod.status.phase == PENDING_PHASE:
             return False
-        if not expired_boosts(pod, self.vpa, now) or stats is None:
+        if not find_expired_boosts(pod, self.vpa, now) or stats is None:
             return False
         return not is_resizing(pod) and stats.disruptable
 
@@ -249,8 +251,8 @@ class Restriction:
         """Return (reason, message) for a pod that may be neither evicted nor resized now."""
         stats = self.stats(pod)
         if stats is None:
-            return self._refused.get(_creator(pod), ("Controller", "its controller is not known"))
-        if pod.status.phase == PENDING:
+            return self._refused.get(_get_creator(pod), ("Controller", "its controller is not known"))
+        if pod.status.phase == PENDING_PHASE:
             return "Pending", "the pod is pending, so it is not resized"
         if not self.has_recommendation:
             return "NoRecommendation", "the VPA has no recommendation"
@@ -273,7 +275,7 @@ class Restriction:
     def evicted(self, pod: Pod) -> None:
         """A pod was evicted. Pending ones do not count."""
         stats = self.stats(pod)
-        if stats is not None and pod.status.phase != PENDING:
+        if stats is not None and pod.status.phase != PENDING_PHASE:
             stats.evicted += 1
 
     def resized(self, pod: Pod) -> None:

@@ -1,4 +1,4 @@
-"""Who asks: what a request carries so that the API server knows (upstream: ``client-go/transport``, its exec plug-in).
+"""Credentials of requests: tokens, exec plug-ins, impersonation (upstream: ``client-go/transport``).
 
 No error here holds a secret.
 """
@@ -20,8 +20,8 @@ import msgspec
 from kscale.effects import SECOND, Moment, from_text
 from kscale.errors import InputError, KscaleError, Problem
 from kscale.files import read_file
-from kscale.objects.base import ApiStruct
-from kscale.world.kubernetes.access import Access, ExecConfig, Impersonation, Secret
+from kscale.objects.api.meta import ApiStruct
+from kscale.world.kubernetes.kubeconfig import Access, ExecConfig, Impersonation, Secret
 from kscale.world.protocols import Clock
 from kscale.world.server_data import UnreadableError, read_json
 

@@ -1,4 +1,6 @@
-"""Kubeconfig files, read as kubectl reads them (upstream: ``client-go/tools/clientcmd``).
+"""Kubeconfig files and in-cluster access, read as kubectl reads them (upstream: ``client-go/tools/clientcmd``).
+
+Nothing here prints a secret: tokens, passwords and keys are :class:`Secret`.
 
 What kubectl would pass over is refused by name where it concerns the entries that are used: a key that is not
 understood may well be one that says who acts.
@@ -6,31 +8,307 @@ understood may well be one that says who acts.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.objects.names import dns_label_errors, go_quote
-from kscale.world.kubernetes.access import Access, ClientCertificate, ExecConfig, Impersonation, Pem, Secret
-from kscale.world.kubernetes.kubeconfig_files import (
-    ANY,
-    BASE64,
-    FLAG,
-    TEXT,
-    TEXT_LISTS,
-    TEXTS,
-    Entry,
-    checked,
-    named_entries,
-    read_document,
-)
+from kscale.snapshot.text.documents import documents
 
-__all__ = ["SERVICE_ACCOUNT", "in_cluster", "load_access", "read_contexts"]
+__all__ = [
+    "ANY",
+    "BASE64",
+    "FLAG",
+    "NO_SECRET",
+    "SERVICE_ACCOUNT",
+    "TEXT",
+    "TEXTS",
+    "TEXT_LISTS",
+    "Access",
+    "ClientCertificate",
+    "Entry",
+    "ExecConfig",
+    "Impersonation",
+    "Pem",
+    "Secret",
+    "checked",
+    "in_cluster",
+    "load_access",
+    "named_entries",
+    "read_contexts",
+    "read_document",
+    "server_url",
+    "without_password",
+]
+
+
+_PASSWORD: Final = re.compile(r"(://[^/@\s:]*):[^/@\s]*@")
+
+
+class Secret:
+    """A text that is not shown. False when it is empty."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str = "") -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text."""
+        return self._text
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return "Secret(...)" if self._text else "Secret()"
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not pickled")
+
+
+NO_SECRET: Final = Secret()
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """Certificates or a key: given (``data``), or in a file that may be replaced while it is in use."""
+
+    data: bytes = field(default=b"", repr=False)
+    path: str = ""
+
+    def read(self) -> bytes:
+        """The text as it is now. Raises OSError."""
+        return self.data or read_file(self.path)
+
+    def __bool__(self) -> bool:
+        return bool(self.data or self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCertificate:
+    """A certificate and its key."""
+
+    certificate: Pem
+    key: Pem
+
+
+@dataclass(frozen=True, slots=True)
+class ExecConfig:
+    """A program that gives credentials (``client.authentication.k8s.io``)."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, Secret], ...] = ()
+    api_version: str = "client.authentication.k8s.io/v1"
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: str = "IfAvailable"
+    config: Any = None
+    """What the cluster's entry holds for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impersonation:
+    """As whom to act."""
+
+    user: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """One API server, and one identity there.
+
+    - ``server``: its URL. ``ca``: who may have signed its certificate (empty: the system's authorities);
+      ``insecure``: its certificate is not looked at; ``server_name``: the name in it, if it is not the URL's.
+    - ``proxy``: the URL of a proxy; empty: as the environment says. ``compress``: ask for compressed answers.
+    - Who asks: ``token`` and ``token_file`` (the file goes first, and is read again and again), ``username`` and
+      ``password``, ``exec``, ``certificate``; ``impersonate``: as whom.
+    - ``context``, ``cluster``, ``user``: the entries that this comes from; ``namespace``: the context's.
+    """
+
+    server: str
+    ca: Pem = Pem()
+    insecure: bool = False
+    server_name: str = ""
+    proxy: str = ""
+    compress: bool = True
+    token: Secret = NO_SECRET
+    token_file: str = ""
+    username: str = ""
+    password: Secret = NO_SECRET
+    exec: ExecConfig | None = None
+    certificate: ClientCertificate | None = None
+    impersonate: Impersonation | None = None
+    namespace: str = "default"
+    context: str = ""
+    cluster: str = ""
+    user: str = ""
+
+    def at(self, server: str) -> Access:
+        """The same identity at another ``server``: a URL, or a host and port. Of what goes over a line that anybody
+        reads, nothing identifies us."""
+        url = server_url(server, secure=bool(self.ca or self.insecure or self.certificate))
+        there = replace(self, server=url)
+        if url.startswith("https://"):
+            return there
+        return replace(
+            there, token=NO_SECRET, token_file="", username="", password=NO_SECRET, exec=None, certificate=None
+        )
+
+
+def server_url(text: str, *, secure: bool) -> str:
+    """The URL of a server, without query and fragment and without a slash at its end; ``secure``: what is taken where
+    no scheme is said. Raises InputError for what is no URL."""
+    if "://" not in text:
+        text = f"{'https' if secure else 'http'}://{text}"
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError as error:
+        raise InputError(Problem(f"the server {without_password(text)} is no URL: {error}")) from None
+    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+
+
+def without_password(text: str) -> str:
+    """A text to be shown: passwords of the URLs in it are hidden, as Go's ``URL.Redacted`` hides them."""
+    return _PASSWORD.sub(r"\1:xxxxx@", text)
+
+
+TEXT, FLAG, BASE64, TEXTS, TEXT_LISTS, ANY = "a text", "true or false", "base64", "a list of texts", "lists", ""
+_TOP: Final = {
+    "kind": TEXT, "apiVersion": TEXT, "current-context": TEXT, "clusters": ANY, "users": ANY, "contexts": ANY,
+    "preferences": ANY, "extensions": ANY,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One named entry, and the file that it is from: paths in it are relative to that."""
+
+    data: Mapping[str, Any]
+    source: str
+    where: str
+
+    def problem(self, message: str, key: str = "") -> Problem:
+        return Problem(message, self.source, self.where, key)
+
+    def path(self, key: str) -> str:
+        text: str = self.data.get(key) or ""
+        return str((Path(self.source).parent / text).absolute()) if text else ""
+
+    def pem(self, key: str) -> Pem:
+        data: bytes = self.data.get(f"{key}-data") or b""
+        return Pem(data) if data else Pem(path=self.path(key))
+
+
+def read_document(path: str, problems: list[Problem]) -> Mapping[str, Any]:
+    """One file as plain data."""
+    try:
+        text = read_file(path)
+    except OSError as error:
+        problems.append(Problem(error.strerror or str(error), path))
+        return {}
+    found = list(documents(text, path))
+    problems += [each for each in found if isinstance(each, Problem)]
+    if any(isinstance(each, Problem) for each in found) or not found:
+        return {}
+    top = found[0]
+    if len(found) > 1 or not isinstance(top, Mapping):
+        problems.append(Problem("it is not one kubeconfig", path))
+        return {}
+    data = checked(Entry(top, path, ""), _TOP, problems).data
+    for key, value in (("kind", "Config"), ("apiVersion", "v1")):
+        if (data.get(key) or value) != value:
+            problems.append(Problem(f"{value} is expected, not {data[key]}", path, field=key))
+    return data
+
+
+def named_entries(
+    top: Mapping[str, Any], plural: str, path: str, problems: list[Problem]
+) -> Iterator[tuple[str, Entry]]:
+    """The entries of one list by their names, as they stand there."""
+    listed = top.get(plural)
+    if listed is None:
+        return
+    if not isinstance(listed, list):
+        problems.append(Problem("a list is expected", path, field=plural))
+        return
+    singular, seen = plural[:-1], set()
+    for i, item in enumerate(listed):
+        name = item.get("name") if isinstance(item, Mapping) else None
+        data = item.get(singular) if isinstance(item, Mapping) else None
+        if not isinstance(name, str) or not isinstance(data, Mapping | None):
+            problems.append(Problem(f"an entry with name and {singular} is expected", path, field=f"{plural}[{i}]"))
+            continue
+        if name in seen:
+            problems.append(Problem(f"the name {go_quote(name)} comes twice", path, field=f"{plural}[{i}].name"))
+            continue
+        seen.add(name)
+        unknown = [key for key in item if key not in ("name", singular)]
+        yield name, Entry({**(data or {}), **dict.fromkeys(unknown)}, path, f"{singular} {go_quote(name)}")
+
+
+def checked(entry: Entry, keys: Mapping[str, str], problems: list[Problem]) -> Entry:
+    """The entry, with its values as they are meant; what is not understood or of another type is a problem."""
+    found: dict[str, Any] = {}
+    for key, value in entry.data.items():
+        expected = keys.get(key)
+        if expected is None:
+            hint = " (use an exec plug-in)" if key == "auth-provider" else ""
+            problems.append(entry.problem(f"this key is not understood{hint}", key))
+        elif value is not None:
+            try:
+                found[key] = _value(value, expected)
+            except (TypeError, ValueError):
+                problems.append(entry.problem(f"{expected} is expected", key))
+    return Entry(found, entry.source, entry.where)
+
+
+def _value(value: Any, expected: str) -> Any:
+    """Never tells the value: it may be a secret."""
+    if expected in (TEXT, BASE64) and not isinstance(value, str):
+        raise TypeError
+    if expected == FLAG and not isinstance(value, bool):
+        raise TypeError
+    if expected == BASE64:
+        try:
+            return base64.b64decode("".join(value.split()), validate=True)
+        except binascii.Error:
+            raise ValueError from None
+    if expected == TEXTS:
+        return _texts(value)
+    if expected == TEXT_LISTS:
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise TypeError
+        return {key: _texts(each) for key, each in value.items()}
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise TypeError
+    return tuple(value)
+
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its token, its namespace and the cluster's certificate authority."""

@@ -1,4 +1,4 @@
-"""Everything of a cluster that a plan may depend on, listed once, page by page."""
+"""List every object that a plan may depend on once, page by page."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from kscale.effects import ApiError
-from kscale.snapshot.sources import NamedText
-from kscale.world.kubernetes.calls import list_call
+from kscale.snapshot.text.sources import NamedText
 from kscale.world.kubernetes.client import Client, RequestFailedError, listed
+from kscale.world.kubernetes.performer import list_call
 from kscale.world.kubernetes.reflector import PAGE_SIZE
 from kscale.world.kubernetes.resources import Resources
 

@@ -1,4 +1,4 @@
-"""How a kind of objects is listed and watched: client-go's reflector as a step machine without I/O.
+"""List and watch one kind: client-go's reflector as a step machine without I/O.
 
 Upstream: ``client-go/tools/cache/reflector.go``, ``tools/pager``. What is listed and what events bring is none of its
 business: whoever runs it hands that on, and tells the machine what it needs to know (:data:`Seen`).
@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from kscale.effects import SECOND, ApiError, Exchange, Wait
-from kscale.world.kubernetes.status import TOO_LARGE_RESOURCE_VERSION
+from kscale.world.kubernetes.client import TOO_LARGE_RESOURCE_VERSION
 
 __all__ = [
     "PAGE_SIZE",

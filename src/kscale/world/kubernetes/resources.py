@@ -1,4 +1,4 @@
-"""Kinds and where they are served, as one API server has it (upstream: ``client-go/restmapper``, ``discovery``).
+"""Kinds and their resources as one API server serves them (upstream: ``client-go/restmapper``, ``discovery``).
 
 What every server has stands in a table; the rest a server is asked for when it is needed.
 """
@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from kscale.effects import ApiError
 from kscale.errors import InputError
-from kscale.objects.base import ApiStruct
+from kscale.objects.api.meta import ApiStruct
 from kscale.objects.rest_mapping import (
     BUILT_IN,
     RESTMapper,

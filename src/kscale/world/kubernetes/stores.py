@@ -1,4 +1,4 @@
-"""What the watches of a driver have brought: one cluster in columns, and objects of typed kinds."""
+"""Stores that informers fill: one cluster in columns, and objects of typed kinds."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ import numpy as np
 
 from kscale.effects import ApiError, Moment, Observation
 from kscale.errors import InputError, Problem
-from kscale.objects.core import Pod
-from kscale.objects.meta import KubeObject, object_key
-from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.relisting import Relist
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import KubeObject, object_key
+from kscale.snapshot.cluster import Cluster, Relist
 from kscale.snapshot.snapshot import Snapshot
 from kscale.world.kubernetes.client import Client
-from kscale.world.kubernetes.informer import Informer
+from kscale.world.kubernetes.informer import Absorbed, Informer, ObjectSink, Sink, Unreadable
 from kscale.world.kubernetes.reflector import Reflector
 from kscale.world.kubernetes.resources import Resources
-from kscale.world.kubernetes.sinks import Absorbed, ObjectSink, Sink, Unreadable
 from kscale.world.protocols import Change, Clock, Watch
 
 __all__ = ["ClusterSink", "KubernetesStores"]

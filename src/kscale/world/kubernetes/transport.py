@@ -1,4 +1,4 @@
-"""Requests and answers as bytes: what lies between the rules of a client and the wire."""
+"""HTTP requests and responses as bytes, between the rules of a client and the network."""
 
 from __future__ import annotations
 

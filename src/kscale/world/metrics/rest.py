@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from kscale.effects import ApiError, GetMetric, duration, from_text
 from kscale.errors import InputError, Problem
-from kscale.objects.base import ApiStruct
-from kscale.objects.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
+from kscale.objects.api.meta import ApiStruct
+from kscale.objects.api.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMappingError
 from kscale.world.kubernetes.client import Client, RequestFailedError, decoded

@@ -1,5 +1,7 @@
-"""Cluster API: groups are MachineDeployments, MachineSets and MachinePools of a management cluster
-(``cloudprovider/clusterapi``)."""
+"""Cluster API provider: groups are MachineDeployments, MachineSets and MachinePools.
+
+Upstream: ``cloudprovider/clusterapi``.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,29 @@ from msgspec.structs import replace
 
 from kscale.effects import Discover, GetScale, GetWhole, List, Moment, Patch, PutScale, to_text
 from kscale.errors import InputError, Problem
-from kscale.objects.autoscaling import Scale
-from kscale.objects.cluster_api import Machine, MachineOwner, MachinePool
-from kscale.objects.core import Node
-from kscale.objects.infrastructure import Infrastructure, read_infrastructure
+from kscale.objects.api.autoscaling import Scale
+from kscale.objects.api.cluster_infrastructure import (
+    Infrastructure,
+    Machine,
+    MachineOwner,
+    MachinePool,
+    read_infrastructure,
+)
+from kscale.objects.api.core import Node
+from kscale.objects.api.meta import KubeObject
 from kscale.objects.kinds import group_of
-from kscale.objects.machine_groups import CLUSTER_API, MACHINE_KINDS, id_of_owner, machine_groups, owner_ids
-from kscale.objects.machine_templates import DEFAULT_ARCHITECTURE
-from kscale.objects.meta import KubeObject
+from kscale.objects.machine_groups import (
+    CLUSTER_API,
+    DEFAULT_ARCHITECTURE,
+    MACHINE_KINDS,
+    id_of_owner,
+    machine_groups,
+    owner_ids,
+)
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, InstanceError, InstanceStatus, NodeGroup, ProviderError
-from kscale.objects.owners import controller_of
+from kscale.objects.pod_owners import controller_of
 from kscale.objects.rest_mapping import RESTMapper, RESTMappingError
-from kscale.world.nodegroups.api_cloud import Ask, value_of
-from kscale.world.nodegroups.provider import CLOUD_ERROR, Nodes, Provider
+from kscale.world.nodegroups.provider import CLOUD_ERROR, Ask, Nodes, Provider, value_of
 
 __all__ = ["Discovery", "MachineGroupsCloud", "read_discovery"]
 

@@ -1,5 +1,7 @@
-"""Any :class:`kscale.world.protocols.NodeGroups` as an external gRPC provider: a cloud written in Python, asked by a
-stock Cluster Autoscaler (``--cloud-provider=externalgrpc``) or by kscale. kscale's own."""
+"""Serve any :class:`kscale.world.protocols.NodeGroups` as an external gRPC provider.
+
+kscale's own.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from kscale.effects import ApiError, GetPrices
-from kscale.effects.answers import ANSWERS
+from kscale.effects.legal_outcomes import ANSWERS
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.objects.nodegroup import NodeGroup, ProviderError, is_not_implemented
 from kscale.objects.nodegroups import Groups
 from kscale.objects.protobuf.messages import ENTRY_KEY
-from kscale.world.nodegroups.external_messages import (
+from kscale.world.nodegroups.external import (
     METHODS,
     SERVICE,
     defaults_from,

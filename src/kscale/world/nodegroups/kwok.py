@@ -1,31 +1,216 @@
-"""kwok: nodes that are only objects of the API server, kept ready by the kwok controller
-(``pkg/cloudprovider/kwok``)."""
+"""kwok provider: nodes that are only objects of the API server, kept ready by the kwok controller.
+
+Upstream: ``pkg/cloudprovider/kwok``.
+"""
 
 from __future__ import annotations
 
 import logging
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kscale.effects import Create, Delete, Get, List
-from kscale.errors import InputError
-from kscale.objects.core import Node
+from kscale.errors import InputError, Problem
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import shortened
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.nodegroup import NOT_IMPLEMENTED, NodeGroup, ProviderError
-from kscale.world.nodegroups.api_cloud import Ask, value_of
-from kscale.world.nodegroups.kwok_config import (
-    FAKE,
-    KwokGroup,
-    group_name,
-    groups_of,
-    read_kwok_config,
-    read_nodes,
-    template_of,
-)
-from kscale.world.nodegroups.provider import CLOUD_ERROR, Provider
+from kscale.objects.nodegroup import NOT_IMPLEMENTED, NodeGroup, NodeTemplate, ProviderError
+from kscale.snapshot.text.documents import only_document
+from kscale.world.nodegroups.provider import CLOUD_ERROR, Ask, Provider, value_of
+from kscale.world.server_data import integer
 
-__all__ = ["CONFIG_MAP", "KwokGroups"]
+__all__ = [
+    "CONFIG_MAP",
+    "FAKE",
+    "KwokConfig",
+    "KwokGroup",
+    "KwokGroups",
+    "group_name",
+    "groups_of",
+    "read_kwok_config",
+    "read_nodes",
+    "template_of",
+]
+
+
+FAKE: Final = "kwok.x-k8s.io/node"
+"""The annotation of nodes that kwok keeps; its value is ``fake``."""
+
+_NAME, _MIN, _MAX, _DESIRED = (
+    f"cluster-autoscaler.kwok.nodegroup/{key}" for key in ("name", "min-count", "max-count", "desired-count")
+)
+_DEFAULT_MAX: Final = 200
+_UNDEFINED: Final = "(currently empty or undefined)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KwokConfig:
+    """The provider's settings. ``label`` or ``annotation``: what names a node's group; ``templates``: the ConfigMap
+    with templates, empty: the nodes of the cluster are; ``taint``: templates and nodes carry kwok's taint."""
+
+    label: str = ""
+    annotation: str = ""
+    templates: str = ""
+    taint: bool = False
+    gpu_label: str = ""
+    gpu_types: tuple[str, ...] = ()
+    """The names under ``availableGPUTypes``: types of GPU that metrics may name."""
+
+
+@dataclass(slots=True, kw_only=True)
+class KwokGroup:
+    """A group and how many nodes it shall have."""
+
+    id: str
+    minimum: int
+    maximum: int
+    target: int
+    template: Node
+
+
+def read_kwok_config(text: str) -> KwokConfig:
+    """The key ``config`` of the ConfigMap. Raises InputError in upstream's words."""
+    data = only_document(text.encode(), "the kwok provider's config")
+    if not isinstance(data, dict):
+        raise InputError("a map of settings is expected in kwok config")
+    source = data.get("readNodesFrom")
+    if source not in ("configmap", "cluster"):
+        raise InputError(
+            f"'readNodesFrom' in kwok config is invalid (expected: 'label' or 'annotation'): {source or ''}"
+        )
+    templates = ""
+    if source == "configmap":
+        held = _section(data, "configmap")
+        if not held:
+            raise InputError(f"please specify a value for 'configmap' in kwok config {_UNDEFINED}")
+        templates = str(held.get("name") or "")
+        if not templates:
+            raise InputError(f"please specify 'configmap.name' in kwok config {_UNDEFINED}")
+    groups = _section(data, "nodegroups")
+    if not groups:
+        raise InputError(f"please specify a value for 'nodegroups' in kwok config {_UNDEFINED}")
+    label, annotation = str(groups.get("fromNodeLabelKey") or ""), str(groups.get("fromNodeAnnotationKey") or "")
+    either = "please specify either 'nodegroups.fromNodeLabelKey' or 'nodegroups.fromNodeAnnotationKey'"
+    if not label and not annotation:
+        raise InputError(f"{either} in kwok provider config {_UNDEFINED}")
+    if label and annotation:
+        raise InputError(f"{either} in kwok provider config (you can't use both)")
+    nodes = _section(data, "nodes")
+    gpu = _section(nodes, "gpuConfig") if nodes.get("gpuConfig") is not None else None
+    if gpu is not None and not (gpu.get("gpuLabelKey") and gpu.get("availableGPUTypes")):
+        raise InputError("nodes.gpuConfig.gpuLabelKey or file.nodes.gpuConfig.availableGPUTypes is empty")
+    return KwokConfig(
+        label=label,
+        annotation=annotation,
+        templates=templates,
+        taint=not nodes.get("skipTaint", False),
+        gpu_label="" if gpu is None else str(gpu["gpuLabelKey"]),
+        gpu_types=() if gpu is None else tuple(map(str, gpu["availableGPUTypes"])),
+    )
+
+
+def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
+    """A map of settings; empty without. Raises InputError."""
+    section = data.get(name)
+    if not isinstance(section, dict | None):
+        raise InputError(f"a map of settings is expected in '{name}' of kwok config")
+    return section or {}
+
+
+def read_nodes(text: str) -> list[Node]:
+    """The key ``templates`` of a ConfigMap: a list of nodes. Raises InputError."""
+    data = only_document(text.encode(), "the templates of the kwok provider")
+    items = data.get("items") if isinstance(data, dict) else None
+    if not isinstance(items, list):
+        raise InputError("the templates of the kwok provider are no list of nodes")
+    return [from_dict(item, Node) for item in items]
+
+
+def groups_of(nodes: list[Node], config: KwokConfig) -> list[KwokGroup]:
+    """The groups that templates make, in the order in which they first occur: the first is the template, and each
+    further one adds a node to the target. Raises InputError."""
+    found: dict[str, KwokGroup] = {}
+    for node in nodes:
+        name = group_name(node, config)
+        if not name:
+            raise InputError(Problem("the template belongs to no group", object=f"Node {node.name}"))
+        if name in found:
+            found[name].target += 1
+            continue
+        least, most, wanted = (
+            _count(node, key, default) for key, default in ((_MIN, 0), (_MAX, _DEFAULT_MAX), (_DESIRED, 0))
+        )
+        for holds, key, text in (
+            (most >= least, _MAX, f"max-count {most} is less than min-count {least}"),
+            (least <= wanted <= most, _DESIRED, f"desired-count {wanted} is not between {least} and {most}"),
+        ):
+            if not holds:
+                raise InputError(Problem(text, object=f"Node {node.name}", field=f"metadata.annotations[{key}]"))
+        found[name] = KwokGroup(id=name, minimum=least, maximum=most, target=wanted, template=_template(node, config))
+    return list(found.values())
+
+
+def group_name(node: Node, config: KwokConfig) -> str:
+    """The group that a node says it is of; empty: none."""
+    annotations = node.metadata.annotations or {}
+    if annotations.get(_NAME):
+        return annotations[_NAME]
+    if config.annotation:
+        return annotations.get(config.annotation, "")
+    return (node.metadata.labels or {}).get(config.label, "")
+
+
+def template_of(group: KwokGroup) -> NodeTemplate:
+    """What a new node of a group is: with the pod that every node runs."""
+    return NodeTemplate(node=group.template, pods=[_kube_proxy(group.id)])
+
+
+def _count(node: Node, key: str, default: int) -> int:
+    text = (node.metadata.annotations or {}).get(key)
+    if text is None:
+        return default
+    count = integer(text)
+    if count is None:
+        what = f"{shortened(text)!r} is not an integer"
+        raise InputError(Problem(what, object=f"Node {node.name}", field=f"metadata.annotations[{key}]"))
+    return count
+
+
+def _template(node: Node, config: KwokConfig) -> Node:
+    data: dict[str, Any] = to_dict(node)
+    metadata = data["metadata"]
+    for key in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
+        metadata.pop(key, None)
+    metadata["name"] = f"kwok-fake-{node.name}"
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), FAKE: "fake"}
+    if config.taint:
+        spec = data.setdefault("spec", {})
+        taint = {"key": "kwok-provider", "value": "true", "effect": "NoSchedule"}
+        spec["taints"] = [*(spec.get("taints") or ()), taint]
+    status = data.setdefault("status", {})
+    status["nodeInfo"] = {**(status.get("nodeInfo") or {}), "kubeletVersion": "fake"}
+    return from_dict(data, Node)
+
+
+def _kube_proxy(group: str) -> Pod:
+    pod = {
+        "metadata": {
+            "name": f"kube-proxy-{group}",
+            "namespace": "kube-system",
+            "labels": {"component": "kube-proxy", "tier": "node"},
+            "annotations": {
+                "kubernetes.io/config.source": "file",
+                "scheduler.alpha.kubernetes.io/critical-pod": "true",
+                "kubernetes.io/config.mirror": "1234567890abcdef",
+            },
+        },
+        "spec": {"containers": [{"name": "", "image": "kubeproxy", "resources": {"requests": {"cpu": "100m"}}}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    return from_dict(pod, Pod)
+
 
 _log = logging.getLogger(__name__)
 CONFIG_MAP: Final = "kwok-provider-config"

@@ -1,4 +1,4 @@
-"""Node groups that stand in a file, in front of a cloud that kscale does not speak to.
+"""Node groups from a file, for a cloud that kscale does not speak to.
 
 With a file of sizes the groups can be changed: what the autoscaler decides is written there, and another program (a
 job with Terraform, an operator) creates and deletes the machines.
@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.files import replace_file
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
 from kscale.world.nodegroups.provider import CLOUD_ERROR, Nodes, Provider

@@ -1,4 +1,10 @@
-"""The endpoints of a program, on aiohttp (extra ``[kube]``): ``/metrics``, ``/health-check`` and the like."""
+"""HTTP endpoints of a program on aiohttp (extra ``[kube]``): ``/metrics``, ``/health-check``, ``/snapshotz``,
+admission webhooks.
+
+What people put into environment variables and annotations is not shown.
+
+Upstream: ``pkg/debuggingsnapshot``.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +12,253 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
+import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
+import msgspec
+
+from kscale.effects import Moment, to_text
 from kscale.errors import InputError
 from kscale.libraries import library
-from kscale.world.serve.connections import ConnectionLimits, Connections, open_socket
 from kscale.world.serve.metrics import MetricStore
-from kscale.world.serve.snapshotz import BusyError, SnapshotDesk
 from kscale.world.serve.tls import ReloadingContext
 
-__all__ = ["ConnectionLimits", "Handler", "Server", "endpoints", "parse_address"]
+__all__ = [
+    "ANY_PATH",
+    "BusyError",
+    "ConnectionLimits",
+    "Connections",
+    "Handler",
+    "Server",
+    "SnapshotDesk",
+    "admission_webhook",
+    "endpoints",
+    "open_socket",
+    "parse_address",
+    "redacted",
+]
+
+
+_HIDDEN: Final = "<redacted>"
+
+
+class BusyError(RuntimeError):
+    """Somebody is waiting for a snapshot already."""
+
+
+class SnapshotDesk:
+    """Where a request for a snapshot waits until a loop has delivered one. One at a time."""
+
+    __slots__ = ("_loop", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Future[Any] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """Somebody waits: the next loop is to deliver. May be asked in any thread."""
+        waiting = self._waiting
+        return waiting is not None and not waiting.done()
+
+    async def ask(self) -> bytes:
+        """Waits for the next snapshot, as JSON text. Raises :class:`BusyError`."""
+        if self.wanted:
+            raise BusyError
+        self._loop = asyncio.get_running_loop()
+        self._waiting = self._loop.create_future()
+        try:
+            return msgspec.json.encode(redacted(await self._waiting))
+        finally:
+            self._waiting = None
+
+    def deliver(self, data: Any, *, start: Moment, end: Moment) -> None:
+        """What a loop went by, as plain data; nothing if nobody waits. May be called in any thread."""
+        told = {**data, "StartTimestamp": to_text(start, fraction=True), "EndTimestamp": to_text(end, fraction=True)}
+        loop, waiting = self._loop, self._waiting
+        if loop is not None and waiting is not None:
+            loop.call_soon_threadsafe(_give, waiting, told)
+
+
+def _give(waiting: asyncio.Future[Any], data: Any) -> None:
+    if not waiting.done():
+        waiting.set_result(data)
+
+
+def redacted(data: Any) -> Any:
+    """Plain data of objects of the API, without the values of environment variables and of annotations."""
+    if isinstance(data, dict):
+        return {key: _without(key, value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [redacted(each) for each in data]
+    return data
+
+
+def _without(key: Any, value: Any) -> Any:
+    if key == "annotations" and isinstance(value, dict):
+        return dict.fromkeys(value, _HIDDEN)
+    if key == "env" and isinstance(value, list):
+        return [{**redacted(each), **({"value": _HIDDEN} if each.get("value") else {})} for each in value]
+    return redacted(value)
+
 
 _log = logging.getLogger(__name__)
+_BACKLOG: Final = 128
+_ACCEPT_RETRY: Final = 1.0
+"""Seconds to wait when the system has no file descriptor left, as asyncio's own servers do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """What one HTTP server holds at the most; times in seconds.
+
+    - ``connections``: open connections, those in a TLS handshake included. Further ones wait in the kernel's queue.
+    - ``read_timeout``: until a new connection has sent its first request (the handshake included), until a body has
+      arrived after its headers, and until a client has read the part of an answer that is ready for it.
+    - ``idle_timeout``: until a kept connection sends its next request.
+    """
+
+    connections: int = 1000
+    read_timeout: float = 10.0
+    idle_timeout: float = 90.0
+
+
+class Connections:
+    """The open connections of one listening socket, each served by a protocol of ``make_protocol``."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        make_protocol: Callable[[], asyncio.Protocol],
+        limits: ConnectionLimits,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self._listening, self._make_protocol, self._limits, self._tls = listening, make_protocol, limits, tls
+        self._places = asyncio.Semaphore(limits.connections)
+        self._opening: set[asyncio.Task[None]] = set()
+
+    async def accept(self) -> None:
+        """Accept connections until cancelled; as many at a time as the limits allow."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                await self._places.acquire()
+                try:
+                    client, _ = await loop.sock_accept(self._listening)
+                except OSError as error:
+                    self._places.release()
+                    _log.warning("cannot accept a connection: %s", error.strerror or error)
+                    await asyncio.sleep(_ACCEPT_RETRY)
+                    continue
+                task = loop.create_task(self._open(client))
+                self._opening.add(task)
+                task.add_done_callback(self._opening.discard)
+        finally:
+            for task in self._opening:
+                task.cancel()
+            await asyncio.gather(*self._opening, return_exceptions=True)
+
+    async def _open(self, client: socket.socket) -> None:
+        connection = _Connection(self._make_protocol(), self._limits.read_timeout, self._places.release)
+        timeout = self._limits.read_timeout
+        try:
+            if self._tls is None:
+                await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, client)
+            else:
+                await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: connection,
+                    client,
+                    ssl=self._tls,
+                    ssl_handshake_timeout=timeout,
+                    ssl_shutdown_timeout=timeout,
+                )
+        except OSError as error:  # a handshake that failed or took too long, a client that has gone
+            _log.debug("a connection ended before its first request: %s", error)
+        finally:
+            if not connection.was_made:
+                client.close()
+                self._places.release()
+
+
+class _Connection(asyncio.Protocol):
+    """Hands everything to the protocol of the server, and closes a connection that keeps it waiting."""
+
+    __slots__ = ("_inner", "_release", "_timeout", "_timer", "_transport", "was_made")
+
+    def __init__(self, inner: asyncio.Protocol, timeout: float, release: Callable[[], None]) -> None:
+        self._inner, self._timeout, self._release = inner, timeout, release
+        self._transport: Any = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.was_made = False
+
+    def request_arrived(self) -> None:
+        """Note that the headers of a request are there: from now on the server itself watches the time."""
+        self._stop_timer()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.was_made, self._transport = True, transport
+        self._start_timer()
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._start_timer()
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._stop_timer()
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        self._release()
+        self._inner.connection_lost(exc)
+
+    def _start_timer(self) -> None:
+        self._stop_timer()
+        self._timer = asyncio.get_running_loop().call_later(self._timeout, self._transport.abort)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """Return a listening socket. An empty ``host``: all addresses of the machine, of IPv6 too where it has that.
+
+    Raises OSError where the address cannot be had.
+    """
+    if host:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    else:
+        dual = socket.has_dualstack_ipv6()
+        family, kind, protocol = (socket.AF_INET6 if dual else socket.AF_INET), socket.SOCK_STREAM, 0
+        address = ("::" if dual else "0.0.0.0", port)
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if host else 0)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+        listening.setblocking(False)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            listening.close()
+        raise
+    return listening
+
 
 Handler = Callable[[Any], Awaitable[Any]]
 Check = Callable[[], str]
@@ -189,3 +429,43 @@ def parse_address(address: str) -> tuple[str, int]:
 
 def _web() -> Any:
     return library("aiohttp.web", "serving over HTTP")
+
+
+ANY_PATH: Final = "/{path:.*}"
+_TOO_LATE: Final = "the body did not arrive in time\n"
+_TOO_LARGE: Final = "request payload too large\n"
+
+
+def admission_webhook(
+    review: Callable[[bytes, float], Awaitable[bytes]],
+    *,
+    refused: Callable[[str, float], None] = lambda _why, _took: None,
+    read_timeout: float = 10.0,
+) -> Handler:
+    """Return the handler of a webhook: it answers with ``review(body, seconds that reading took)``.
+
+    A body that is longer than the server takes is answered with 413, one that does not arrive within ``read_timeout``
+    seconds with 408, and one that is no ``application/json`` with nothing. ``refused`` is called with the reason and
+    the seconds that it took.
+    """
+    web = library("aiohttp.web", "serving a webhook")
+
+    async def answer(request: Any) -> Any:
+        begun = time.perf_counter()
+        try:
+            async with asyncio.timeout(read_timeout):
+                body = await request.read()
+        except TimeoutError:
+            refused("the body did not arrive in time", time.perf_counter() - begun)
+            return web.Response(status=408, text=_TOO_LATE)
+        except web.HTTPRequestEntityTooLarge:
+            refused(_TOO_LARGE.strip(), time.perf_counter() - begun)
+            return web.Response(status=413, text=_TOO_LARGE)
+        read = time.perf_counter() - begun
+        content_type = request.headers.get("Content-Type", "")
+        if content_type != "application/json":
+            refused(f"contentType={content_type}, expect application/json", read)
+            return web.Response()
+        return web.Response(body=await review(body, read), content_type="application/json")
+
+    return answer

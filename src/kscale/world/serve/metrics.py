@@ -1,4 +1,4 @@
-"""Observations as Prometheus reads them (extra ``[metrics]``).
+"""Observations in Prometheus' exposition format (extra ``[metrics]``).
 
 They are kept as plain numbers; families are made when somebody asks, so that an observation costs next to nothing.
 """

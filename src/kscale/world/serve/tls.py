@@ -1,19 +1,116 @@
-"""TLS of a server whose certificate is replaced while it serves."""
+"""TLS of servers: reloaded certificates, self-signed certificates, Go's names of versions and cipher suites."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import re
 import ssl
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
-from kscale.world.certificates import load_pair
+from kscale.world.rpc import load_pair
 
-__all__ = ["ReloadingContext"]
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+__all__ = ["CIPHER_SUITES", "ReloadingContext", "SelfSigned", "cipher_suites", "self_signed_pair", "tls_version"]
+
+
+_VERSIONS: Final = {"": ssl.TLSVersion.TLSv1_2, "tls1_2": ssl.TLSVersion.TLSv1_2, "tls1_3": ssl.TLSVersion.TLSv1_3}
+
+CIPHER_SUITES: Final[Mapping[str, str]] = {
+    f"TLS_ECDHE_{key}_WITH_{suite}": f"ECDHE-{key}-{openssl}"
+    for key in ("ECDSA", "RSA")
+    for suite, openssl in (
+        ("AES_128_CBC_SHA", "AES128-SHA"),
+        ("AES_256_CBC_SHA", "AES256-SHA"),
+        ("AES_128_GCM_SHA256", "AES128-GCM-SHA256"),
+        ("AES_256_GCM_SHA384", "AES256-GCM-SHA384"),
+        ("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
+    )
+}
+"""Those of TLS 1.2 that Go thinks secure, and OpenSSL's names for them. Those of TLS 1.3 cannot be chosen."""
+
+
+def tls_version(text: str) -> ssl.TLSVersion:
+    """``tls1_2`` or ``tls1_3``; raises :class:`~kscale.InputError` in the words of the VPA's admission controller."""
+    found = _VERSIONS.get(text)
+    if found is None:
+        why = f"unable to determine value for --min-tls-version ({text}), must be either tls1_2 or tls1_3"
+        raise InputError(why)
+    return found
+
+
+def cipher_suites(text: str) -> list[str]:
+    """OpenSSL's names of suites that are listed with commas or colons. Unknown ones are passed over, as upstream does;
+    none at all: the usual ones."""
+    return [CIPHER_SUITES[name] for name in re.split("[,:]", text) if name in CIPHER_SUITES]
+
+
+_LIFE: Final = timedelta(days=3650)
+_SKEW: Final = timedelta(hours=1)  # clocks differ
+
+
+@dataclass(frozen=True, slots=True)
+class SelfSigned:
+    """``authority`` and ``certificate`` in PEM, and the certificate's ``key``, which is not shown. The key of the
+    authority is not kept: nothing else is ever signed with it."""
+
+    authority: bytes
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+
+def self_signed_pair(host: str, now: datetime) -> SelfSigned:
+    """A certificate for ``host``, valid for ten years from ``now``. Raises :class:`~kscale.errors.InputError` where the
+    library ``cryptography`` is not installed."""
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+    except ImportError:
+        raise InputError(
+            "a certificate is made with the library cryptography: pip install 'kscale-core[certificates]'"
+        ) from None
+
+    def named(text: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+    def begun(subject: x509.Name, key: EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _SKEW)
+            .not_valid_after(now + _LIFE)
+            .add_extension(x509.BasicConstraints(ca=key is root, path_length=None), critical=True)
+        )
+
+    root, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer = named("kscale vpa webhook CA")
+    authority = begun(issuer, root).sign(root, hashes.SHA256())
+    certificate = (
+        begun(named("vpa-webhook"), own)  # a common name has 64 letters at most
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(root, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    return SelfSigned(
+        authority=authority.public_bytes(pem),
+        certificate=certificate.public_bytes(pem),
+        key=own.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+    )
+
 
 _log = logging.getLogger(__name__)
 _Seen = tuple[tuple[int, int, int], ...]

@@ -1,4 +1,4 @@
-"""Custom resources with a scale: their ``/scale`` endpoint, and a controller that keeps their pods.
+"""Custom resources with a scale: their ``/scale`` endpoint and a controller for their pods.
 
 What the controller of a custom kind does is its own affair. This one does what those of most kinds with replicas do
 (rollouts, clone sets): it keeps as many pods of ``spec.template`` as the object's scale says, by a replica set.
@@ -13,18 +13,17 @@ from msgspec.structs import replace
 
 from kscale.effects import VirtualTime
 from kscale.errors import InputError
-from kscale.objects.apps import ReplicaSet
-from kscale.objects.autoscaling import Scale
-from kscale.objects.custom import CustomObject, CustomResource
+from kscale.objects.api.apps import ReplicaSet
+from kscale.objects.api.autoscaling import Scale
+from kscale.objects.api.custom_workloads import CustomObject, CustomResource
+from kscale.objects.api.meta import LabelSelector, OwnerReference
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.meta import LabelSelector, OwnerReference
-from kscale.objects.owners import controller_of
+from kscale.objects.pod_owners import controller_of
 from kscale.objects.rest_mapping import BUILT_IN, BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.scale import ScaleError, ScalePaths, scale_of, with_replicas
 from kscale.objects.selectors import compile_selector
-from kscale.world.simulated.api_objects import ApiObjects, RefusedError, one_by_one
-from kscale.world.simulated.controllers import Controller
-from kscale.world.simulated.owned_pods import OwnedPods
+from kscale.world.simulated.api_server import ApiObjects, RefusedError, one_by_one
+from kscale.world.simulated.controllers import Controller, OwnedPods
 
 __all__ = ["CustomScales", "controllers_of", "pod_template_problem"]
 

@@ -1,36 +1,253 @@
-"""The controller of deployments: a replica set for each template, and how the newest takes the place of the others.
+"""Controllers of Deployments and ReplicaSets, with their rollouts.
+
+Upstream: ``pkg/controller/deployment`` (``rolling.go``, ``recreate.go``, ``sync.go``), ``util/deployment_util.go``.
+
+Upstream: ``pkg/controller/replicaset``, ``controller_utils.go`` (which pods go first).
 
 Upstream: ``pkg/controller/deployment``. A pod is available once it is ready (``minReadySeconds`` is not waited for).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from kscale.effects import VirtualTime
-from kscale.objects.apps import Deployment, DeploymentStatus, ReplicaSet
-from kscale.objects.core import Pod, PodSpec, PodTemplateSpec
-from kscale.objects.owners import controller_of
+from kscale.effects import Moment, VirtualTime, from_text
+from kscale.objects.api.apps import Deployment, DeploymentSpec, DeploymentStatus, ReplicaSet, ReplicaSetStatus
+from kscale.objects.api.core import Pod, PodSpec, PodTemplateSpec, ReplicationController, ReplicationControllerStatus
+from kscale.objects.conditions import find
+from kscale.objects.pod_owners import controller_of
+from kscale.objects.validation import share_of
 from kscale.objects.workloads import pod_count, replica_set_of
-from kscale.world.simulated.api_objects import ApiObjects, Changes, one_by_one
-from kscale.world.simulated.controllers import Controller
-from kscale.world.simulated.owned_pods import OwnedPods
-from kscale.world.simulated.pods import finished
-from kscale.world.simulated.rollouts import (
-    RECREATE,
-    Sizes,
-    age_of,
-    first_size,
-    most_of,
-    next_sizes,
-    shared_sizes,
-    size_alone,
-)
+from kscale.world.simulated.api_server import ApiObjects, Changes, one_by_one
+from kscale.world.simulated.controllers import Controller, OwnedPods, PodMaker
+from kscale.world.simulated.pods import delete_pods, finished
 
-__all__ = ["Deployments"]
+__all__ = [
+    "RECREATE",
+    "Deployments",
+    "ReplicaSets",
+    "ReplicationControllers",
+    "Sizes",
+    "age_of",
+    "first_size",
+    "in_order_of_deletion",
+    "most_of",
+    "next_sizes",
+    "shared_sizes",
+    "size_alone",
+]
+
+
+RECREATE: Final = "Recreate"
+_QUARTER: Final = "25%"
+
+Sizes = Mapping[str, int]
+"""Replicas by the keys of sets: of those that get others."""
+
+
+def _bounds(spec: DeploymentSpec, wanted: int) -> tuple[int, int]:
+    """(pods that there may be beyond the size, pods of the size that may be away) while it rolls, one of the two at
+    least 1 (``ResolveFenceposts``)."""
+    if spec.strategy.type == RECREATE:
+        return 0, 0
+    rolling = spec.strategy.rolling_update
+    surge = _QUARTER if rolling is None or rolling.max_surge is None else rolling.max_surge
+    away = _QUARTER if rolling is None or rolling.max_unavailable is None else rolling.max_unavailable
+    beyond, gone = share_of(surge, wanted, up=True), share_of(away, wanted, up=False)
+    return beyond, 1 if not beyond and not gone else gone
+
+
+def first_size(held: Deployment, old: Iterable[ReplicaSet]) -> int:
+    """How large the set of a new template is made (``NewRSNewReplicas``)."""
+    return _grown(held, 0, sum(map(pod_count, old)))
+
+
+def _grown(held: Deployment, new: int, old: int) -> int:
+    """The size of the set of the template, which has ``new`` replicas where the others have ``old``."""
+    wanted = pod_count(held)
+    if held.spec.strategy.type == RECREATE or new > wanted:
+        return wanted
+    room = wanted + _bounds(held.spec, wanted)[0] - new - old
+    return new + max(min(room, wanted - new), 0)
+
+
+def next_sizes(held: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
+    """The next step of a roll-out: the new set grows, or if it cannot, old ones shrink, what is not available first."""
+    old = [each for each in old if pod_count(each)]
+    has = pod_count(new)
+    size = _grown(held, has, sum(map(pod_count, old)))
+    if size != has:
+        return {new.key: size}
+    if not old:
+        return {}
+    wanted = pod_count(held)
+    stay = wanted - min(_bounds(held.spec, wanted)[1], wanted)
+    left = {each.key: pod_count(each) for each in old}
+    missing = has - new.status.available_replicas
+    most = has + sum(left.values()) - stay - missing
+    if most <= 0:
+        return {}
+    old.sort(key=age_of)
+    for each in old:  # pods that are not available first
+        left[each.key] -= max(min(most, left[each.key] - each.status.available_replicas), 0)
+        most -= pod_count(each) - left[each.key]
+    spare = new.status.available_replicas + sum(each.status.available_replicas for each in old) - stay
+    for each in old:
+        if spare > 0:
+            gives = min(left[each.key], spare)
+            left[each.key] -= gives
+            spare -= gives
+    return {each.key: left[each.key] for each in old if left[each.key] != pod_count(each)}
+
+
+def age_of(each: ReplicaSet) -> tuple[str, str]:
+    """The oldest first."""
+    return each.metadata.creation_timestamp or "", each.name
+
+
+def most_of(held: Deployment) -> int:
+    """How many pods there may be while it rolls."""
+    wanted = pod_count(held)
+    return wanted + _bounds(held.spec, wanted)[0]
+
+
+def size_alone(held: Deployment, current: ReplicaSet | None, old: Iterable[ReplicaSet]) -> Sizes:
+    """What the only set that has pods gets while a deployment is paused; where none has, that of the template, or else
+    the newest (``FindActiveOrLatest``)."""
+    others = sorted(old, key=age_of, reverse=True)
+    there = others if current is None else [current, *others]
+    found = next((each for each in there if pod_count(each)), there[0] if there else None)
+    wanted = pod_count(held)
+    return {} if found is None or pod_count(found) == wanted else {found.key: wanted}
+
+
+def shared_sizes(held: Deployment, sets: Iterable[ReplicaSet], most_before: int) -> Sizes:
+    """What sets get of another size of the deployment, of which there might be ``most_before`` pods: each its part
+    (``scale``)."""
+    wanted = pod_count(held)
+    active = sorted((each for each in sets if pod_count(each)), key=age_of)
+    if len(active) == 1:
+        return {} if pod_count(active[0]) == wanted else {active[0].key: wanted}
+    most = most_of(held) if wanted else 0
+    more = most - sum(map(pod_count, active))
+    if not active or not more or held.spec.strategy.type == RECREATE:
+        return {}
+    if more > 0:
+        active.reverse()  # of equally large ones the newest first, else the oldest
+    active.sort(key=lambda each: -pod_count(each))
+    sizes: dict[str, int] = {}
+    given = 0
+    for each in active:
+        part = _part(pod_count(each), most, most_before)
+        part = min(part, more - given) if more > 0 else max(part, more - given)
+        sizes[each.key] = pod_count(each) + part
+        given += part
+    first = active[0].key
+    sizes[first] = max(sizes[first] + more - given, 0)
+    return {each.key: sizes[each.key] for each in active if sizes[each.key] != pod_count(each)}
+
+
+def _part(size: int, most: int, before: int) -> int:
+    """What a set gets more (or less) where there may be ``most`` pods, and might be as many as ``before``: in
+    proportion, to the nearest number (``getReplicaSetFraction``)."""
+    return (2 * size * most + before) // (2 * before) - size if most and before else -size
+
+
+_COST = "controller.kubernetes.io/pod-deletion-cost"
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,9})")
+_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+def in_order_of_deletion(pods: Iterable[Pod], now: Moment) -> list[Pod]:
+    """The pods that go first when there are too many, first (``ActivePodsWithRanks``): without a node, pending, not
+    ready, cheap, on a node with others of theirs, ready for a short time, young."""
+    pods = list(pods)
+    on_node = Counter(pod.spec.node_name for pod in pods)
+
+    def rank(pod: Pod) -> tuple[object, ...]:
+        ready = find(pod.status.conditions, "Ready")
+        is_ready = ready is not None and ready.status == "True"
+        since = from_text(ready.last_transition_time) if ready is not None and is_ready else now
+        return (
+            bool(pod.spec.node_name),
+            _PHASES.get(pod.status.phase, 2),
+            is_ready,
+            _cost(pod),
+            -on_node[pod.spec.node_name] if pod.spec.node_name else 0,
+            _magnitude(now - since),
+            -sum(each.restart_count for each in pod.status.container_statuses),
+            _magnitude(now - from_text(pod.metadata.creation_timestamp)),
+            pod.metadata.uid,
+        )
+
+    return sorted(pods, key=rank)
+
+
+def _cost(pod: Pod) -> int:
+    """What deleting a pod costs; 0 for a text that is no such number (``GetDeletionCostFromPodAnnotations``)."""
+    text = (pod.metadata.annotations or {}).get(_COST, "0")
+    cost = int(text) if _NUMBER.fullmatch(text) else 0
+    return cost if -(2**31) <= cost < 2**31 else 0
+
+
+def _magnitude(duration: int) -> int:
+    """Durations are compared by their logarithm alone (``LogarithmicScaleDown``)."""
+    return max(duration, 0).bit_length()
+
+
+class ReplicaSets(Controller):
+    """Keeps as many pods as a replica set says."""
+
+    kind: ClassVar[str] = "ReplicaSet"
+
+    def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods, maker: PodMaker) -> None:
+        super().__init__(api, time, owned, rank=1)
+        self._maker = maker
+
+    def sync(self, held: ReplicaSet | ReplicationController) -> None:
+        """Makes or deletes what is missing or too many, and says what there is."""
+        active, _ = self._owned.counts(held.metadata.uid)
+        wanted = pod_count(held)
+        if held.metadata.deletion_timestamp is None and wanted > active and held.spec.template is not None:
+            self._maker.make_more(self._maker.pattern(held), wanted - active, generate_name=f"{held.name}-")
+        elif wanted < active:
+            pods = self._owned.of(held.metadata.uid).values()
+            those = [pod for pod in pods if pod.metadata.deletion_timestamp is None and not finished(pod)]
+            delete_pods(self._api, in_order_of_deletion(those, self._api.now)[: active - wanted])
+        self._tell(held)
+
+    def _tell(self, held: ReplicaSet | ReplicationController) -> None:
+        active, ready = self._owned.counts(held.metadata.uid)
+        status: ReplicaSetStatus | ReplicationControllerStatus
+        if isinstance(held, ReplicaSet):
+            status = ReplicaSetStatus(
+                replicas=active,
+                fully_labeled_replicas=active,
+                ready_replicas=ready,
+                available_replicas=ready,
+                observed_generation=held.metadata.generation or 0,
+            )
+        else:
+            status = ReplicationControllerStatus(
+                replicas=active,
+                ready_replicas=ready,
+                available_replicas=ready,
+                observed_generation=held.metadata.generation or 0,
+            )
+        if status != held.status:
+            self._api.put(replace(held, status=status))
+
+
+class ReplicationControllers(ReplicaSets):
+    """The same of the older kind."""
+
+    kind = "ReplicationController"
+
 
 _HASH: Final = "pod-template-hash"
 _KEPT: Final = 10

@@ -1,4 +1,4 @@
-"""The controller of jobs.
+"""The controller of Jobs.
 
 Upstream: ``pkg/controller/job``. Containers do not fail here, but pods go before their work is done: they are evicted,
 or lose their node, and count as failed.
@@ -12,16 +12,14 @@ from typing import ClassVar, Final
 from msgspec.structs import replace
 
 from kscale.effects import SECOND, Moment, VirtualTime, from_text
-from kscale.objects.batch import Job, JobStatus
+from kscale.objects.api.apps import Job, JobStatus
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import Condition, object_key
 from kscale.objects.conditions import find, is_true, pod_ready, with_condition
-from kscale.objects.core import Pod
-from kscale.objects.meta import Condition, object_key
-from kscale.objects.owners import controller_of
-from kscale.world.simulated.api_objects import ApiObjects, Changes, one_by_one
-from kscale.world.simulated.controllers import Controller, PodMaker
-from kscale.world.simulated.owned_pods import OwnedPods
+from kscale.objects.pod_owners import controller_of
+from kscale.world.simulated.api_server import ApiObjects, Changes, one_by_one
+from kscale.world.simulated.controllers import CONTROLLERS, Controller, OwnedPods, PodMaker
 from kscale.world.simulated.pods import delete_pod, finished
-from kscale.world.simulated.turns import CONTROLLERS
 
 __all__ = ["Jobs"]
 

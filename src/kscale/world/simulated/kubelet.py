@@ -1,26 +1,34 @@
-"""The kubelets of all nodes: pods are pulled, start, become ready, do their work and end."""
+"""Kubelets: pods are pulled, start, become ready and end, and are resized in place.
+
+Upstream: ``pkg/kubelet/allocation`` (what is put off is tried again in the order of ``sortPendingResizes``).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
-from kscale.effects import SECOND, Moment, VirtualTime
-from kscale.objects.apps import StatefulSet
-from kscale.objects.core import Pod
-from kscale.objects.meta import object_key
-from kscale.objects.owners import controller_of
-from kscale.world.simulated.api_objects import ApiObjects, Changes, one_by_one
-from kscale.world.simulated.draws import Draws, Spread
-from kscale.world.simulated.pods import ENDED, ended, finished, started, with_ready
-from kscale.world.simulated.shared_parts import SharedParts
-from kscale.world.simulated.turns import HAPPENINGS
+from kscale.effects import SECOND, Moment, PatchOperation, VirtualTime
+from kscale.objects.api.apps import StatefulSet
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import Condition, ResourceList, object_key
+from kscale.objects.conditions import find, with_condition
+from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.pod_owners import controller_of
+from kscale.objects.pod_resources import demand, is_guaranteed, occupancy
+from kscale.world.simulated.api_server import ApiObjects, Changes, PatchError, RefusedError, json_patch, one_by_one
+from kscale.world.simulated.controllers import HAPPENINGS, Turn
+from kscale.world.simulated.load import Draws, Spread
+from kscale.world.simulated.pods import ENDED, SharedParts, ended, finished, started, with_ready
+from kscale.world.simulated.stores import ClusterView
 
-__all__ = ["Kubelet", "PodTimes"]
+__all__ = ["Kubelet", "PodTimes", "Resizing"]
+
 
 _STATEFUL: Final = "StatefulSet"
 
@@ -131,3 +139,168 @@ class Kubelet:
 
     def _remove(self, pods: list[tuple[str, Pod]]) -> None:
         self._api.remove_pods(key for key, _ in pods)
+
+
+_RESOURCES = ("cpu", "memory")
+_PENDING = "PodResizePending"
+
+
+class Resizing:
+    """Gives pods what they ask for anew, at once or as soon as there is room for it on their nodes."""
+
+    def __init__(self, api: ApiObjects, view: ClusterView, time: VirtualTime) -> None:
+        self._api, self._view = api, view
+        self._deferred: dict[str, dict[str, None]] = {}
+        self._roomier: dict[str, None] = {}
+        self._turn = Turn(time, self._try_again, HAPPENINGS)
+        self._pods(api.present("Pod"))
+        if self._deferred:
+            self._roomier = dict.fromkeys(self._deferred)
+            self._turn.ask()
+        api.listen("Pod", self._pods)
+
+    def resize(self, pod: Pod, patch: Sequence[PatchOperation]) -> None:
+        """Changes what the containers of a pod ask for. Raises :class:`RefusedError`.
+
+        A pod that could never fit on its node is refused; where there is no room now the kubelet puts it off, and what
+        the pod takes stays as it was.
+        """
+        try:
+            data: Any = json_patch(to_dict(pod), msgspec.to_builtins(patch))
+        except PatchError as error:
+            raise RefusedError(str(error), 422, "Invalid") from None
+        asked = from_dict(data, Pod)
+        after = replace(pod, spec=replace(pod.spec, containers=asked.spec.containers))
+        node = self._node_of(pod)
+        if node is not None and _exceeds(demand(after), node.status.allocatable or {}):
+            text = f'pods "{pod.name}" is forbidden: the node does not have enough capacity'
+            raise RefusedError(text, 403, "Forbidden", ("NodeCapacity",))
+        if node is None or pod.status.phase != "Running":
+            self._api.put(after)
+        elif self._has_room(after, node):
+            self._api.put(_allocated(after))
+        else:
+            self._api.put(_put_off(_with_what_it_has(after, pod), self._api.now_text))
+
+    def _node_of(self, pod: Pod) -> Node | None:
+        node: Node | None = self._api.find("Node", pod.spec.node_name) if pod.spec.node_name else None
+        return node
+
+    def _has_room(self, pod: Pod, node: Node) -> bool:
+        total = demand(pod)
+        for other in self._view.pods_of([node.name]):
+            if other.key != pod.key:
+                total = _sum(total, _given(other))
+        return not _exceeds(total, node.status.allocatable or {})
+
+    # -- what was put off --------------------------------------------------------------------------------------------
+
+    def _pods(self, changes: Changes[Pod]) -> None:
+        put_off: dict[int, bool] = {}  # by identity of conditions, which many pods have in common
+        for key, old, new in changes:
+            after = new if new is not None and new.spec.node_name else None
+            waits = False
+            if after is not None:
+                conditions = id(after.status.conditions)
+                if conditions not in put_off:
+                    put_off[conditions] = _is_put_off(after)
+                waits = put_off[conditions] and not finished(after)
+            if waits or self._deferred:
+                self._note(key, old if old is not None and old.spec.node_name else None, after, waits=waits)
+
+    def _note(self, key: str, before: Pod | None, after: Pod | None, *, waits: bool) -> None:
+        """A pod on a node, before or after; ``waits``: it was put off."""
+        if after is not None and waits:
+            self._deferred.setdefault(after.spec.node_name, {})[key] = None
+        elif before is not None and key in (held := self._deferred.get(before.spec.node_name, {})):
+            del held[key]
+            if not held:
+                del self._deferred[before.spec.node_name]
+        if before is not None and before.spec.node_name in self._deferred and _takes_less(before, after):
+            self._roomier[before.spec.node_name] = None
+            self._turn.ask()
+
+    def _try_again(self) -> None:
+        roomier, self._roomier = self._roomier, {}
+        for name in roomier:
+            pods: list[Pod] = [self._api.find("Pod", key) for key in self._deferred.get(name, ())]
+            for pod in sorted(pods, key=_turn_of):
+                node = self._node_of(pod)
+                if node is not None and self._has_room(pod, node):
+                    self._api.put(_allocated(pod))
+
+
+def _turn_of(pod: Pod) -> tuple[bool, int, bool]:
+    """Of pods that wait, which is first (``sortPendingResizes``): one that asks for no more than it has, of a higher
+    priority, guaranteed; of others alike the one that has waited longest, which stands before them."""
+    asked, has = demand(pod), _given(pod)
+    more = any(name in asked and (name not in has or asked[name] > has[name]) for name in _RESOURCES)
+    return more, -(pod.spec.priority or 0), not is_guaranteed(pod)
+
+
+def _is_put_off(pod: Pod) -> bool:
+    condition = find(pod.status.conditions, _PENDING)
+    return condition is not None and condition.reason == "Deferred"
+
+
+def _given(pod: Pod) -> ResourceList:
+    """What a pod has of its node, whatever it asks for by now."""
+    if not _is_put_off(pod):
+        return occupancy(pod)
+    statuses = pod.status.container_statuses
+    given = {each.name: each.allocated_resources for each in statuses if each.allocated_resources is not None}
+    containers = [
+        replace(each, resources=replace(each.resources, requests=given.get(each.name, each.resources.requests)))
+        for each in pod.spec.containers
+    ]
+    return demand(replace(pod, spec=replace(pod.spec, containers=containers)))
+
+
+def _takes_less(before: Pod, after: Pod | None) -> bool:
+    """Whether a pod leaves room on its node that it took."""
+    if after is None or finished(after):
+        return not finished(before)
+    return before.spec.containers is not after.spec.containers or _taken(before) != _taken(after)
+
+
+def _taken(pod: Pod) -> list[ResourceList | None]:
+    return [each.allocated_resources for each in pod.status.container_statuses]
+
+
+def _with_what_it_has(pod: Pod, before: Pod) -> Pod:
+    """Where nothing says yet what containers take it is what they asked for before."""
+    asked = {each.name: each.resources.requests for each in before.spec.containers}
+    statuses = [
+        replace(each, allocated_resources=asked.get(each.name)) if each.allocated_resources is None else each
+        for each in pod.status.container_statuses
+    ]
+    return replace(pod, status=replace(pod.status, container_statuses=statuses))
+
+
+def _put_off(pod: Pod, at: str) -> Pod:
+    condition = Condition(type=_PENDING, status="True", reason="Deferred", last_transition_time=at)
+    conditions = with_condition(pod.status.conditions, condition)
+    return replace(pod, status=replace(pod.status, conditions=conditions))
+
+
+def _allocated(pod: Pod) -> Pod:
+    """It takes what it asks for."""
+    containers = {each.name: each for each in pod.spec.containers}
+    statuses = [
+        replace(
+            each,
+            allocated_resources=containers[each.name].resources.requests,
+            resources=containers[each.name].resources,
+        )
+        for each in pod.status.container_statuses
+    ]
+    conditions = [each for each in pod.status.conditions if each.type != _PENDING]
+    return replace(pod, status=replace(pod.status, container_statuses=statuses, conditions=conditions))
+
+
+def _sum(one: ResourceList, other: ResourceList) -> ResourceList:
+    return {name: one[name] + other[name] if name in other else one[name] for name in one}
+
+
+def _exceeds(amounts: ResourceList, room: ResourceList) -> bool:
+    return any(name in room and name in amounts and amounts[name].cmp(room[name]) > 0 for name in _RESOURCES)

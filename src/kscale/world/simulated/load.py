@@ -1,4 +1,7 @@
-"""What workloads have to do: usage that is theirs, and work that arrives in a queue.
+"""Load of workloads: usage over time, queues of work, and the random draws behind them.
+
+So two runs that differ in one thing compare like with like. Of entities that have one name one after the other each has
+a number of its own. Integers only: the same on every machine.
 
 Usage is spread over the pods that are ready. Nothing here knows of metrics pipelines: :mod:`.metrics` looks at this
 from time to time.
@@ -6,20 +9,187 @@ from time to time.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from kscale.effects import LAST_TIME, SECOND, Moment, VirtualTime
+from kscale.objects.api.core import Pod
 from kscale.objects.conditions import find
-from kscale.objects.core import Pod
-from kscale.world.simulated.owned_pods import Key, OwnedPods
-from kscale.world.simulated.signals import Signal
-from kscale.world.simulated.turns import HAPPENINGS
+from kscale.world.simulated.controllers import HAPPENINGS, Key, OwnedPods
 
-__all__ = ["Load", "Queue", "Usage", "serving_since"]
+__all__ = ["MILLION", "Draws", "Load", "Queue", "Signal", "Spread", "Usage", "serving_since"]
+
+
+MILLION: Final = 1_000_000
+_BITS: Final = 64
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """Durations by their quantiles: points (share in millionths, nanoseconds), both rising, from 0 to a million;
+    between two points it is linear."""
+
+    points: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def fixed(cls, nanoseconds: int) -> Spread:
+        """Always the same."""
+        return cls(((0, nanoseconds), (MILLION, nanoseconds)))
+
+    def __post_init__(self) -> None:
+        shares = [share for share, _ in self.points]
+        times = [time for _, time in self.points]
+        if len(shares) < 2 or shares[0] != 0 or shares[-1] != MILLION or shares != sorted(set(shares)):
+            raise ValueError("quantiles rise from 0 to 1, each given once")
+        if times[0] < 0 or times != sorted(times):
+            raise ValueError("durations are not negative, and rise with their quantiles")
+
+    @property
+    def most(self) -> int:
+        """The longest."""
+        return self.points[-1][1]
+
+    def at(self, bits: int) -> int:
+        """The duration at a share of ``bits / 2**64``."""
+        if self.points[0][1] == self.points[-1][1]:
+            return self.points[0][1]
+        place = bits * MILLION
+        for (share, low), (following, high) in zip(self.points, self.points[1:], strict=False):
+            if place < following << _BITS:
+                width = (following - share) << _BITS
+                return low + (high - low) * (place - (share << _BITS)) // width
+        return self.most
+
+
+class Draws:
+    """What a seed comes to."""
+
+    __slots__ = ("_key", "seed")
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._key = str(seed).encode()[:64]
+
+    def bits(self, purpose: str, entity: str, number: int = 0) -> int:
+        """64 bits, the same whenever they are asked for."""
+        text = f"{purpose}\0{entity}\0{number}".encode()
+        return int.from_bytes(blake2b(text, digest_size=8, key=self._key).digest(), "big")
+
+    def below(self, bound: int, purpose: str, entity: str, number: int = 0) -> int:
+        """A number from 0 up to ``bound``."""
+        return self.bits(purpose, entity, number) * bound >> _BITS
+
+    def happens(self, millionths: int, purpose: str, entity: str, number: int = 0) -> bool:
+        """Whether what has this chance comes about."""
+        return millionths > 0 and self.below(MILLION, purpose, entity, number) < millionths
+
+    def duration(self, spread: Spread, purpose: str, entity: str, number: int = 0) -> int:
+        """How long something takes."""
+        points = spread.points
+        if points[0][1] == points[-1][1]:
+            return points[0][1]
+        return spread.at(self.bits(purpose, entity, number))
+
+    def one_of(self, choices: Sequence[str], purpose: str, entity: str, number: int = 0) -> str:
+        """One of several."""
+        return choices[self.below(len(choices), purpose, entity, number)]
+
+
+_MILLISECOND = 10**6
+
+
+class Signal:
+    """``value[i]`` (int64, milli) holds from ``time[i]`` (int64, nanoseconds, rising) up to ``time[i + 1]``; before the
+    first the first, after the last the last. ``repeat``: after so many nanoseconds it begins again.
+
+    Means are taken in whole milliseconds.
+    """
+
+    __slots__ = ("_flat", "_sums", "_time", "_value", "begin", "repeat")
+
+    def __init__(
+        self, time: Sequence[int] | NDArray[np.int64], value: Sequence[int] | NDArray[np.int64], *, repeat: int = 0
+    ) -> None:
+        times, values = np.asarray(time, np.int64), np.asarray(value, np.int64)
+        if not len(times) or len(times) != len(values) or (np.diff(times) <= 0).any():
+            raise ValueError("a signal has rising times, and a value for each")
+        self.begin = int(times[0])
+        steps = (times - self.begin) // _MILLISECOND
+        sums = np.concatenate([[0], np.cumsum(np.diff(steps) * values[:-1])])
+        # Looked at one by one, where lists are faster than arrays.
+        self._time: list[int] = steps.tolist()
+        self._value: list[int] = values.tolist()
+        self._sums: list[int] = sums.tolist()
+        self._flat: tuple[Moment, Moment, int] = (0, -1, 0)  # (from, up to, its value all the while)
+        self.repeat = repeat // _MILLISECOND
+        if self.repeat and self.repeat <= self._time[-1]:
+            raise ValueError("a signal repeats after its last step")
+
+    @classmethod
+    def constant(cls, value: int) -> Signal:
+        """Always the same."""
+        return cls([0], [value])
+
+    def at(self, time: Moment) -> int:
+        """The value at a moment."""
+        place = (time - self.begin) // _MILLISECOND
+        if self.repeat and place >= 0:
+            place %= self.repeat
+        return self._value[self._step(place)]
+
+    def mean(self, begin: Moment, end: Moment) -> int:
+        """The mean value from one moment up to another; of no time at all the value at its end."""
+        return self.mean_and_flat(begin, end)[0]
+
+    def mean_and_flat(self, begin: Moment, end: Moment) -> tuple[int, Moment]:
+        """(:meth:`mean` from one moment up to another, :meth:`flat_until` of the first)."""
+        flat = self.flat_until(begin)
+        if end <= flat and end - begin >= _MILLISECOND:
+            return self._flat[2], flat
+        low, high = (begin - self.begin) // _MILLISECOND, (end - self.begin) // _MILLISECOND
+        return self.at(end) if high <= low else (self._sum(high) - self._sum(low)) // (high - low), flat
+
+    def flat_until(self, begin: Moment) -> Moment:
+        """Up to when the value is what it is at a moment."""
+        if not self._flat[0] <= begin < self._flat[1]:
+            change, value = self._next(begin)
+            self._flat = begin, LAST_TIME if change is None else change, value
+        return self._flat[1]
+
+    def next_change(self, time: Moment) -> Moment | None:
+        """When its next step begins after a moment; None: there is none."""
+        return self._next(time)[0]
+
+    def _next(self, time: Moment) -> tuple[Moment | None, int]:
+        """(:meth:`next_change`, the value up to then)."""
+        place = (time - self.begin) // _MILLISECOND
+        rounds = place // self.repeat if self.repeat and place >= 0 else 0
+        step = bisect_right(self._time, place - rounds * self.repeat)
+        value = self._value[step - 1 if step else 0]
+        if step < len(self._time):
+            return self.begin + (rounds * self.repeat + self._time[step]) * _MILLISECOND, value
+        return self.begin + (rounds + 1) * self.repeat * _MILLISECOND if self.repeat else None, value
+
+    def _step(self, place: int) -> int:
+        return max(bisect_right(self._time, place) - 1, 0)
+
+    def _sum(self, place: int) -> int:
+        """Milli times milliseconds from its beginning."""
+        whole = 0
+        if self.repeat and place >= 0:
+            rounds, place = divmod(place, self.repeat)
+            whole = rounds * self._within(self.repeat)
+        return whole + self._within(place)
+
+    def _within(self, place: int) -> int:
+        step = self._step(place)
+        return self._sums[step] + (place - self._time[step]) * self._value[step]
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The metrics pipeline: what is scraped from time to time, and can be asked for a little later."""
+"""The metrics pipeline: values are scraped at intervals and available a little later."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from kscale.effects import SECOND, ZERO_TIME, ApiError, GetMetric, Moment, VirtualTime, to_text
 from kscale.effects.outcomes import NOT_FOUND
-from kscale.objects.core import ObjectReference, Pod
-from kscale.objects.durations import format_duration
-from kscale.objects.meta import ObjectMeta
-from kscale.objects.metrics import (
+from kscale.objects.api.core import ObjectReference, Pod
+from kscale.objects.api.meta import ObjectMeta
+from kscale.objects.api.metrics import (
     ContainerMetrics,
     ExternalMetricValue,
     ExternalMetricValueList,
@@ -28,12 +27,11 @@ from kscale.objects.metrics import (
 )
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.quantity import Quantity
-from kscale.objects.selector_text import parse_selector
+from kscale.objects.selectors import parse_selector
+from kscale.objects.times import format_duration
 from kscale.world.protocols import MetricsAnswer
-from kscale.world.simulated.load import Load, serving_since
-from kscale.world.simulated.owned_pods import Key
-from kscale.world.simulated.signals import Signal
-from kscale.world.simulated.turns import HAPPENINGS
+from kscale.world.simulated.controllers import HAPPENINGS, Key
+from kscale.world.simulated.load import Load, Signal, serving_since
 
 __all__ = ["ExternalMetric", "Pipeline", "SimulatedMetrics"]
 

@@ -1,4 +1,4 @@
-"""How a simulated world carries actions out: one match over all there are."""
+"""Perform actions in a simulated cluster."""
 
 from __future__ import annotations
 
@@ -34,25 +34,23 @@ from kscale.effects import (
     WriteStatus,
 )
 from kscale.errors import InputError
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import KubeObject, object_key
+from kscale.objects.api.vpa import VerticalPodAutoscalerCheckpointStatus
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.meta import KubeObject, object_key
 from kscale.objects.nodegroup import ProviderError
 from kscale.objects.rest_mapping import BUILT_IN
 from kscale.objects.scale import ScaleError, scale_of
-from kscale.objects.selector_text import parse_selector
-from kscale.objects.vpa import VerticalPodAutoscalerCheckpointStatus
-from kscale.world.cloud_actions import ask_cloud, nodes_named
-from kscale.world.protocols import Ranker
-from kscale.world.simulated.api_objects import ApiObjects, RefusedError
+from kscale.objects.selectors import parse_selector
+from kscale.world.protocols import Ranker, ask_cloud, nodes_named
+from kscale.world.simulated.api_server import ApiObjects, PatchError, RefusedError, json_patch, merge, strategic
 from kscale.world.simulated.cloud import SimulatedCloud
 from kscale.world.simulated.custom_resources import CustomScales
 from kscale.world.simulated.disruption import Disruption
+from kscale.world.simulated.kubelet import Resizing
 from kscale.world.simulated.metrics import SimulatedMetrics
-from kscale.world.simulated.patches import PatchError, json_patch, merge, strategic
 from kscale.world.simulated.pods import delete_pod
-from kscale.world.simulated.resizing import Resizing
-from kscale.world.simulated.view import ClusterView
+from kscale.world.simulated.stores import ClusterView
 
 __all__ = ["Fault", "SimulatedPerformer"]
 

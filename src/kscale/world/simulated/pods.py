@@ -1,30 +1,27 @@
-"""The life of a pod after it has been made: how its status changes, and its end.
+"""Status changes of a pod between its creation and its end.
+
+Nobody writes to what the simulated API server hands out, so pods may share what is equal. They take less room then, and
+whoever looks at many of them looks at each part once.
 
 Who makes, binds and deletes pods goes by these; the kubelet does the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
 from kscale.effects import to_text
+from kscale.objects.api.core import Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod
+from kscale.objects.api.meta import Condition
 from kscale.objects.conditions import with_condition
-from kscale.objects.core import (
-    Container,
-    ContainerState,
-    ContainerStateTerminated,
-    ContainerStatus,
-    Pod,
-)
-from kscale.objects.meta import Condition
-from kscale.world.simulated.api_objects import ApiObjects
-from kscale.world.simulated.shared_parts import SharedParts
+from kscale.world.simulated.api_server import ApiObjects
 
 __all__ = [
     "ENDED",
+    "SharedParts",
     "bound",
     "delete_pod",
     "delete_pods",
@@ -35,6 +32,30 @@ __all__ = [
     "unschedulable",
     "with_ready",
 ]
+
+
+_Made = TypeVar("_Made")
+_Source = TypeVar("_Source")
+
+
+class SharedParts:
+    """Remembers what was made of parts at the present moment. Single owner."""
+
+    def __init__(self) -> None:
+        self._at = ""
+        self._known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
+    def made(self, at: str, make: Callable[..., _Made], source: _Source, *how: Hashable) -> _Made:
+        """``make(source, *how)``, or what came of that before at this moment."""
+        if at != self._at:
+            self._at, self._known = at, {}
+        key = make, id(source), *how
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = source, make(source, *how)  # which keeps the source: its identity stays its own
+        found: _Made = known[1]
+        return found
+
 
 _GRACE: Final = 30  # seconds; what the API server fills in
 ENDED: Final = frozenset({"Succeeded", "Failed"})

@@ -1,4 +1,4 @@
-"""Controllers of stateful sets and daemon sets.
+"""Controllers of StatefulSets and DaemonSets.
 
 Upstream: ``pkg/controller/statefulset``, ``pkg/controller/daemon``.
 """
@@ -11,9 +11,8 @@ from typing import Any, ClassVar, Final, NamedTuple
 from msgspec.structs import replace
 
 from kscale.effects import VirtualTime
-from kscale.objects.apps import DaemonSet, DaemonSetStatus, StatefulSet, StatefulSetOrdinals, StatefulSetStatus
-from kscale.objects.conditions import pod_ready
-from kscale.objects.core import (
+from kscale.objects.api.apps import DaemonSet, DaemonSetStatus, StatefulSet, StatefulSetOrdinals, StatefulSetStatus
+from kscale.objects.api.core import (
     Affinity,
     Node,
     NodeAffinity,
@@ -23,12 +22,11 @@ from kscale.objects.core import (
     Pod,
     PodTemplateSpec,
 )
-from kscale.objects.daemon_sets import should_run
-from kscale.objects.meta import KubeObject, object_key
-from kscale.objects.workloads import claims_of, daemonset_pod, pod_count, pods_of, revision_of
-from kscale.world.simulated.api_objects import ApiObjects, Changes, one_by_one
-from kscale.world.simulated.controllers import Controller, PodMaker
-from kscale.world.simulated.owned_pods import OwnedPods
+from kscale.objects.api.meta import KubeObject, object_key
+from kscale.objects.conditions import pod_ready
+from kscale.objects.workloads import claims_of, daemonset_pod, pod_count, pods_of, revision_of, should_run
+from kscale.world.simulated.api_server import ApiObjects, Changes, one_by_one
+from kscale.world.simulated.controllers import Controller, OwnedPods, PodMaker
 from kscale.world.simulated.pods import delete_pod, finished
 
 __all__ = ["DaemonSets", "StatefulSets"]

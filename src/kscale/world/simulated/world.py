@@ -1,4 +1,4 @@
-"""The simulated cluster, put together."""
+"""The simulated cluster: all its parts together."""
 
 from __future__ import annotations
 
@@ -9,37 +9,30 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.effects import ANSWERS, Action, Emit, Moment, Observe, Outcome, Refresh, VirtualTime
-from kscale.objects.core import Pod
-from kscale.objects.custom import CustomResource
-from kscale.objects.meta import KubeObject
-from kscale.objects.namespaces import with_namespace
+from kscale.objects.api.core import Pod
+from kscale.objects.api.custom_workloads import CustomResource
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.kinds import with_namespace
 from kscale.scheduling.preemption import Candidates
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scores.options import ScoreOptions
+from kscale.world.clock import VirtualClock
 from kscale.world.protocols import GoesBy, Ranker, Watch
-from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.api_server import ApiObjects
 from kscale.world.simulated.cloud import SimulatedCloud
-from kscale.world.simulated.controllers import Admit, PodMaker
+from kscale.world.simulated.controllers import Admit, OwnedPods, PodMaker
 from kscale.world.simulated.custom_resources import CustomScales, controllers_of
-from kscale.world.simulated.deployments import Deployments
-from kscale.world.simulated.disruption import Disruption
-from kscale.world.simulated.draws import Draws
-from kscale.world.simulated.garbage import GarbageCollector
+from kscale.world.simulated.deployments import Deployments, ReplicaSets, ReplicationControllers
+from kscale.world.simulated.disruption import Disruption, GarbageCollector
 from kscale.world.simulated.jobs import Jobs
-from kscale.world.simulated.kubelet import Kubelet, PodTimes
-from kscale.world.simulated.load import Load
+from kscale.world.simulated.kubelet import Kubelet, PodTimes, Resizing
+from kscale.world.simulated.load import Draws, Load
 from kscale.world.simulated.metrics import Pipeline, SimulatedMetrics
-from kscale.world.simulated.owned_pods import OwnedPods
 from kscale.world.simulated.performer import SimulatedPerformer
 from kscale.world.simulated.pods import delete_pod
-from kscale.world.simulated.replica_sets import ReplicaSets, ReplicationControllers
-from kscale.world.simulated.resizing import Resizing
-from kscale.world.simulated.scheduler import Scheduler
+from kscale.world.simulated.scheduler import Scheduler, VolumeBinder
 from kscale.world.simulated.stateful_sets import DaemonSets, StatefulSets
-from kscale.world.simulated.stores import SimulatedStores
-from kscale.world.simulated.view import ClusterView
-from kscale.world.simulated.volumes import VolumeBinder
-from kscale.world.virtual_loop import VirtualClock
+from kscale.world.simulated.stores import ClusterView, SimulatedStores
 
 __all__ = ["SimulatedWorld", "WorldOptions"]
 

@@ -13,10 +13,10 @@ from ca_loops import Cloud, Life
 from kscale import ca
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint
 from kscale.effects import SECOND, Action, ApiError, DeleteNodes, IncreaseSize, Moment
-from kscale.objects.apps import ReplicaSet
-from kscale.objects.core import Node, Pod, Taint
+from kscale.objects.api.apps import ReplicaSet
+from kscale.objects.api.core import Node, Pod, Taint
+from kscale.objects.api.meta import Condition
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import Condition
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.quantity import Quantity
 

@@ -10,18 +10,18 @@ import pytest
 import kscale
 from builders import N0, node, owner, pod, span
 from kscale import ca
-from kscale.ca.legacy.pod_checks import pods_to_drain
-from kscale.ca.legacy.usage_tracker import MOST_RECORDED, UsageTracker
+from kscale.ca.legacy.scale_down import get_pods_to_drain
+from kscale.ca.legacy.usage_tracker import MAX_USAGE_RECORDED, UsageTracker
 from kscale.ca.options import ResourceRange
 from kscale.effects import SECOND
 from kscale.errors import InputError
-from kscale.objects.apps import ReplicaSet
-from kscale.objects.core import Node, Pod, Taint
+from kscale.objects.api.apps import ReplicaSet
+from kscale.objects.api.core import Node, Pod, Taint
+from kscale.objects.api.policy import PodDisruptionBudget
+from kscale.objects.api.volumes import Volume
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
-from kscale.objects.policy import PodDisruptionBudget
-from kscale.objects.volumes import Volume
 from kscale.snapshot.cluster import Cluster
 
 MINUTE = 60 * SECOND
@@ -330,7 +330,7 @@ SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
          "long-gone", "going"],
 )  # fmt: skip
 def test_pod_checks(item: Pod, moves: bool, reason: str | None) -> None:
-    found = pods_to_drain([item], context(), system=True, storage=True)
+    found = get_pods_to_drain([item], context(), system=True, storage=True)
     assert [each.key for each in found.pods] == ([item.key] if moves else [])
     assert (found.blocking and found.blocking.reason) == reason
     assert (found.error is None) == (reason is None)
@@ -338,8 +338,8 @@ def test_pod_checks(item: Pod, moves: bool, reason: str | None) -> None:
 
 def test_controllers_are_looked_up_in_detail_only() -> None:
     item = run("p", "n", 1)
-    assert pods_to_drain([item], context(), system=True, storage=True).blocking is None
-    found = pods_to_drain([item], context(listers=ca.Listers()), system=True, storage=True)
+    assert get_pods_to_drain([item], context(), system=True, storage=True).blocking is None
+    found = get_pods_to_drain([item], context(listers=ca.Listers()), system=True, storage=True)
     assert found.error == 'replication controller for default/p is not available, err: replicaset.apps "rs" not found'
 
 
@@ -349,7 +349,7 @@ def test_budgets_hold_for_pods_that_may_be_evicted() -> None:
         PodDisruptionBudget,
     )
     item = run("p", "n", 1, naked=True, annotations={SAFE: "true"})
-    found = pods_to_drain([item], context(pdbs=ca.RemainingPdbTracker([budget])), system=True, storage=True)
+    found = get_pods_to_drain([item], context(pdbs=ca.RemainingPdbTracker([budget])), system=True, storage=True)
     assert found.error == "not enough pod disruption budget to move default/p"
 
 
@@ -365,14 +365,14 @@ def test_nodes_that_shared_a_destination_lose_their_time() -> None:
     assert tracker.records["C"].used_by.keys() == {"X"}
 
 
-@pytest.mark.parametrize("users", [MOST_RECORDED, 55])
+@pytest.mark.parametrize("users", [MAX_USAGE_RECORDED, 55])
 def test_too_many_relations(users: int) -> None:
     tracker = UsageTracker()
     for i in range(users):
         tracker.register(f"n{i}", "hub", N0)
-    many = users > MOST_RECORDED
+    many = users > MAX_USAGE_RECORDED
     assert tracker.records["hub"].used_by_too_many is many
-    assert len(tracker.records["hub"].used_by) == MOST_RECORDED
+    assert len(tracker.records["hub"].used_by) == MAX_USAGE_RECORDED
     assert tracker.remove("n0", ["n0", "other"]) == ({"n0", "other"} if many else {"n0"})
 
 

@@ -11,17 +11,24 @@ import kscale
 from builders import N0, Ran, at, node, owner, pod, run_steps
 from kscale import ca
 from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, HourlyPrices, LoopState
-from kscale.ca.legacy.limits import UNKNOWN, apply_limits, exceeded, left_limits, resources_delta
-from kscale.ca.legacy.provisioning import best_label_set, legacy_candidates
-from kscale.ca.legacy.scale_up_loop import schedulable_somewhere
+from kscale.ca.legacy.scale_up import (
+    UNKNOWN_LIMIT,
+    apply_resources_limits,
+    build_legacy_candidates,
+    choose_best_label_set,
+    compute_resources_delta,
+    compute_resources_left_limits,
+    find_exceeded_resources,
+)
+from kscale.ca.legacy.scale_up_loop import find_schedulable_pods
 from kscale.ca.options import ResourceLimiter, ResourceRange
 from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.effects import CreateGroup, IncreaseSize
 from kscale.errors import InputError
-from kscale.objects.apps import DaemonSet
-from kscale.objects.core import Node, Pod, PodStatus
+from kscale.objects.api.apps import DaemonSet
+from kscale.objects.api.core import Node, Pod, PodStatus
+from kscale.objects.api.meta import Condition
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import Condition
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
@@ -82,13 +89,13 @@ def test_nodes_that_are_coming_are_the_estimators_business(estimator: str, count
         ({"a": 10}, {"a": 10}, []),
         ({"a": 10}, {"a": 11}, ["a"]),
         ({"a": 10}, {"b": 10}, []),
-        ({"a": UNKNOWN}, {"a": 0}, []),
-        ({"a": UNKNOWN}, {"a": 1}, ["a"]),
+        ({"a": UNKNOWN_LIMIT}, {"a": 0}, []),
+        ({"a": UNKNOWN_LIMIT}, {"a": 1}, ["a"]),
         ({"a": 10, "b": 20, "c": 30}, {"a": 11, "b": 20, "c": 31}, ["a", "c"]),
     ],
 )
 def test_check_of_a_delta(left: dict[str, int], delta: dict[str, int], names: list[str]) -> None:
-    assert exceeded(left, delta) == names
+    assert find_exceeded_resources(left, delta) == names
 
 
 @pytest.mark.parametrize(
@@ -103,7 +110,9 @@ def test_check_of_a_delta(left: dict[str, int], delta: dict[str, int], names: li
 def test_what_is_left_counts_target_sizes(limits: dict[str, int], want: dict[str, int]) -> None:
     groups = [NodeGroup(id="a", max_size=5, target_size=2), NodeGroup(id="b", max_size=5, target_size=0)]
     templates = {"a": machine("t", 2000)}
-    assert left_limits(ResourceLimiter(max=limits), groups, templates, [machine("alone", 1000)]) == want
+    assert (
+        compute_resources_left_limits(ResourceLimiter(max=limits), groups, templates, [machine("alone", 1000)]) == want
+    )
 
 
 def test_devices_of_one_type_add_up() -> None:
@@ -111,13 +120,13 @@ def test_devices_of_one_type_add_up() -> None:
     for each in nodes:
         each.status.capacity["nvidia.com/gpu"] = each.status.allocatable["nvidia.com/gpu"] = Quantity("2")
     limiter = ResourceLimiter(max={"nvidia-tesla-k80": 10})
-    assert left_limits(limiter, [], {}, nodes, "gpu") == {"nvidia-tesla-k80": 6}
+    assert compute_resources_left_limits(limiter, [], {}, nodes, "gpu") == {"nvidia-tesla-k80": 6}
 
 
 def test_a_minimum_alone_blocks_once_nothing_is_there() -> None:
-    left = left_limits(ResourceLimiter(min={"gpu": 1}), [], {}, [])
-    assert left == {"gpu": UNKNOWN}
-    assert exceeded(left, {"gpu": 1}) == ["gpu"]
+    left = compute_resources_left_limits(ResourceLimiter(min={"gpu": 1}), [], {}, [])
+    assert left == {"gpu": UNKNOWN_LIMIT}
+    assert find_exceeded_resources(left, {"gpu": 1}) == ["gpu"]
 
 
 def test_a_group_of_unknown_size_or_without_template_stops_everything() -> None:
@@ -126,18 +135,18 @@ def test_a_group_of_unknown_size_or_without_template_stops_everything() -> None:
         (NodeGroup(id="a", max_size=5, target_size=1), "No node info for: a"),
     ):
         with pytest.raises(AutoscalerError, match=said):
-            left_limits(ResourceLimiter(max={"cpu": 5}), [group], {}, [])
+            compute_resources_left_limits(ResourceLimiter(max={"cpu": 5}), [group], {}, [])
 
 
 def test_how_many_nodes_the_limits_allow() -> None:
-    delta = resources_delta(ResourceLimiter(max={"cpu": 9}), NodeGroup(id="a", max_size=5), machine("t", 2000))
+    delta = compute_resources_delta(ResourceLimiter(max={"cpu": 9}), NodeGroup(id="a", max_size=5), machine("t", 2000))
     assert delta == {"cpu": 2, "memory": 1000}
-    assert apply_limits(5, {"cpu": 9}, delta) == 4
-    assert apply_limits(5, {}, delta) == 5
+    assert apply_resources_limits(5, {"cpu": 9}, delta) == 4
+    assert apply_resources_limits(5, {}, delta) == 5
     with pytest.raises(AutoscalerError, match="cannot create any node; max limit for resource cpu reached"):
-        apply_limits(5, {"cpu": 1}, delta)
+        apply_resources_limits(5, {"cpu": 1}, delta)
     with pytest.raises(AutoscalerError, match="limit unknown for resource cpu"):
-        apply_limits(5, {"cpu": UNKNOWN}, delta)
+        apply_resources_limits(5, {"cpu": UNKNOWN_LIMIT}, delta)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +176,7 @@ def test_pods_are_tried_alone_on_nodes_that_exist(placed: list[Pod], left: list[
     found = legacy(cluster, [], {"expendable_pods_priority_cutoff": 10})
     assert sorted(name for part in found.pending for name in part.pods) == [f"default/{name}" for name in left]
     snapshot = cluster.snapshot()
-    assert schedulable_somewhere(snapshot, list(snapshot.pending_records), set()) == {}
+    assert find_schedulable_pods(snapshot, list(snapshot.pending_records), set()) == {}
 
 
 def test_no_pod_takes_room_from_another() -> None:
@@ -318,7 +327,7 @@ def _selecting(name: str, cpu: int, gpus: int = 0, **selector: str) -> Pod:
     ],
 )
 def test_the_labels_that_most_pods_want(pods: list[Pod], labels: dict[str, str]) -> None:
-    assert best_label_set(pods) == labels
+    assert choose_best_label_set(pods) == labels
 
 
 def test_machines_get_the_labels_and_devices_that_pods_want() -> None:
@@ -337,7 +346,7 @@ def test_machines_get_the_labels_and_devices_that_pods_want() -> None:
     }
     assert nodes["dgx"].status.capacity is not None
     nodes["dgx"].status.capacity["nvidia.com/gpu"] = Quantity("8")
-    found = legacy_candidates(
+    found = build_legacy_candidates(
         types,
         {name: NodeTemplate(node=item) for name, item in nodes.items()},
         Groups(),

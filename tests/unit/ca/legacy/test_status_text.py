@@ -10,8 +10,8 @@ import kscale
 from builders import N0, at, node, template
 from kscale import ca
 from kscale.effects import SECOND, Create
-from kscale.objects.core import Node
-from kscale.objects.meta import Condition
+from kscale.objects.api.core import Node
+from kscale.objects.api.meta import Condition
 from kscale.objects.nodegroup import NodeGroup
 
 LEGACY = ca.AutoscalingOptions.for_profile("legacy", scale_down_unneeded_time=timedelta(minutes=10))

@@ -35,7 +35,7 @@ def _crop(in_progress: tuple[int, int], empty: str, drain: str, registered: int 
         )
         for name, size in sizes.items()
     ]
-    cropped = ca.crop(
+    cropped = ca.crop_nodes(
         _nodes(empty),
         _nodes(drain),
         groups,
@@ -132,5 +132,5 @@ def test_groups_that_cannot_be_read() -> None:
         ca.BudgetGroup(id="g", options_error="down"),
         ca.BudgetGroup(id="g", atomic=True, target=1, registered=1, target_error="down"),
     ):
-        assert ca.crop(nodes, [], [group]).empty == []
-    assert len(ca.crop(nodes, [], [ca.BudgetGroup(id="g", options_error="not implemented")]).empty) == 1
+        assert ca.crop_nodes(nodes, [], [group]).empty == []
+    assert len(ca.crop_nodes(nodes, [], [ca.BudgetGroup(id="g", options_error="not implemented")]).empty) == 1

@@ -10,15 +10,15 @@ from builders import N0, pod
 from kscale import ca
 from kscale.ca.scale_down.candidates import (
     GroupChanges,
-    filter_delayed,
-    filter_rolling_out,
-    prefilter,
-    register_change,
+    filter_out_delayed,
+    filter_out_rolling_out,
+    prefilter_nodes,
     sort_by_scores,
     sort_candidates,
+    update_group_changes,
 )
-from kscale.ca.scale_down.drainability.engine import PodsToMove
-from kscale.ca.scale_down.drainability.status import BlockingPod
+from kscale.ca.scale_down.drainability import PodsToMove
+from kscale.ca.scale_down.drainability_status import BlockingPod
 from kscale.effects import SECOND
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
@@ -35,7 +35,7 @@ def test_groups_at_their_minimum_are_not_looked_at() -> None:
         ],
         {"f": "down"},
     )
-    assert prefilter(["a", "c", "b", "d", "loose", "f"], groups) == ["a", "b"]
+    assert prefilter_nodes(["a", "c", "b", "d", "loose", "f"], groups) == ["a", "b"]
 
 
 def test_machines_that_are_being_replaced_stay() -> None:
@@ -46,8 +46,8 @@ def test_machines_that_are_being_replaced_stay() -> None:
             NodeGroup(id="unknown", target_size=1, nodes=["e"], rolling_out_error="who knows"),
         ],
     )
-    assert filter_rolling_out(["d", "b", "e", "c", "a"], groups) == (["b", "a"], ["d", "c"])
-    assert filter_rolling_out(["b", "a"], Groups([groups["calm"]])) == (["b", "a"], [])
+    assert filter_out_rolling_out(["d", "b", "e", "c", "a"], groups) == (["b", "a"], ["d", "c"])
+    assert filter_out_rolling_out(["b", "a"], Groups([groups["calm"]])) == (["b", "a"], [])
 
 
 _EMPTY = PodsToMove()
@@ -130,8 +130,8 @@ def test_local_delays(kind: str) -> None:
         scale_down_delay_after_delete=timedelta(minutes=10),
         scale_down_delay_after_failure=timedelta(minutes=10),
     )
-    changes = register_change(GroupChanges(), kind, "ng-2", N0 - 5 * MINUTE)
-    changes = register_change(changes, kind, "ng-3", N0 - 11 * MINUTE)
+    changes = update_group_changes(GroupChanges(), kind, "ng-2", N0 - 5 * MINUTE)
+    changes = update_group_changes(changes, kind, "ng-3", N0 - 11 * MINUTE)
     names = ["n1", "n2", "n3", "n4", "loose"]
-    assert filter_delayed(names, groups, changes, options=options, now=N0) == ["n1", "n3"]
-    assert filter_delayed(["n2"], groups, changes, options=options, now=N0 + 5 * MINUTE) == ["n2"]
+    assert filter_out_delayed(names, groups, changes, options=options, now=N0) == ["n1", "n3"]
+    assert filter_out_delayed(["n2"], groups, changes, options=options, now=N0 + 5 * MINUTE) == ["n2"]

@@ -7,14 +7,13 @@ from datetime import timedelta
 import kscale
 from builders import N0, node, owner, pod
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down.drain_codes import BLOCKS, MOVES, MOVES_UNLESS_PDB, DrainCodes
-from kscale.ca.scale_down.drainability.context import DrainContext, Listers
-from kscale.ca.scale_down.moving_pods import moving_pods
+from kscale.ca.scale_down.drainability import DrainContext, Listers
+from kscale.ca.scale_down.moving_pods import CODE_BLOCKS, CODE_MOVES, CODE_MOVES_UNLESS_PDB, DrainCodes, get_moving_pods
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.effects import SECOND, to_text
-from kscale.objects.apps import ReplicaSet, ReplicaSetSpec
-from kscale.objects.meta import LabelSelector, ObjectMeta
-from kscale.objects.policy import PodDisruptionBudget, PodDisruptionBudgetSpec
+from kscale.objects.api.apps import ReplicaSet, ReplicaSetSpec
+from kscale.objects.api.meta import LabelSelector, ObjectMeta
+from kscale.objects.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec
 
 OPTIONS = AutoscalingOptions(blocking_system_pod_distruption_timeout=timedelta(minutes=1))
 
@@ -34,7 +33,7 @@ def test_pods_of_the_system_are_judged_by_their_age_now_and_by_their_budgets() -
         )
         for name, age in seconds.items()
     ]
-    moving = moving_pods(kscale.Cluster([node("n", 1000, 1000), *pods]).snapshot())
+    moving = get_moving_pods(kscale.Cluster([node("n", 1000, 1000), *pods]).snapshot())
     budget = PodDisruptionBudget(
         metadata=ObjectMeta(name="b", namespace="kube-system"),
         spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "short"})),
@@ -46,12 +45,12 @@ def test_pods_of_the_system_are_judged_by_their_age_now_and_by_their_budgets() -
         return {name.rpartition("/")[2]: code for name, code in zip(moving.names, found, strict=True)}
 
     for _ in range(2):  # what is kept of one question is no answer to another
-        assert codes(0, RemainingPdbTracker()) == {"long": MOVES, "short": BLOCKS}
-        assert codes(31, RemainingPdbTracker()) == {"long": MOVES, "short": MOVES}
-        assert codes(0, covered) == {"long": MOVES, "short": MOVES_UNLESS_PDB}
-        assert codes(0, covered.fork()) == {"long": MOVES, "short": MOVES_UNLESS_PDB}
+        assert codes(0, RemainingPdbTracker()) == {"long": CODE_MOVES, "short": CODE_BLOCKS}
+        assert codes(31, RemainingPdbTracker()) == {"long": CODE_MOVES, "short": CODE_MOVES}
+        assert codes(0, covered) == {"long": CODE_MOVES, "short": CODE_MOVES_UNLESS_PDB}
+        assert codes(0, covered.fork()) == {"long": CODE_MOVES, "short": CODE_MOVES_UNLESS_PDB}
         hour = AutoscalingOptions(blocking_system_pod_distruption_timeout=timedelta(hours=2))
-        assert codes(31, RemainingPdbTracker(), hour) == {"long": BLOCKS, "short": BLOCKS}
+        assert codes(31, RemainingPdbTracker(), hour) == {"long": CODE_BLOCKS, "short": CODE_BLOCKS}
 
 
 def test_a_pod_is_judged_again_when_its_controller_goes_or_wants_too_few_replicas() -> None:
@@ -65,12 +64,12 @@ def test_a_pod_is_judged_again_when_its_controller_goes_or_wants_too_few_replica
             ReplicaSet(metadata=ObjectMeta(name=name, namespace="default"), spec=ReplicaSetSpec(replicas=wanted))
             for name, wanted in replicas.items()
         ]
-        found = DrainCodes(moving_pods(cluster.snapshot()), DrainContext(N0, options, Listers(sets)))
+        found = DrainCodes(get_moving_pods(cluster.snapshot()), DrainContext(N0, options, Listers(sets)))
         return found.codes.tolist()
 
     for _ in range(2):
-        assert codes(a=2, b=3) == [MOVES_UNLESS_PDB, MOVES_UNLESS_PDB]
-        assert codes(a=1, b=4) == [BLOCKS, MOVES_UNLESS_PDB]
-        assert codes(a=None, b=0) == [MOVES_UNLESS_PDB, BLOCKS]
-        assert codes(b=2) == [BLOCKS, MOVES_UNLESS_PDB]
-        assert codes(a=2) == [MOVES_UNLESS_PDB, BLOCKS]
+        assert codes(a=2, b=3) == [CODE_MOVES_UNLESS_PDB, CODE_MOVES_UNLESS_PDB]
+        assert codes(a=1, b=4) == [CODE_BLOCKS, CODE_MOVES_UNLESS_PDB]
+        assert codes(a=None, b=0) == [CODE_MOVES_UNLESS_PDB, CODE_BLOCKS]
+        assert codes(b=2) == [CODE_BLOCKS, CODE_MOVES_UNLESS_PDB]
+        assert codes(a=2) == [CODE_MOVES_UNLESS_PDB, CODE_BLOCKS]

@@ -12,25 +12,21 @@ from hypothesis import strategies as st
 
 from builders import N0, at, owner, pod
 from kscale import ca
-from kscale.ca.scale_down.drainability.context import DrainContext, Rule
-from kscale.ca.scale_down.drainability.engine import default_rules, drain_status, pods_to_move
-from kscale.ca.scale_down.drainability.rules import (
-    long_terminating,
-    not_safe_to_evict,
-    on_completion,
-    replica_count,
-    replicated,
-    system,
-    terminal,
-)
-from kscale.ca.scale_down.drainability.status import DrainStatus
+from kscale.ca.scale_down import drainability
+from kscale.ca.scale_down import drainability as long_terminating
+from kscale.ca.scale_down import drainability as not_safe_to_evict
+from kscale.ca.scale_down import drainability as on_completion
+from kscale.ca.scale_down import drainability as replica_count
+from kscale.ca.scale_down import drainability as replicated
+from kscale.ca.scale_down import drainability as system
+from kscale.ca.scale_down.drainability import DrainContext, Rule, get_default_rules, get_drain_status, get_pods_to_move
+from kscale.ca.scale_down.drainability_status import DrainStatus
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
-from kscale.objects.apps import DaemonSet, ReplicaSet, ReplicaSetSpec, StatefulSet
-from kscale.objects.batch import Job
-from kscale.objects.core import Pod, ReplicationController, ReplicationControllerSpec
-from kscale.objects.meta import LabelSelector, ObjectMeta
-from kscale.objects.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
-from kscale.objects.volumes import Volume
+from kscale.objects.api.apps import DaemonSet, Job, ReplicaSet, ReplicaSetSpec, StatefulSet
+from kscale.objects.api.core import Pod, ReplicationController, ReplicationControllerSpec
+from kscale.objects.api.meta import LabelSelector, ObjectMeta
+from kscale.objects.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from kscale.objects.api.volumes import Volume
 
 _SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _LOCAL = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
@@ -151,7 +147,7 @@ _OLD, _YOUNG = at(minutes=-61), at(minutes=-59)
     ],
 )
 def test_pods_of_a_node(pods: list[Pod], moved: str, daemonset: str, on_completion: str, blocking: str | None) -> None:
-    found = ca.drainability(pods, now=N0)
+    found = ca.check_drainability(pods, now=N0)
     assert " ".join(item.metadata.name for item in found.pods) == moved
     assert " ".join(item.metadata.name for item in found.daemon_set_pods) == daemonset
     assert " ".join(item.metadata.name for item in found.on_completion_pods) == on_completion
@@ -171,7 +167,7 @@ def test_pods_of_a_node(pods: list[Pod], moved: str, daemonset: str, on_completi
     ],
 )
 def test_pods_with_controllers_move(item: Pod) -> None:
-    assert ca.drainability([item], now=N0, listers=_LISTERS).pods == [item]
+    assert ca.check_drainability([item], now=N0, listers=_LISTERS).pods == [item]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +179,7 @@ def test_pods_with_controllers_move(item: Pod) -> None:
     ids=["no-grace", "long-gone"],
 )
 def test_pods_that_should_be_gone(item: Pod) -> None:
-    found = ca.drainability([item], now=N0, listers=_LISTERS)
+    found = ca.check_drainability([item], now=N0, listers=_LISTERS)
     assert (found.pods, found.blocking) == ([], None)
 
 
@@ -207,7 +203,7 @@ def test_pods_of_replication_controllers_and_budgets(
     controllers = [ReplicationController(metadata=_meta("rc", name), spec=ReplicationControllerSpec(replicas=5))
                    for name in ("default", "kube-system")]  # fmt: skip
     item = _rc(namespace=namespace, labels=_BAR)
-    found = ca.drainability([item], now=N0, listers=ca.Listers(controllers), pdbs=RemainingPdbTracker([budget]))
+    found = ca.check_drainability([item], now=N0, listers=ca.Listers(controllers), pdbs=RemainingPdbTracker([budget]))
     assert (found.blocking.reason if found.blocking else None) == blocking
     assert found.pods == ([] if blocking else [item])
 
@@ -233,7 +229,7 @@ def test_pods_of_replication_controllers_and_budgets(
     ],
 )
 def test_disruption_budgets(item: Pod, budget: PodDisruptionBudget, blocking: str | None) -> None:
-    found = ca.drainability([item], now=N0, pdbs=RemainingPdbTracker([budget]))
+    found = ca.check_drainability([item], now=N0, pdbs=RemainingPdbTracker([budget]))
     assert (found.blocking.reason if found.blocking else None) == blocking
 
 
@@ -265,22 +261,22 @@ _U, _OK, _BLOCK, _SKIP = "UndefinedOutcome", "DrainOk", "BlockDrain", "SkipDrain
     ],
 )
 def test_engine(rules: list[Rule], decides: int | None) -> None:
-    status = drain_status(pod("p"), _context(), rules)
+    status = get_drain_status(pod("p"), _context(), rules)
     assert status.rule == ("" if decides is None else rules[decides].name)
 
 
 def test_rules_of_the_user_go_first() -> None:
     naked, owned = pod("p"), _owned()
     for before in ([], [_rule(_U)]):
-        rules = [*before, _rule(_OK), *default_rules(_OPTIONS)]
-        assert pods_to_move([naked], _context(), rules).pods == [naked]
-        rules = [*before, *default_rules(_OPTIONS)]
-        assert pods_to_move([owned], _context(), rules).pods == [owned]
-        blocked = pods_to_move([naked], _context(), rules).blocking
+        rules = [*before, _rule(_OK), *get_default_rules(_OPTIONS)]
+        assert get_pods_to_move([naked], _context(), rules).pods == [naked]
+        rules = [*before, *get_default_rules(_OPTIONS)]
+        assert get_pods_to_move([owned], _context(), rules).pods == [owned]
+        blocked = get_pods_to_move([naked], _context(), rules).blocking
         assert blocked is not None
         assert blocked.reason == "NotReplicated"
-        rules = [*before, _rule(_BLOCK), *default_rules(_OPTIONS)]
-        found = pods_to_move([owned], _context(), rules)
+        rules = [*before, _rule(_BLOCK), *get_default_rules(_OPTIONS)]
+        found = get_pods_to_move([owned], _context(), rules)
         assert found.blocking is not None
         assert found.blocking.reason == "UnexpectedError"
 
@@ -297,7 +293,7 @@ def test_rules_of_the_user_go_first() -> None:
 )
 def test_long_terminating(grace: int | None, deleted: str | None, outcome: str) -> None:
     item = pod("p", spec={"termination_grace_period_seconds": grace}, deletion_timestamp=deleted)
-    assert long_terminating.check(item, _context()).outcome == outcome
+    assert long_terminating.check_long_terminating(item, _context()).outcome == outcome
 
 
 @pytest.mark.parametrize(
@@ -317,7 +313,7 @@ def test_long_terminating(grace: int | None, deleted: str | None, outcome: str) 
 def test_local_storage(volumes: list[str], annotation: str | None, blocks: bool) -> None:
     annotations = None if annotation is None else {_LOCAL: annotation}
     item = _rc(spec=_volumes(*volumes), annotations=annotations)
-    assert (ca.drainability([item], now=N0, listers=_LISTERS).blocking is not None) is blocks
+    assert (ca.check_drainability([item], now=N0, listers=_LISTERS).blocking is not None) is blocks
 
 
 @pytest.mark.parametrize(
@@ -325,7 +321,7 @@ def test_local_storage(volumes: list[str], annotation: str | None, blocks: bool)
     [({"host_path": {}}, True), ({"empty_dir": {"medium": "Memory"}}, False), ({"secret": {}}, False)],
 )
 def test_what_is_local(source: dict[str, Any], blocks: bool) -> None:
-    assert (ca.drainability([_owned(spec=_volumes("v", **source))], now=N0).blocking is not None) is blocks
+    assert (ca.check_drainability([_owned(spec=_volumes("v", **source))], now=N0).blocking is not None) is blocks
 
 
 @pytest.mark.parametrize(
@@ -347,7 +343,7 @@ def test_what_is_local(source: dict[str, Any], blocks: bool) -> None:
     ],
 )
 def test_controllers_must_exist(item: Pod, found: bool) -> None:
-    status = replica_count.check(item, _context())
+    status = replica_count.check_replica_count(item, _context())
     assert status.outcome == (_U if found else _BLOCK)
     assert found or status.blocking_reason == "ControllerNotFound"
 
@@ -360,9 +356,9 @@ def test_controllers_must_exist(item: Pod, found: bool) -> None:
           for given, outcome in (({_SAFE: "true"}, _U), (None, _U), ({_SAFE: "false"}, _BLOCK))),
         (on_completion, pod("p", annotations={_SAFE: "on-completion"}), "WaitForCompletion"),
         *((on_completion, pod("p", annotations=given), _U) for given in ({_SAFE: "true"}, {_SAFE: "false"}, None)),
-        (terminal, _phase("Succeeded", "OnFailure"), _OK),
-        (terminal, _phase("Failed", "Never"), _OK),
-        (terminal, pod("p"), _U),
+        (drainability, _phase("Succeeded", "OnFailure"), _OK),
+        (drainability, _phase("Failed", "Never"), _OK),
+        (drainability, pod("p"), _U),
         *((replica_count, item, _U)
           for item in (_job(), _owned("p", "StatefulSet", "ss"), _owned(), _owned("p", "DaemonSet", "ds", "crd/v1"),
                        _owned("p", "CustomDaemonSet", "ds", "crd/v1"), _owned("p", "StatefulSet", "ss", "kruise/v1"))),
@@ -376,9 +372,9 @@ def test_single_rules(rule: ModuleType, item: Pod, outcome: str) -> None:
 def test_what_counts_as_replicated(skip: bool) -> None:
     context = _context(skip_nodes_with_custom_controller_pods=skip)
     for item in (_rc(), _job(), _owned("p", "StatefulSet", "ss"), _owned(), _owned(deletion_timestamp=at(minutes=5))):
-        assert replicated.check(item, context).outcome == _U
-    assert replicated.check(pod("p"), context).blocking_reason == "NotReplicated"
-    custom = replicated.check(_owned("p", "FooController", "x"), context)
+        assert replicated.check_replicated(item, context).outcome == _U
+    assert replicated.check_replicated(pod("p"), context).blocking_reason == "NotReplicated"
+    custom = replicated.check_replicated(_owned("p", "FooController", "x"), context)
     assert custom.outcome == (_BLOCK if skip else _U)
     assert not skip or custom.blocking_reason == "NotReplicated"
 
@@ -386,27 +382,27 @@ def test_what_counts_as_replicated(skip: bool) -> None:
 @pytest.mark.parametrize("budget", [PodDisruptionBudget(), _pdb("x", "kube-system", 0, a="b")])
 def test_system_pods_are_those_of_one_namespace(budget: PodDisruptionBudget) -> None:
     context = DrainContext(N0, _OPTIONS, _LISTERS, RemainingPdbTracker([budget]))
-    assert system.check(_rc(labels={"a": "b"}), context).outcome == _U
-    assert pods_to_move([_rc(labels={"a": "b"})], context, default_rules(_OPTIONS)).blocking is None
+    assert system.check_system(_rc(labels={"a": "b"}), context).outcome == _U
+    assert get_pods_to_move([_rc(labels={"a": "b"})], context, get_default_rules(_OPTIONS)).blocking is None
 
 
 def test_controllers_must_have_replicas_to_spare() -> None:
-    status = replica_count.check(_owned(), _context(min_replica_count=6))
+    status = replica_count.check_replica_count(_owned(), _context(min_replica_count=6))
     assert status.blocking_reason == "MinReplicasReached"
-    assert replica_count.check(_owned(), _context(min_replica_count=5)).outcome == _U
+    assert replica_count.check_replica_count(_owned(), _context(min_replica_count=5)).outcome == _U
 
 
 def test_custom_controllers() -> None:
     item = _owned("p", "FooController", "x")
-    assert ca.drainability([item], now=N0).blocking is not None
+    assert ca.check_drainability([item], now=N0).blocking is not None
     options = ca.AutoscalingOptions(skip_nodes_with_custom_controller_pods=False)
-    assert ca.drainability([item], now=N0, options=options).pods == [item]
+    assert ca.check_drainability([item], now=N0, options=options).pods == [item]
 
 
 @pytest.mark.parametrize(("created", "outcome"), [(None, _BLOCK), (at(seconds=-59), _BLOCK), (at(seconds=-61), _OK)])
 def test_system_pods_that_block_for_a_while(created: str | None, outcome: str) -> None:
     context = _context(blocking_system_pod_distruption_timeout=timedelta(minutes=1))
-    assert system.check(_system(created=created), context).outcome == outcome
+    assert system.check_system(_system(created=created), context).outcome == outcome
 
 
 # -- disruption budgets that are charged -----------------------------------------------------------------------
@@ -454,6 +450,6 @@ def test_rules_that_options_switch_off(custom: bool, of_system: bool, local: boo
         skip_nodes_with_system_pods=of_system,
         skip_nodes_with_local_storage=local,
     )
-    names = {rule.name for rule in default_rules(options)}
+    names = {rule.name for rule in get_default_rules(options)}
     assert ("ReplicaCount" in names, "System" in names, "LocalStorage" in names) == (custom, of_system, local)
     assert len(names) == 9 + custom + of_system + local

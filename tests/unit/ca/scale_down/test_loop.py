@@ -13,11 +13,11 @@ from builders import N0, node, owner, pod
 from kscale import ca
 from kscale.ca.cluster_state import ClusterStateRegistry, register_scale_down
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT
+from kscale.ca.scale_down.actuation.tainting import SoftTaints, plan_soft_taints
 from kscale.ca.scale_down.candidates import GroupChanges
-from kscale.ca.scale_down.soft_taints import SoftTaints, soft_taints
 from kscale.ca.state import RememberedTemplate
 from kscale.effects import SECOND
-from kscale.objects.core import Node, Pod, Taint
+from kscale.objects.api.core import Node, Pod, Taint
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
@@ -74,7 +74,7 @@ BEFORE = str(NOW - 60)
 )
 def test_soft_taints(nodes: list[Node], unneeded: str, want: SoftTaints) -> None:
     groups = Groups([NodeGroup(id="g", nodes=["a", "b"])], {"other": "down"})
-    assert soft_taints(nodes, unneeded.split(), groups) == want
+    assert plan_soft_taints(nodes, unneeded.split(), groups) == want
 
 
 @pytest.mark.parametrize("cooldown", [False, True])

@@ -6,10 +6,10 @@ from typing import Any
 
 from builders import GPU_LABEL, N0, group_options, node, span
 from kscale import ca
-from kscale.ca.scale_down.budgets import budget_groups
-from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
+from kscale.ca.scale_down.budgets import build_budget_groups
+from kscale.ca.scale_down.plan import NodesToDelete, choose_nodes_to_delete
 from kscale.ca.scale_down.unneeded import UnneededNode
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 
@@ -21,7 +21,7 @@ def _unneeded(made: Node, **flags: Any) -> UnneededNode:
 
 
 def _decide(unneeded: list[UnneededNode], groups: Groups, nodes: list[Node], **more: Any) -> NodesToDelete:
-    return nodes_to_delete(
+    return choose_nodes_to_delete(
         unneeded, groups=groups, snapshot_nodes=nodes, options=ca.AutoscalingOptions(), now=N0, **more
     )
 
@@ -82,7 +82,7 @@ def test_what_the_budget_needs_of_groups() -> None:
         NodeGroup(id="a", target_size=3, instances=["n", "up"], options=own),
         NodeGroup(id="b", options_error="down"),
     ])  # fmt: skip
-    found = budget_groups(groups, ca.AutoscalingOptions(), [node("n", 1, 1), upcoming])
+    found = build_budget_groups(groups, ca.AutoscalingOptions(), [node("n", 1, 1), upcoming])
     assert found == [
         ca.BudgetGroup(id="a", atomic=True, target=3, registered=1),
         ca.BudgetGroup(id="b", options_error="down"),

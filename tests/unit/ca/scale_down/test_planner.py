@@ -15,15 +15,15 @@ import kscale
 from builders import N0, group_options, node, owner, pod
 from kscale import ca
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
-from kscale.ca.scale_down.explain import why_it_stays
+from kscale.ca.scale_down.explain import explain_unremovable
 from kscale.effects import SECOND
 from kscale.errors import InputError, StateError
-from kscale.objects.core import Node, Pod, Taint
+from kscale.objects.api.core import Node, Pod, Taint
+from kscale.objects.api.policy import PodDisruptionBudget
+from kscale.objects.api.volumes import Volume
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
-from kscale.objects.policy import PodDisruptionBudget
-from kscale.objects.volumes import Volume
 from kscale.snapshot.cluster import Cluster
 
 MINUTES = 60 * SECOND
@@ -331,7 +331,7 @@ def test_nodes_that_are_not_removed(objects: list[Any], reason: str, why: str) -
     groups = group(["n1"])
     found = kscale.scale_down(snapshot, groups, now=N0, options=options)
     assert found.unremovable["n1"].reason == reason
-    assert why_it_stays("n1", found, groups, options, snapshot) == why
+    assert explain_unremovable("n1", found, groups, options, snapshot) == why
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ def test_nodes_of_a_group_in_the_middle_of_a_rollout_are_no_candidates_and_take_
     assert (found.candidates, found.under_rollout) == (["n2"], rolling)
     assert [item.name for item in found.unneeded] == ["n2"]
     assert found.removable["n2"].placement == {"default/p0": "n1"}
-    assert why_it_stays("n1", found, groups, LAX, snapshot) == why
+    assert explain_unremovable("n1", found, groups, LAX, snapshot) == why
 
 
 @pytest.mark.parametrize("read_before", [False, True])

@@ -8,10 +8,10 @@ import pytest
 
 from builders import N0, node, owner, pod
 from kscale import ca
-from kscale.objects.core import Node, Pod, TopologySpreadConstraint
+from kscale.objects.api.core import Node, Pod, TopologySpreadConstraint
+from kscale.objects.api.meta import LabelSelector
+from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import LabelSelector
-from kscale.objects.policy import PodDisruptionBudget
 from kscale.scheduling.place import PlaceState
 from kscale.snapshot.cluster import Cluster
 

@@ -12,26 +12,17 @@ import kscale
 from builders import N0, group_options, node, owner, pod
 from kscale import ca
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
-from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
-from kscale.ca.scale_down.recent_evictions import missing_replicas
+from kscale.ca.scale_down.plan import NodesToDelete, choose_nodes_to_delete
+from kscale.ca.scale_down.planner import count_missing_replicas
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.effects import SECOND
-from kscale.objects.apps import ReplicaSet, StatefulSet
-from kscale.objects.batch import Job
-from kscale.objects.core import (
-    Affinity,
-    Node,
-    Pod,
-    PodAffinity,
-    PodAffinityTerm,
-    ReplicationController,
-    Taint,
-)
+from kscale.objects.api.apps import Job, ReplicaSet, StatefulSet
+from kscale.objects.api.core import Affinity, Node, Pod, PodAffinity, PodAffinityTerm, ReplicationController, Taint
+from kscale.objects.api.meta import LabelSelector
+from kscale.objects.api.volumes import Volume
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import LabelSelector
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
-from kscale.objects.volumes import Volume
 from kscale.scheduling.place import PlaceState, place
 from kscale.snapshot.cluster import Cluster
 
@@ -304,8 +295,8 @@ def test_limit(
 def test_replicas_that_a_controller_lacks(kind: Any, spec: Any, status: Any, missing: int) -> None:
     made = from_dict({"metadata": {"name": "owner", "namespace": "default"}, "spec": spec, "status": status}, kind)
     (reference,) = owner(kind.__name__, "owner")
-    assert missing_replicas(reference, "default", ca.Listers([made])) == missing
-    assert missing_replicas(reference, "default", ca.Listers([])) is None
+    assert count_missing_replicas(reference, "default", ca.Listers([made])) == missing
+    assert count_missing_replicas(reference, "default", ca.Listers([])) is None
 
 
 # -- NodesToDelete (23.9) --------------------------------------------------------------------------------------------
@@ -337,7 +328,7 @@ def decide(
             )
             for name, flag in zip(mine, flags, strict=False)
         ]  # fmt: skip
-    found = nodes_to_delete(
+    found = choose_nodes_to_delete(
         unneeded, groups=Groups(made), snapshot_nodes=snapshot, options=ca.AutoscalingOptions(), now=N0,
         limits=limits,
     )  # fmt: skip

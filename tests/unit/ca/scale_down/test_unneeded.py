@@ -8,18 +8,18 @@ import pytest
 
 from builders import N0, group_options, node
 from kscale import ca
-from kscale.ca.quota import QuotaTracker, cluster_minimum
-from kscale.ca.scale_down.atomic import AtomicResult, filter_atomic
+from kscale.ca.quota import QuotaTracker, build_cluster_minimum_quota
+from kscale.ca.scale_down.candidates import AtomicFilterResult, filter_atomic_groups
 from kscale.ca.scale_down.unneeded import (
     NodeToRemove,
     UnneededNode,
-    load_from_taints,
-    removable_at,
+    UnremovableNodes,
+    find_removable_nodes,
+    load_times_from_taints,
     update_unneeded,
 )
-from kscale.ca.scale_down.unremovable import UnremovableNodes
 from kscale.effects import SECOND
-from kscale.objects.core import Node, Taint
+from kscale.objects.api.core import Node, Taint
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 
@@ -103,14 +103,14 @@ def test_groups_keep_their_minimum(
     empties = [_unneeded(f"e{i}") for i in range(counts[0])]
     names = [item.name for item in (*drains, *empties)]
     groups = Groups([NodeGroup(id="g", min_size=low, max_size=100, target_size=target, nodes=names)])
-    found = removable_at([*drains, *empties], groups=groups, now=N0, deletions_in_progress={"g": in_progress})
+    found = find_removable_nodes([*drains, *empties], groups=groups, now=N0, deletions_in_progress={"g": in_progress})
     assert (len(found.empty), len(found.drain)) == expected
     assert set(found.unremovable.values()) <= {"NodeGroupMinSizeReached"}
 
 
 def _reason(item: UnneededNode, group: NodeGroup | None = None, minimum: QuotaTracker | None = None) -> str | None:
     group = group or NodeGroup(id="g", min_size=0, max_size=9, target_size=5, nodes=["n"])
-    found = removable_at([item], groups=Groups([group]), now=N0, minimum=minimum)
+    found = find_removable_nodes([item], groups=Groups([group]), now=N0, minimum=minimum)
     assert bool(found.empty) is ("n" not in found.unremovable)
     return found.unremovable.get("n")
 
@@ -129,7 +129,7 @@ def test_reasons() -> None:
     kept = _unneeded("n")
     kept.node.metadata.annotations = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
     assert _reason(kept) == "ScaleDownDisabledAnnotation"
-    quota = cluster_minimum(ca.ResourceLimiter(min={"nodes": 1}))
+    quota = build_cluster_minimum_quota(ca.ResourceLimiter(min={"nodes": 1}))
     tracker = QuotaTracker.minimum([quota], [plain.node], Groups())
     assert _reason(plain, minimum=tracker) == "MinimalResourceLimitExceeded"
 
@@ -137,9 +137,9 @@ def test_reasons() -> None:
 def test_where_minima_hold_some_nodes_back_the_first_ones_go() -> None:
     unneeded = [_unneeded(name) for name in ("a", "b", "c")]
     groups = Groups([NodeGroup(id="g", max_size=9, target_size=3, nodes=["a", "b", "c"])])
-    quota = cluster_minimum(ca.ResourceLimiter(min={"nodes": 1}))
+    quota = build_cluster_minimum_quota(ca.ResourceLimiter(min={"nodes": 1}))
     tracker = QuotaTracker.minimum([quota], [item.node for item in unneeded], groups)
-    found = removable_at(unneeded, groups=groups, now=N0, minimum=tracker)
+    found = find_removable_nodes(unneeded, groups=groups, now=N0, minimum=tracker)
     assert [item.name for item in (*found.empty, *found.drain)] == ["a", "b"]
     assert found.unremovable == {"c": "MinimalResourceLimitExceeded"}
     assert tracker.left == [{"nodes": 0}]
@@ -154,10 +154,10 @@ def test_times_from_soft_taints() -> None:
 
     now = N0 // SECOND
     nodes = [tainted("2m", str(now - 120)), tainted("20m", str(now - 1200)), tainted("no", None), tainted("x", "soon")]
-    assert load_from_taints(nodes, ttl=5 * MINUTE, now=N0) == {"2m": N0 - 2 * MINUTE}
+    assert load_times_from_taints(nodes, ttl=5 * MINUTE, now=N0) == {"2m": N0 - 2 * MINUTE}
     for ttl in range(1, 130):
         ages = [tainted(str(age), str(now - age)) for age in (0, ttl - 1, ttl, ttl + 1)]
-        assert {*load_from_taints(ages, ttl=ttl * SECOND, now=N0)} == {"0", str(ttl - 1), str(ttl)}
+        assert {*load_times_from_taints(ages, ttl=ttl * SECOND, now=N0)} == {"0", str(ttl - 1), str(ttl)}
 
 
 def test_unremovable_nodes_are_tried_again_later() -> None:
@@ -193,7 +193,7 @@ def test_atomic_groups(target: int, considered: int, registered: int, atomic: bo
     own = group_options(zero_or_max_node_scaling=atomic)
     group = NodeGroup(id="g", target_size=target, nodes=names, instances=names, options=own)
     plain = NodeGroup(id="plain", nodes=["p"])
-    found = filter_atomic(
+    found = filter_atomic_groups(
         [nodes[0].metadata.name, "p", *names[1:considered], "loose"],
         groups=Groups([group, plain]),
         options=_OPTIONS,
@@ -201,10 +201,10 @@ def test_atomic_groups(target: int, considered: int, registered: int, atomic: bo
     )
     taken = names[:considered]
     if not removed:
-        assert found == AtomicResult(
+        assert found == AtomicFilterResult(
             kept=["p"], unremovable={"loose": "NotAutoscaled", **dict.fromkeys(taken, "AtomicScaleDownFailed")}
         )
     elif atomic:
-        assert found == AtomicResult(kept=["p", *taken], unremovable={"loose": "NotAutoscaled"})
+        assert found == AtomicFilterResult(kept=["p", *taken], unremovable={"loose": "NotAutoscaled"})
     else:
-        assert found == AtomicResult(kept=[taken[0], "p", *taken[1:]], unremovable={"loose": "NotAutoscaled"})
+        assert found == AtomicFilterResult(kept=[taken[0], "p", *taken[1:]], unremovable={"loose": "NotAutoscaled"})

@@ -9,17 +9,21 @@ import pytest
 
 from builders import GPU, GPU_LABEL, N0, at, container, group_options, node, owner, pod
 from kscale import ca
-from kscale.ca.gpu import GpuConfig, gpu_config
-from kscale.ca.scale_down.dra_utilization import highest_pool_utilization, pool_utilizations
-from kscale.ca.scale_down.eligibility import eligibility
-from kscale.ca.scale_down.utilization import Utilization, utilization
+from kscale.ca.gpu import GpuConfig, get_gpu_config
+from kscale.ca.scale_down.eligibility import check_eligibility
+from kscale.ca.scale_down.utilization import (
+    Utilization,
+    calculate_highest_pool_utilization,
+    calculate_pool_utilizations,
+    calculate_utilization,
+)
 from kscale.effects import SECOND
-from kscale.objects.core import Node, Pod, PodSpec, Taint
+from kscale.objects.api.core import Node, Pod, PodSpec, Taint
+from kscale.objects.api.resource import ResourceClaim, ResourceSlice
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
-from kscale.objects.resource import ResourceClaim, ResourceSlice
 
 _NOW = N0
 _MIRROR = {"kubernetes.io/config.mirror": "x"}
@@ -53,7 +57,9 @@ def _node(**allocatable: str) -> Node:
 def _use(
     pods: list[Pod], node_: Node | None = None, *, ds: bool = False, mirror: bool = False, **more: Any
 ) -> Utilization:
-    return utilization(node_ or _node(), pods, now_ns=_NOW, skip_daemon_set_pods=ds, skip_mirror_pods=mirror, **more)
+    return calculate_utilization(
+        node_ or _node(), pods, now_ns=_NOW, skip_daemon_set_pods=ds, skip_mirror_pods=mirror, **more
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,13 +103,13 @@ def test_gpus() -> None:
     labelled.metadata.labels = {GPU_LABEL: GPU}
     using = pod("g")
     using.spec.containers[0].resources.requests = {GPU: Quantity("1")}
-    config = gpu_config(GPU_LABEL, labelled)
+    config = get_gpu_config(GPU_LABEL, labelled)
     assert config == GpuConfig(label=GPU_LABEL, type=GPU, resource_name=GPU)
     assert _use([_A, _A, using], labelled, gpu=config) == Utilization(utilization=1.0, resource_name=GPU)
     empty = _node()
     empty.metadata.labels = {GPU_LABEL: GPU}
-    assert _use([_A, _A], empty, gpu=gpu_config(GPU_LABEL, empty)).utilization == 0.0
-    assert gpu_config(GPU_LABEL, _node()) is None
+    assert _use([_A, _A], empty, gpu=get_gpu_config(GPU_LABEL, empty)).utilization == 0.0
+    assert get_gpu_config(GPU_LABEL, _node()) is None
 
 
 # -- dynamic resource allocation -------------------------------------------------------------------------------
@@ -165,7 +171,7 @@ def test_incomplete_pools() -> None:
         _use([], dra_slices=[_slice("d", "p", ["a"], count=999)])
     old = _slice("d", "p", ["a"], count=999)
     new = _slice("d", "p", ["a"], generation=1)
-    assert highest_pool_utilization([old, new], []) == ("d/p", 0.0)
+    assert calculate_highest_pool_utilization([old, new], []) == ("d/p", 0.0)
 
 
 def _numbered(count: int) -> list[str]:
@@ -180,7 +186,7 @@ def _taken(pool: str, count: int, *, start: int = 0, admin: bool = False) -> Res
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_devices_that_nobody_looks_at(claims: list[ResourceClaim], count: int) -> None:
     half = node("n", 1000, 1000, ready=True)
-    found = eligibility(
+    found = check_eligibility(
         half,
         [pod("1", 250), pod("2", 250)],
         groups=Groups([NodeGroup(id="g", nodes=["n"])]),
@@ -198,29 +204,29 @@ def test_one_incomplete_pool_among_others() -> None:
         _use([], dra_slices=[*_SLICES, _slice("d", "p", ["a"], count=999)], dra_claims=[_C1, _C2, _C3])
     old, new = _slice("d", "p", ["a"]), _slice("d", "p", ["a"], generation=1, count=2)
     with pytest.raises(ca.AutoscalerError, match="newest generation: 1, slice count: 2"):
-        highest_pool_utilization([old, new], [])
+        calculate_highest_pool_utilization([old, new], [])
 
 
 def test_pools() -> None:
     slices = [_slice("d", name, _numbered(size)) for name, size in (("a", 10), ("b", 20), ("c", 8))]
-    assert highest_pool_utilization(slices, [_taken("a", 6), _taken("b", 18), _taken("c", 2)]) == ("d/b", 0.9)
+    assert calculate_highest_pool_utilization(slices, [_taken("a", 6), _taken("b", 18), _taken("c", 2)]) == ("d/b", 0.9)
     generations = [_slice("d", "a", _numbered(10 * (i + 1)), generation=i) for i in range(3)]
-    assert highest_pool_utilization(generations, [_taken("a", 6)]) == ("d/a", 0.2)
+    assert calculate_highest_pool_utilization(generations, [_taken("a", 6)]) == ("d/a", 0.2)
     ten = [_slice("d", "a", _numbered(10))]
-    assert highest_pool_utilization(ten, [_taken("a", 6)]) == ("d/a", 0.6)
-    assert highest_pool_utilization(ten, [_taken("a", 6, admin=True)]) == ("d/a", 0.0)
-    assert highest_pool_utilization(ten, [_taken("a", 6, admin=True), _taken("a", 4)]) == ("d/a", 0.4)
+    assert calculate_highest_pool_utilization(ten, [_taken("a", 6)]) == ("d/a", 0.6)
+    assert calculate_highest_pool_utilization(ten, [_taken("a", 6, admin=True)]) == ("d/a", 0.0)
+    assert calculate_highest_pool_utilization(ten, [_taken("a", 6, admin=True), _taken("a", 4)]) == ("d/a", 0.4)
     normal = _taken("a", 6, start=4)
-    assert highest_pool_utilization(ten, [_taken("a", 4, admin=True), normal]) == ("d/a", 0.6)
-    assert highest_pool_utilization(ten, [_taken("a", 6, admin=True), normal]) == ("d/a", 0.6)
+    assert calculate_highest_pool_utilization(ten, [_taken("a", 4, admin=True), normal]) == ("d/a", 0.6)
+    assert calculate_highest_pool_utilization(ten, [_taken("a", 6, admin=True), normal]) == ("d/a", 0.6)
     mixed = _taken("a", 6)
     assert mixed.status.allocation is not None
     for result in mixed.status.allocation.devices.results[:2]:
         result.admin_access = True
-    assert highest_pool_utilization(ten, [mixed]) == ("d/a", 0.4)
-    assert highest_pool_utilization([], []) == ("", 0.0)
+    assert calculate_highest_pool_utilization(ten, [mixed]) == ("d/a", 0.4)
+    assert calculate_highest_pool_utilization([], []) == ("", 0.0)
     with pytest.raises(ca.AutoscalerError, match="claim c not allocated"):
-        pool_utilizations(ten, [from_dict({"metadata": {"name": "c"}}, ResourceClaim)])
+        calculate_pool_utilizations(ten, [from_dict({"metadata": {"name": "c"}}, ResourceClaim)])
 
 
 def _part(name: str, counter_set: str, **counters: int) -> dict[str, Any]:
@@ -256,14 +262,14 @@ def test_partitionable_devices(
     sets: dict[str, dict[str, int]], devices: list[dict[str, Any]], taken: int, expected: float
 ) -> None:
     pool = _slice("d", "p", devices, sharedCounters=_sets(**sets))
-    assert highest_pool_utilization([pool], [_taken("p", taken)]) == ("d/p", expected)
+    assert calculate_highest_pool_utilization([pool], [_taken("p", taken)]) == ("d/p", expected)
 
 
 def test_counters_may_be_fractions() -> None:
     counters = [{"name": "g", "counters": {"m": {"value": "400m"}}}]
     part = {"name": "d0", "consumesCounters": [{"counterSet": "g", "counters": {"m": {"value": "100m"}}}]}
     pool = _slice("d", "p", [part], sharedCounters=counters)
-    assert highest_pool_utilization([pool], [_taken("p", 1)]) == ("d/p", 0.25)
+    assert calculate_highest_pool_utilization([pool], [_taken("p", 1)]) == ("d/p", 0.25)
 
 
 def test_a_counter_set_is_that_of_its_slice() -> None:
@@ -271,7 +277,7 @@ def test_a_counter_set_is_that_of_its_slice() -> None:
         _slice("d", "p", [_part("d0", "g", m=4)], count=2, sharedCounters=_sets(g={"m": 4})),
         _slice("d", "p", [], count=2, sharedCounters=_sets(g={"m": 4})),
     ]
-    assert highest_pool_utilization(slices, [_taken("p", 1)]) == ("d/p", 2.0)
+    assert calculate_highest_pool_utilization(slices, [_taken("p", 1)]) == ("d/p", 2.0)
 
 
 def test_counter_sets_are_summed_in_the_order_of_the_slices() -> None:
@@ -280,7 +286,9 @@ def test_counter_sets_are_summed_in_the_order_of_the_slices() -> None:
     devices = [_part(f"d{i}", name, m=share) for i, (name, share) in enumerate(shares.items())]
     sets = {name: {"m": 10} for name in shares}
     pool = _slice("d", "p", devices, sharedCounters=_sets(**sets))
-    assert highest_pool_utilization([pool], [_taken("p", 3)]) == ("d/p", 0.19999999999999998), "by name it is 0.2"
+    assert calculate_highest_pool_utilization([pool], [_taken("p", 3)]) == ("d/p", 0.19999999999999998), (
+        "by name it is 0.2"
+    )
 
 
 def _cut(counter_set: str) -> list[dict[str, Any]]:
@@ -302,7 +310,7 @@ def _cut(counter_set: str) -> list[dict[str, Any]]:
 def test_counter_sets_are_pieces_of_hardware(devices: list[dict[str, Any]], pieces: int) -> None:
     """Of so many pieces one is taken whole."""
     pool = _slice("d", "p", devices, sharedCounters=_sets(g={"m": 4}, h={"m": 4}, i={"m": 4}))
-    found = highest_pool_utilization([pool], [_claim(("d", "p", "g-0"))])
+    found = calculate_highest_pool_utilization([pool], [_claim(("d", "p", "g-0"))])
     assert found == ("d/p", 1 / pieces if pieces else 0.0)
 
 
@@ -313,7 +321,7 @@ def _judge(node_: Node | None, pods: list[Pod] | None = None, **more: Any) -> st
     name = node_.metadata.name if node_ is not None else ""
     groups = more.pop("groups", Groups([NodeGroup(id="ng1", min_size=1, max_size=10, nodes=[name])]))
     options = ca.AutoscalingOptions(**more.pop("options", {}))
-    return eligibility(node_, pods or [], groups=groups, options=options, now_ns=_NOW, **more).reason
+    return check_eligibility(node_, pods or [], groups=groups, options=options, now_ns=_NOW, **more).reason
 
 
 def _regular(*, ready: bool = True, **metadata: Any) -> Node:

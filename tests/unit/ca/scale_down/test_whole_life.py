@@ -13,15 +13,14 @@ import kscale
 from builders import N0, node, owner, pod
 from ca_world import World
 from kscale import ca
-from kscale.ca.scale_down.actuation.actuator import Actuator
-from kscale.ca.scale_down.actuation.remember import remember, remember_start
-from kscale.ca.scale_down.actuation.results import StartedDeletion
+from kscale.ca.scale_down.actuation.actuator import Actuator, record_deletion_start, record_deletions
+from kscale.ca.scale_down.actuation.deletion_tracker import StartedDeletion
 from kscale.effects import SECOND, VirtualTime
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
-from kscale.objects.policy import PodDisruptionBudget
 from kscale.snapshot.cluster import Cluster
 
 MINUTE = 60 * SECOND
@@ -105,8 +104,8 @@ class Life:
                 self.pods[key] = replace(old, spec=replace(old.spec, node_name=target))
         for name in gone:
             del self.nodes[name]
-        self.state = remember_start(self.state, started, now)
-        self.state = remember(self.state, self.actuator.tracker.take_registered())
+        self.state = record_deletion_start(self.state, started, now)
+        self.state = record_deletions(self.state, self.actuator.tracker.take_registered())
         return gone
 
 

@@ -12,13 +12,12 @@ from kscale.ca.backoff import ScaleUpError
 from kscale.ca.cluster_state import ClusterStateRegistry, register_failed_scale_up, update_nodes
 from kscale.ca.errors import ErrorRecord
 from kscale.ca.quota import Quota, QuotaTracker
-from kscale.ca.scale_up.balance_scale_ups import balance_scale_ups
-from kscale.ca.scale_up.executor import execute_steps
-from kscale.ca.scale_up.group_filter import filter_groups
-from kscale.ca.scale_up.min_size import MinSizeScaleUp, scale_up_to_min_size_steps
-from kscale.ca.scale_up.status import ConsideredGroup, RemainingPod, ScaleUpStatus, status_events
+from kscale.ca.scale_up.executor import execute_scale_ups_steps
+from kscale.ca.scale_up.min_size import MinSizeScaleUpResult, scale_up_to_min_size_steps
+from kscale.ca.scale_up.node_groups import balance_scale_ups, filter_valid_scale_up_groups
+from kscale.ca.scale_up_status import ConsideredGroup, NoScaleUpInfo, ScaleUpStatus, build_scale_up_events
 from kscale.effects import IncreaseSize, Progress
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 
@@ -72,7 +71,7 @@ def test_groups_that_are_skipped(
     group: NodeGroup, limits: dict[str, int], options: dict[str, Any], reason: str | None
 ) -> None:
     known = NodeGroup(id=group.id, max_size=10)
-    found = filter_groups(
+    found = filter_valid_scale_up_groups(
         [group],
         templates=_templates("g"),
         tracker=_tracker(**limits),
@@ -92,7 +91,7 @@ def test_groups_that_are_not_safe() -> None:
     )
 
     def skipped(state: ClusterStateRegistry, **more: Any) -> dict[str, list[str]]:
-        return filter_groups(
+        return filter_valid_scale_up_groups(
             [group],
             templates=_templates("g"),
             tracker=_tracker(),
@@ -148,7 +147,7 @@ def _execute(*answers: Any, **more: Any) -> Ran:
     options = ca.AutoscalingOptions(parallel_scale_up=more.pop("parallel", False))
     plan = more.pop("plan", _PLAN)
     return run_steps(
-        execute_steps(Progress(N0), plan, _GROUPS, ClusterStateRegistry(), options=options, **more), *answers
+        execute_scale_ups_steps(Progress(N0), plan, _GROUPS, ClusterStateRegistry(), options=options, **more), *answers
     )
 
 
@@ -221,7 +220,7 @@ def test_groups_below_their_minimum() -> None:
         quotas=[Quota(id="cluster-wide", limits={"cpu": 48})],
     )
     asked, done = run_steps(steps, None)
-    assert isinstance(done, MinSizeScaleUp)
+    assert isinstance(done, MinSizeScaleUpResult)
     assert asked == [IncreaseSize(group="ng1", delta=1)]
     assert [(info.group, info.new) for info in done.status.scale_ups] == [("ng1", 2)]
     assert done.state.ranges["ng1"].current_target == 2
@@ -245,7 +244,7 @@ def test_reasons_are_counted_over_groups_that_exist() -> None:
     status = ScaleUpStatus(
         result="ScaleUpNoOptionsAvailable",
         pods_remain_unschedulable=[
-            RemainingPod(
+            NoScaleUpInfo(
                 pod="default/p",
                 rejected_groups={
                     "g1": ["not schedulable"],
@@ -261,7 +260,7 @@ def test_reasons_are_counted_over_groups_that_exist() -> None:
             ConsideredGroup(id="tmp", exists=False),
         ],
     )
-    (event,) = status_events(status)
+    (event,) = build_scale_up_events(status)
     assert (event.about, event.reason) == ("Pod/default/p", "NotTriggerScaleUp")
     assert event.message == (
         "pod didn't trigger scale-up: 1 also not schedulable, 1 not ready, 2 max limit reached, 2 not schedulable"
@@ -282,9 +281,9 @@ def test_events_by_result(result: str, remaining: int, triggered: int, expected:
         result=result,
         scale_ups=_PLAN if triggered else [],
         pods_triggered=[f"d/t{i}" for i in range(triggered)],
-        pods_remain_unschedulable=[RemainingPod(pod=f"d/r{i}") for i in range(remaining)],
+        pods_remain_unschedulable=[NoScaleUpInfo(pod=f"d/r{i}") for i in range(remaining)],
     )
-    events = status_events(status)
+    events = build_scale_up_events(status)
     assert [event.reason for event in events] == expected
     if result == "ScaleUpLimitedByMaxNodesTotal":
         assert events[0].message == "pod didn't trigger scale-up: max total nodes in cluster reached"

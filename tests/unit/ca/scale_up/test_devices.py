@@ -8,11 +8,11 @@ import kscale
 from builders import N0, run_steps, span, template
 from kscale import ca
 from kscale.ca.cluster_state import ClusterStateRegistry, update_nodes
-from kscale.objects.core import PodResourceClaim
+from kscale.objects.api.core import PodResourceClaim
+from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
-from kscale.objects.resource import ResourceSlice
 from kscale.snapshot.cluster import Cluster
 from unit.ca.scale_up.test_loop import machine, waiting
 
@@ -76,13 +76,13 @@ def test_claims_of_a_salvo_hold_their_devices() -> None:
     groups = Groups([NodeGroup(id="small", max_size=9), NodeGroup(id="large", max_size=9)])
     templates = {item.id: item.template for item in _groups() if item.template is not None}
     snapshot = _world().snapshot(dra=True)
-    ground = ca.ScaleUpGround(
+    ground = ca.ScaleUpContext(
         groups=groups,
         nodes=[],
         templates={group.id: templates[group.id] for group in groups},
         state=update_nodes(ClusterStateRegistry(), [], groups, now=N0).state,
     )
-    steps = ca.salvo_steps(snapshot, [record.pod for record in snapshot.pending_records], ground, now=N0)
+    steps = ca.scale_up_salvo_steps(snapshot, [record.pod for record in snapshot.pending_records], ground, now=N0)
     salvo = run_steps(steps).value
     assert [item.done.status.pods_triggered for item in salvo.rounds] == [["default/b"], ["default/a"]]
     after = salvo.snapshot_after

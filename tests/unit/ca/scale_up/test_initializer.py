@@ -18,7 +18,7 @@ _KNOWN = {"ng": "upcoming", "ng-1": "upcoming-1"}
 
 
 def _initialize(initializer: ca.AsyncInitializer, *answers: Any, made: Any = _MADE, known: Any = _KNOWN) -> Ran:
-    steps = ca.initialize_steps(initializer, made, upcoming_of=known, state=ClusterStateRegistry(), now=N0)
+    steps = ca.initialize_node_groups_steps(initializer, made, upcoming_of=known, state=ClusterStateRegistry(), now=N0)
     return run_steps(steps, *answers)
 
 

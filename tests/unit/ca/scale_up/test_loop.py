@@ -15,14 +15,14 @@ import kscale
 from builders import N0, at, node, owner, pod, run_steps, span
 from kscale import records
 from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, LoopState
-from kscale.ca.backoff import Backoff, ScaleUpError, drop_stale
-from kscale.ca.expander.group_prices import GroupPrices
+from kscale.ca.backoff import Backoff, ScaleUpError, remove_stale_backoffs
+from kscale.ca.expander.price import GroupPrices
 from kscale.ca.options import ResourceRange
 from kscale.effects import GetPrices, Moment, Prices
 from kscale.errors import InputError
-from kscale.objects.core import Node, Pod, PodStatus
+from kscale.objects.api.core import Node, Pod, PodStatus
+from kscale.objects.api.meta import Condition
 from kscale.objects.decode import to_dict
-from kscale.objects.meta import Condition
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.schemas import schema
 from kscale.snapshot.cluster import Cluster
@@ -296,7 +296,7 @@ def test_what_is_wrong_with_a_remembered_template_is_said_of_its_group() -> None
 def test_a_failure_at_the_end_of_time_is_not_old() -> None:
     last = 2**63 - 1
     entry = Backoff(duration=0, until=N0, last_failed=last, error=ScaleUpError(class_="Other", code="x", message=""))
-    assert drop_stale({"a": entry}, N0, span(hours=3)) == {"a": entry}
+    assert remove_stale_backoffs({"a": entry}, N0, span(hours=3)) == {"a": entry}
 
 
 def test_a_group_without_template_cannot_grow() -> None:

@@ -12,9 +12,9 @@ import kscale
 from builders import N0
 from kscale import ca
 from kscale.ca import AutoscalingOptions, LoopState, ScaleUpState
-from kscale.ca.actionable import not_actionable
+from kscale.ca.loop_context import check_actionable
 from kscale.errors import InputError
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.snapshot.cluster import Cluster
 from unit.ca.scale_up.test_loop import group, machine, waiting
 
@@ -97,7 +97,7 @@ def test_one_degraded_loop_of_four_is_for_scale_down(counter: int, result: str) 
 )
 def test_when_scale_down_may_run(enabled: bool, degradation: bool, counter: int, may: bool) -> None:
     options = AutoscalingOptions(scale_down_enabled=enabled, enable_graceful_degradation=degradation)
-    assert ca.may_scale_down(counter, options) is may
+    assert ca.can_scale_down(counter, options) is may
 
 
 # -- more pods may be on their way -------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def test_pods_that_consume_a_provisioning_request_open_the_gate(key: str) -> Non
     annotations = {f"{key}/consume-provisioning-request": "mine"}
     for given, result in ((annotations, "ScaleUpSuccessful"), (None, "ScaleUpInCooldown")):
         cluster = Cluster([machine("n1", 100), waiting("p", 500, age=1, annotations=given)])
-        inputs = ca.ScaleUpInputs(enforcer=ca.any_consumes_provisioning_request)
+        inputs = ca.ScaleUpInputs(enforcer=ca.has_provisioning_request_consumer)
         plan = kscale.scale_up(cluster, [group("a")], now=N0, inputs=inputs)
         assert (plan.result, plan.scale_down_disabled) == (result, True)
 
@@ -153,7 +153,7 @@ def test_a_loop_for_scale_down_is_not_overruled() -> None:
 def test_scale_up_from_zero(
     nodes: int, ready: int, from_zero: bool, age: timedelta | None, message: str | None, told: bool
 ) -> None:
-    found = not_actionable(nodes, ready, AutoscalingOptions(scale_up_from_zero=from_zero), age)
+    found = check_actionable(nodes, ready, AutoscalingOptions(scale_up_from_zero=from_zero), age)
     assert (None if found is None else found.message) == message
     assert (found is not None and found.tell) is told
 

@@ -10,10 +10,10 @@ import pytest
 from builders import N0, Ran, group_options, node, pod, run_steps, template
 from kscale import ca
 from kscale.ca.cluster_state import ClusterStateRegistry, update_nodes
-from kscale.ca.expander.types import Filtered
+from kscale.ca.expander.types import FilterResult
 from kscale.ca.quota import Quota
 from kscale.effects import CreatedGroups, CreateGroup, IncreaseSize, Steps
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
@@ -24,8 +24,8 @@ _ATOMIC = group_options(zero_or_max_node_scaling=True)
 def _first(group: str) -> dict[str, Any]:
     """An expander that takes one named option."""
 
-    def choose(options: Sequence[ca.Option], given: ca.ExpanderInput) -> Filtered:
-        return Filtered(survivors=[option for option in options if option.group == group])
+    def choose(options: Sequence[ca.Option], given: ca.ExpanderInput) -> FilterResult:
+        return FilterResult(survivors=[option for option in options if option.group == group])
 
     return {"expanders": ["chosen"], "filters": {"chosen": choose}}
 
@@ -49,13 +49,13 @@ class World:
     def scale_up(self, pending: Sequence[Pod], answers: Sequence[Any] = (), **more: Any) -> Ran:
         return run_steps(self.steps(pending, **more), *answers)
 
-    def steps(self, pending: Sequence[Pod], **more: Any) -> Steps[ca.Orchestration]:
+    def steps(self, pending: Sequence[Pod], **more: Any) -> Steps[ca.OrchestratorResult]:
         """The machine; what is given besides the options are inputs of the orchestrator."""
         options = more.pop("options", ca.AutoscalingOptions(ok_total_unready_count=0))
         candidates = more.get("candidates", ())
         templates = {g.id: g.template for g in (*self.groups, *candidates) if g.template is not None}
         state = update_nodes(ClusterStateRegistry(), self.nodes, self.groups, now=N0, options=options).state
-        ground = ca.ScaleUpGround(
+        ground = ca.ScaleUpContext(
             groups=self.groups,
             nodes=self.nodes,
             templates=templates,
@@ -127,7 +127,7 @@ def test_limits(limits: dict[str, int], pending: list[Pod], expected: dict[str, 
         assert done.status.pods_triggered == _keys(*(p.metadata.name for p in pending))
     else:
         assert done.status.result == "ScaleUpNoOptionsAvailable"
-        (event,) = [e for e in ca.status_events(done.status) if e.about == "Pod/default/a"]
+        (event,) = [e for e in ca.build_scale_up_events(done.status) if e.about == "Pod/default/a"]
         assert 'exceeded quota: "cluster-wide"' in event.message
 
 
@@ -276,7 +276,7 @@ def test_a_dry_run_is_the_same_call() -> None:
     world = _two()
     state = update_nodes(ClusterStateRegistry(), world.nodes, world.groups, now=N0).state
     templates = {group.id: group.template for group in world.groups if group.template is not None}
-    ground = ca.ScaleUpGround(groups=world.groups, nodes=world.nodes, templates=templates, state=state)
+    ground = ca.ScaleUpContext(groups=world.groups, nodes=world.nodes, templates=templates, state=state)
     found = [
         ca.orchestrate(Cluster([*world.nodes, *world.placed, pod("new", 900, 0)]).snapshot(), None, ground, now=N0)
         for _ in range(2)

@@ -11,12 +11,12 @@ import pytest
 from builders import N0, node, pod, span, template
 from kscale import ca
 from kscale.ca.quota import Quota
-from kscale.ca.scale_up.creation import AsyncInitializer
-from kscale.ca.scale_up.pod_groups import Judgement, PodGroups
+from kscale.ca.scale_up.equivalence_groups import GroupSchedulability, PodGroups
+from kscale.ca.state import AsyncInitializer
 from kscale.effects import CreatedGroups, CreateGroup, IncreaseSize, Outcome, Wait, duration
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup
-from kscale.scheduling.verdict import Verdict
+from kscale.scheduling.status import Verdict
 from unit.ca.scale_up.test_orchestrator import World, _first, _keys, _on, _plan, _ready
 
 _MIB = 1 << 20
@@ -82,7 +82,7 @@ def test_limits_that_allow_nothing(limits: dict[str, int]) -> None:
     quotas = [Quota(id="cluster-wide", limits=limits)]
     _, done = world.scale_up([pod("a", 2000, 100 * _MIB), pod("b", 2000, 0)], quotas=quotas)
     assert done.status.result == "ScaleUpNoOptionsAvailable"
-    said = [event.message for event in ca.status_events(done.status)]
+    said = [event.message for event in ca.build_scale_up_events(done.status)]
     assert len(said) == 2
     assert all('exceeded quota: "cluster-wide"' in message for message in said)
 
@@ -94,7 +94,7 @@ def test_reasons_of_groups_that_do_not_exist_are_not_told() -> None:
     _, done = world.scale_up([pod("p", 8000, 0)], quotas=quotas, candidates=[large])
     assert done.status.result == "ScaleUpNoOptionsAvailable"
     assert done.skipped == {"large": ['exceeded quota: "cluster-wide", resources: cpu']}
-    (event,) = ca.status_events(done.status)
+    (event,) = ca.build_scale_up_events(done.status)
     assert event.message == "pod didn't trigger scale-up: 1 Insufficient cpu"
 
 
@@ -161,7 +161,7 @@ def _pod_groups(**taken_by: list[int]) -> PodGroups:
     groups = PodGroups(np.arange(3, dtype=np.int32), lambda number: [f"default/p{number}"])
     for name, numbers in taken_by.items():
         fits = np.isin(np.arange(3), numbers)
-        groups.judge(name, Judgement(fits, groups.exemplar_of, lambda asked: dict.fromkeys(asked, _NO)))
+        groups.judge(name, GroupSchedulability(fits, groups.exemplar_of, lambda asked: dict.fromkeys(asked, _NO)))
     return groups
 
 

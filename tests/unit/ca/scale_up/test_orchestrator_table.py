@@ -12,8 +12,8 @@ from builders import group_options, node, pod, template
 from kscale import ca
 from kscale.ca.quota import Quota
 from kscale.effects import CreatedGroups, CreateGroup, IncreaseSize
-from kscale.objects.core import Node, Pod, Taint, Toleration
-from kscale.objects.meta import LabelSelector, LabelSelectorRequirement
+from kscale.objects.api.core import Node, Pod, Taint, Toleration
+from kscale.objects.api.meta import LabelSelector, LabelSelectorRequirement
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
@@ -116,9 +116,9 @@ def test_balance_whatever_the_expander_says_of_similar_groups(drops_similar: boo
 
     def choose(options: Sequence[ca.Option], given: ca.ExpanderInput) -> Any:
         found = [option for option in options if option.group == "ng2"]
-        from kscale.ca.expander.types import Filtered
+        from kscale.ca.expander.types import FilterResult
 
-        return Filtered(survivors=[replace(item, similar=[]) if drops_similar else item for item in found])
+        return FilterResult(survivors=[replace(item, similar=[]) if drops_similar else item for item in found])
 
     _, done = world.scale_up(
         [pod(f"p{i}", 80, 0) for i in range(2)],

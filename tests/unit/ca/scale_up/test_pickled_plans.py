@@ -6,7 +6,7 @@ import pickle
 
 import kscale
 from builders import node, pod
-from kscale.objects.meta import Condition
+from kscale.objects.api.meta import Condition
 from kscale.objects.nodegroup import NodeGroup
 
 NOW = 1_800_000_000 * 10**9

@@ -8,7 +8,7 @@ from typing import Any
 from builders import N0, node, pod, span, template
 from kscale import ca
 from kscale.ca.cluster_state import ClusterStateRegistry, update_nodes
-from kscale.ca.scale_down.atomic import is_upcoming
+from kscale.ca.scale_down.candidates import is_upcoming_node
 from kscale.effects import Outcome, run_virtually
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
@@ -24,7 +24,7 @@ def _salvo(*, took: int = 0, **flags: Any) -> Any:
     }
     for group in groups:
         group.template = machines[group.id]
-    ground = ca.ScaleUpGround(
+    ground = ca.ScaleUpContext(
         groups=groups,
         nodes=[],
         templates=machines,
@@ -32,7 +32,7 @@ def _salvo(*, took: int = 0, **flags: Any) -> Any:
         options=ca.AutoscalingOptions(**flags),
     )
     pods = [pod("a", 900, 10, spec={"node_selector": {"pool": "small"}}), pod("b", 3000, 10)]
-    steps = ca.salvo_steps(Cluster().snapshot(), pods, ground, now=N0)
+    steps = ca.scale_up_salvo_steps(Cluster().snapshot(), pods, ground, now=N0)
     return run_virtually(lambda now: steps, lambda action, now: Outcome(at=now + took), now=N0)
 
 
@@ -44,7 +44,7 @@ def test_each_round_sees_the_nodes_of_the_rounds_before() -> None:
     after = found.snapshot_after
     assert after.nodes == ("s-0-salvo-0",)
     assert after.pods == ("default/a",)
-    assert [is_upcoming(each) for each in after.columns.objects] == [True]
+    assert [is_upcoming_node(each) for each in after.columns.objects] == [True]
 
 
 def test_the_budget_ends_it() -> None:

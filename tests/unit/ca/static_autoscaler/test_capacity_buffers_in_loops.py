@@ -11,12 +11,16 @@ import kscale
 from builders import N0, container, node, owner, pod, span, template
 from ca_loops import Cloud, Life
 from kscale import ca
-from kscale.ca.scale_up.status import LIMITED_BY_MAX_NODES_TOTAL, NO_OPTIONS_AVAILABLE, SUCCESSFUL
+from kscale.ca.scale_up_status import (
+    SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL,
+    SCALE_UP_NO_OPTIONS_AVAILABLE,
+    SCALE_UP_SUCCESSFUL,
+)
 from kscale.capacity.scale_down import report_scale_down
 from kscale.effects import Action, ApiError, Moment, WriteStatus
-from kscale.objects.capacity_buffers import CapacityBuffer, CapacityBufferStatus, LocalObjectRef
-from kscale.objects.core import Node, Pod, PodSpec, PodTemplate, PodTemplateSpec
-from kscale.objects.meta import Condition, ObjectMeta
+from kscale.objects.api.cluster_autoscaler import CapacityBuffer, CapacityBufferStatus, LocalObjectRef
+from kscale.objects.api.core import Node, Pod, PodSpec, PodTemplate, PodTemplateSpec
+from kscale.objects.api.meta import Condition, ObjectMeta
 from kscale.objects.nodegroup import NodeGroup
 
 MINUTE = span(minutes=1)
@@ -103,7 +107,7 @@ def test_a_buffer_asks_for_nodes() -> None:
     report = case.loop(N0)
     assert case.called() == [("up", "g", 2)]
     assert report.scale_up is not None
-    assert (report.scale_up.result, report.scale_up.triggered, report.scale_up.pending) == (SUCCESSFUL, [], [])
+    assert (report.scale_up.result, report.scale_up.triggered, report.scale_up.pending) == (SCALE_UP_SUCCESSFUL, [], [])
     assert told(case) == [
         ("spare", "TriggeredScaleUp", "capacity buffer 2 fake pods triggered scale-up: [{g 1->3 (max: 5)}]")
     ]
@@ -146,7 +150,7 @@ def test_what_is_said_of_a_buffer_that_finds_no_room(limit: int) -> None:
     case = life(buffer(7, "big"), most=1, max_nodes_total=limit)
     report = case.loop(N0)
     assert report.scale_up is not None
-    assert report.scale_up.result == (LIMITED_BY_MAX_NODES_TOTAL if limit else NO_OPTIONS_AVAILABLE)
+    assert report.scale_up.result == (SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL if limit else SCALE_UP_NO_OPTIONS_AVAILABLE)
     assert report.scale_up.pending == []
     why = "max total nodes in cluster reached" if limit else "1 max node group size reached"
     text = f"capacity buffer 7 fake pods didn't trigger scale-up: {','.join([why] * 7)}"

@@ -17,12 +17,12 @@ from kscale import ca
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.capacity.generate import generate
 from kscale.effects import SECOND, to_text
-from kscale.objects.apps import DaemonSet
-from kscale.objects.core import Node, Pod, Taint
-from kscale.objects.meta import LabelSelector, ObjectMeta
+from kscale.objects.api.apps import DaemonSet
+from kscale.objects.api.core import Node, Pod, Taint
+from kscale.objects.api.meta import LabelSelector, ObjectMeta
+from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions
 from kscale.objects.nodegroups import Groups
-from kscale.objects.policy import PodDisruptionBudget
 from kscale.objects.quantity import Quantity
 
 few = settings(max_examples=max(4, settings().max_examples // 25))

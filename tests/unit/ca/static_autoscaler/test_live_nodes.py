@@ -19,18 +19,16 @@ from msgspec.structs import fields
 from builders import N0, at, template
 from builders import node as built
 from ca_loops import Cloud, Life
-from kscale.ca.legacy.limits import left_limits
-from kscale.ca.nodes import readiness, to_be_deleted_since
+from kscale.ca.legacy.scale_up import compute_resources_left_limits
+from kscale.ca.nodes import get_readiness, get_to_be_deleted_time
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import SECOND
-from kscale.objects.base import ApiStruct
-from kscale.objects.core import Node, Pod, Taint
-from kscale.objects.core.nodes import ContainerImage, NodeSpec, NodeStatus
+from kscale.objects.api.core import ContainerImage, Node, NodeSpec, NodeStatus, Pod, Taint
+from kscale.objects.api.meta import ApiStruct, Condition, KubeObject, ObjectMeta
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.meta import Condition, KubeObject, ObjectMeta
 from kscale.objects.nodegroup import NodeGroup
 from kscale.scheduling.place import place
-from kscale.scheduling.scores.images import PulledImages
+from kscale.scheduling.scores.inputs import PulledImages
 from kscale.snapshot.cluster import Cluster
 from live_store import document, watched_cluster
 from unit.snapshot.test_pod_fields import Spy, owner_of
@@ -70,13 +68,13 @@ def placed(make: Make, node: Node, **spec: Any) -> object:
 
 def seen(make: Make, node: Node) -> object:
     """Whether a node is ready, since when, and whether it is being deleted."""
-    return [(readiness(each), to_be_deleted_since(each)) for each in make([node]).snapshot().columns.objects]
+    return [(get_readiness(each), get_to_be_deleted_time(each)) for each in make([node]).snapshot().columns.objects]
 
 
 def counted(make: Make, node: Node) -> object:
     """What is left of the limits of a cluster, by the rules of release 1.3."""
     nodes = make([node]).snapshot().columns.objects
-    return left_limits(AutoscalingOptions().resource_limiter, [], {}, nodes)
+    return compute_resources_left_limits(AutoscalingOptions().resource_limiter, [], {}, nodes)
 
 
 def scored(make: Make, node: Node) -> object:

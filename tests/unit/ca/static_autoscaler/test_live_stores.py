@@ -18,32 +18,28 @@ from msgspec.structs import fields, replace
 import kscale
 from builders import N0, at, container, node, owner, pod, span, template
 from ca_loops import Cloud, Life
-from kscale.ca.legacy.pod_checks import pods_to_drain
+from kscale.ca.legacy.scale_down import get_pods_to_drain
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.drained import is_recreatable
-from kscale.ca.pod_lists.enforcer import any_consumes_provisioning_request
-from kscale.ca.pod_lists.young import without_young
-from kscale.ca.provisioning_requests.consumers import request_of
-from kscale.ca.scale_down.actuation.pods_to_evict import pods_to_evict
-from kscale.ca.scale_down.drainability.context import DrainContext
-from kscale.ca.scale_down.drainability.engine import DrainJudge
+from kscale.ca.pod_lists.processors import filter_out_young_pods, is_recreatable
+from kscale.ca.pod_lists.should_scale_up import has_provisioning_request_consumer
+from kscale.ca.provisioning_requests.processors import get_consumed_request
+from kscale.ca.scale_down.actuation.drain import get_pods_to_evict
+from kscale.ca.scale_down.drainability import DrainabilityChecker, DrainContext
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
-from kscale.ca.scale_down.utilization import usage
+from kscale.ca.scale_down.utilization import sum_usage
 from kscale.effects import SECOND, Action, ApiError, List, Moment
+from kscale.hpa.controller.replica_calculator import PodColumns, get_pod_request
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.pod_groups import PodColumns, pod_request
-from kscale.objects import pod_annotations as noted
-from kscale.objects.base import ApiStruct
-from kscale.objects.core import Pod
-from kscale.objects.core.containers import VolumeMount
+from kscale.objects import pod_owners as noted
+from kscale.objects.api.core import Pod, VolumeMount
+from kscale.objects.api.meta import ApiStruct, Condition, KubeObject
+from kscale.objects.api.volumes import Volume
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import Condition, KubeObject
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.quantity import Quantity
-from kscale.objects.volumes import Volume
+from kscale.snapshot.classes.facets import READ_SOURCES
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.pod_facets import READ_SOURCES
-from kscale.snapshot.pod_fields import READ_FIELDS
+from kscale.snapshot.text.pod_reader import READ_FIELDS
 from live_store import watched_cluster
 from unit.ca.static_autoscaler.test_random_loops import begun, stormy
 from unit.snapshot.test_pod_fields import PODS, Spy, owner_of
@@ -64,7 +60,7 @@ def stored(one: Pod, *, events: bool) -> Pod:
 def drained(one: Pod) -> object:
     """What draining its node means for a pod."""
     options = AutoscalingOptions(skip_nodes_with_custom_controller_pods=False)
-    moved = DrainJudge(DrainContext(N0, options, None, RemainingPdbTracker())).pods_to_move([one])
+    moved = DrainabilityChecker(DrainContext(N0, options, None, RemainingPdbTracker())).pods_to_move([one])
     names = [[each.name for each in group] for group in (moved.pods, moved.daemon_set_pods, moved.on_completion_pods)]
     return names, None if moved.blocking is None else moved.blocking.reason
 
@@ -72,30 +68,30 @@ def drained(one: Pod) -> object:
 def drained_legacy(one: Pod) -> object:
     """The same with the legacy rules."""
     context = DrainContext(N0, AutoscalingOptions(), None, RemainingPdbTracker())
-    found = pods_to_drain([one], context, system=True, storage=True)
+    found = get_pods_to_drain([one], context, system=True, storage=True)
     return [each.name for each in found.pods], None if found.blocking is None else found.blocking.reason
 
 
 def evicted(one: Pod) -> object:
-    return [[each.name for each in group] for group in pods_to_evict([one], evict_daemon_sets=False)]
+    return [[each.name for each in group] for group in get_pods_to_evict([one], evict_daemon_sets=False)]
 
 
 def evicted_by_default(one: Pod) -> object:
-    return [[each.name for each in group] for group in pods_to_evict([one], evict_daemon_sets=True)]
+    return [[each.name for each in group] for group in get_pods_to_evict([one], evict_daemon_sets=True)]
 
 
 def waits_to_grow_old(one: Pod) -> object:
-    return len(without_young([one], N0, span(seconds=10)).young)
+    return len(filter_out_young_pods([one], N0, span(seconds=10)).young)
 
 
 def used(one: Pod) -> object:
-    return usage([one], ["cpu", "memory"], now_ns=N0, skip_daemon_set_pods=True)
+    return sum_usage([one], ["cpu", "memory"], now_ns=N0, skip_daemon_set_pods=True)
 
 
 def seen_by_hpa(one: Pod) -> object:
     """What the replica calculator reads of a pod."""
     columns = [column.tolist() for column in PodColumns.of([one]).arrays]
-    return columns, pod_request(one, "", "cpu", HPAOptions()), pod_request(one, "c1", "memory", HPAOptions())
+    return columns, get_pod_request(one, "", "cpu", HPAOptions()), get_pod_request(one, "c1", "memory", HPAOptions())
 
 
 PLACED: dict[str, Any] = {"node_name": "n1", "containers": [container(100, 100)]}
@@ -147,12 +143,12 @@ ANNOTATIONS: list[tuple[str, tuple[Pod, Pod], Rule]] = [
     (
         noted.CONSUME_PROVISIONING_REQUEST,
         annotated(noted.CONSUME_PROVISIONING_REQUEST, "r"),
-        lambda one: (request_of(one), any_consumes_provisioning_request([one])),
+        lambda one: (get_consumed_request(one), has_provisioning_request_consumer([one])),
     ),
     (
         noted.DEPRECATED_CONSUME_PROVISIONING_REQUEST,
         annotated(noted.DEPRECATED_CONSUME_PROVISIONING_REQUEST, "r"),
-        lambda one: (request_of(one), any_consumes_provisioning_request([one])),
+        lambda one: (get_consumed_request(one), has_provisioning_request_consumer([one])),
     ),
     (noted.FAKE_POD, annotated(noted.FAKE_POD, "fakepod", owner_references=WEB), evicted),
     (
@@ -416,25 +412,25 @@ def test_rules_read_nothing_of_a_placed_pod_that_live_stores_drop(monkeypatch: p
 
 OTHER_ANNOTATIONS = {
     "ca/capacity_buffers/injection.py": "copies those of a pod template",
-    "ca/kept_templates.py": "drops what is not declared",
+    "ca/node_infos.py": "drops what is not declared",
     "ca/legacy/scale_down.py": "of nodes",
-    "ca/pod_lists/proactive.py": "copies those of a pending pod",
-    "ca/provisioning_requests/pods.py": "copies those of a pod template",
-    "ca/scale_down/actuation/delay_deletion.py": "of nodes",
-    "ca/scale_down/atomic.py": "of nodes",
-    "ca/scale_down/drainability/engine.py": "compares all that are declared",
+    "ca/pod_lists/processors.py": "copies those of a pending pod",
+    "ca/provisioning_requests/requests.py": "copies those of a pod template",
+    "ca/scale_down/actuation/batch_deletion.py": "of nodes",
+    "ca/scale_down/candidates.py": "of nodes",
+    "ca/scale_down/drainability.py": "compares all that are declared",
     "ca/scale_down/eligibility.py": "of nodes",
     "ca/scale_down/unneeded.py": "of nodes",
-    "ca/scale_up/scene.py": "of nodes",
+    "ca/loop_context.py": "of nodes",
     "ca/templates.py": "copies those of a DaemonSet's template",
-    "hpa/v1_conversion.py": "of HPAs",
-    "hpa/validation.py": "of HPAs",
+    "hpa/api/v1_conversion.py": "of HPAs",
+    "hpa/api/validation.py": "of HPAs",
     "scheduling/compile/node_classes.py": "of CSINodes",
-    "scheduling/in_tree_volumes.py": "of CSINodes",
-    "scheduling/volumes.py": "of claims",
-    "scheduling/waiting_claims.py": "of claims",
-    "snapshot/informers.py": "of claims of devices",
-    "snapshot/pod_shapes.py": "compares all that are declared",
+    "scheduling/volumes/in_tree.py": "of CSINodes",
+    "scheduling/volumes/lookup.py": "of claims",
+    "scheduling/volumes/waiting_claims.py": "of claims",
+    "snapshot/object_store.py": "of claims of devices",
+    "snapshot/classes/pod_shapes.py": "compares all that are declared",
     "snapshot/watching.py": "of a bookmark",
 }  # fmt: skip
 """Modules beneath the drivers that read annotations by themselves, and of what. Those of the VPA see whole pods."""

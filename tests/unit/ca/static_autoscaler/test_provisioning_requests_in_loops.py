@@ -10,13 +10,18 @@ import pytest
 from builders import N0, at, container, node, owner, pod, span, template
 from ca_loops import Cloud, Life
 from kscale import ca
-from kscale.ca.provisioning_requests import BEST_EFFORT_ATOMIC, CHECK_CAPACITY
-from kscale.ca.scale_up.status import ERROR, NO_OPTIONS_AVAILABLE, NOT_NEEDED, SUCCESSFUL
+from kscale.ca.provisioning_requests import BEST_EFFORT_ATOMIC_CLASS, CHECK_CAPACITY_CLASS
+from kscale.ca.scale_up_status import (
+    SCALE_UP_ERROR,
+    SCALE_UP_NO_OPTIONS_AVAILABLE,
+    SCALE_UP_NOT_NEEDED,
+    SCALE_UP_SUCCESSFUL,
+)
 from kscale.effects import Action, ApiError, Moment, WriteStatus
-from kscale.objects.core import Node, Pod, PodSpec, PodTemplate, PodTemplateSpec
-from kscale.objects.meta import Condition, ObjectMeta
+from kscale.objects.api.cluster_autoscaler import PodSet, PodTemplateRef, ProvisioningRequest, ProvisioningRequestSpec
+from kscale.objects.api.core import Node, Pod, PodSpec, PodTemplate, PodTemplateSpec
+from kscale.objects.api.meta import Condition, ObjectMeta
 from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.provisioning_requests import PodSet, PodTemplateRef, ProvisioningRequest, ProvisioningRequestSpec
 
 MINUTE = span(minutes=1)
 CONSUME = "autoscaling.x-k8s.io/consume-provisioning-request"
@@ -30,7 +35,7 @@ def machine(name: str) -> Node:
     return node(name, 1000, 1000, ready=True)
 
 
-def request(name: str = "r", count: int = 1, of: str = CHECK_CAPACITY, **parameters: str) -> ProvisioningRequest:
+def request(name: str = "r", count: int = 1, of: str = CHECK_CAPACITY_CLASS, **parameters: str) -> ProvisioningRequest:
     return ProvisioningRequest(
         api_version="autoscaling.x-k8s.io/v1",
         kind="ProvisioningRequest",
@@ -104,7 +109,7 @@ def test_capacity_that_is_there_is_booked_until_it_is_taken() -> None:
         "Accepted": ("True", "Accepted"),
         "Provisioned": ("True", "CapacityIsFound"),
     }
-    assert (result(report), case.called()) == (SUCCESSFUL, [])
+    assert (result(report), case.called()) == (SCALE_UP_SUCCESSFUL, [])
     assert report.scale_up is not None
     assert (report.scale_up.existing, report.scale_up.pending_count) == ({"shop/r-0-0": "n2"}, 0)
     assert report.scale_up.pending == []
@@ -113,7 +118,7 @@ def test_capacity_that_is_there_is_booked_until_it_is_taken() -> None:
     for minute in range(1, 6):
         report = case.loop(N0 + minute * MINUTE)
     assert "shop/r-0-0" in report.snapshot_after.pods, "booked: scale-down leaves the node alone"
-    assert (result(report), case.called()) == (NOT_NEEDED, [])
+    assert (result(report), case.called()) == (SCALE_UP_NOT_NEEDED, [])
     case.cloud.pods["shop/own"] = running("own", "n2", namespace="shop", annotations={CONSUME: "r"})
     case.loop(N0 + 6 * MINUTE)
     assert conditions(case)["BookingExpired"] == ("True", "CapacityBookingConsumed")
@@ -140,7 +145,7 @@ def test_capacity_that_is_not_there_is_looked_for_again() -> None:
         report = case.loop(N0 + minute * MINUTE)
         if report.state.provisioning.last_processed != before:
             tried.append(minute)
-            assert result(report) == NO_OPTIONS_AVAILABLE
+            assert result(report) == SCALE_UP_NO_OPTIONS_AVAILABLE
     assert tried == [0, 2, 5], "after more than one minute, then two, then four"
     assert conditions(case)["Provisioned"] == ("False", "CapacityIsNotFound")
     assert (case.called(), report.state.scale_down.last_scale_up) == ([], None)
@@ -148,10 +153,10 @@ def test_capacity_that_is_not_there_is_looked_for_again() -> None:
 
 @pytest.mark.parametrize(("count", "grown"), [(3, [("up", "g", 3)]), (4, [])])
 def test_all_nodes_or_none(count: int, grown: list[Any]) -> None:
-    case = life(request(count=count, of=BEST_EFFORT_ATOMIC))
+    case = life(request(count=count, of=BEST_EFFORT_ATOMIC_CLASS))
     report = case.loop(N0)
     assert case.called() == grown
-    assert result(report) == (SUCCESSFUL if grown else NO_OPTIONS_AVAILABLE)
+    assert result(report) == (SCALE_UP_SUCCESSFUL if grown else SCALE_UP_NO_OPTIONS_AVAILABLE)
     reason = ("True", "CapacityIsProvisioned") if grown else ("False", "CapacityIsNotFound")
     assert conditions(case)["Provisioned"] == reason
     assert report.scale_up is not None
@@ -159,7 +164,7 @@ def test_all_nodes_or_none(count: int, grown: list[Any]) -> None:
 
 
 def test_what_was_asked_for_is_booked_on_nodes_to_come() -> None:
-    case = life(request(count=2, of=BEST_EFFORT_ATOMIC))
+    case = life(request(count=2, of=BEST_EFFORT_ATOMIC_CLASS))
     case.loop(N0)
     assert case.called() == [("up", "g", 2)]
     case.cloud.pods["default/other"] = waiting("other")
@@ -172,14 +177,14 @@ def test_what_was_asked_for_is_booked_on_nodes_to_come() -> None:
 
 
 def test_capacity_that_is_there_needs_no_nodes() -> None:
-    case = life(request(of=BEST_EFFORT_ATOMIC), nodes="n1 n2")
+    case = life(request(of=BEST_EFFORT_ATOMIC_CLASS), nodes="n1 n2")
     report = case.loop(N0)
-    assert (result(report), case.called()) == (NOT_NEEDED, [])
+    assert (result(report), case.called()) == (SCALE_UP_NOT_NEEDED, [])
     assert conditions(case)["Provisioned"] == ("True", "CapacityIsFound")
 
 
 def test_some_of_a_request_fit_already() -> None:
-    case = life(request(count=3, of=BEST_EFFORT_ATOMIC), nodes="n1 n2")
+    case = life(request(count=3, of=BEST_EFFORT_ATOMIC_CLASS), nodes="n1 n2")
     report = case.loop(N0)
     assert case.called() == [("up", "g", 2)]
     assert report.scale_up is not None
@@ -191,7 +196,7 @@ def test_some_of_a_request_fit_already() -> None:
 def test_pods_that_consume_a_request_ask_for_no_nodes() -> None:
     case = life(pods=[running("p", "n1"), waiting("own", namespace="shop", annotations={CONSUME: "r"})])
     report = case.loop(N0)
-    assert (result(report), case.called()) == (NOT_NEEDED, [])
+    assert (result(report), case.called()) == (SCALE_UP_NOT_NEEDED, [])
     assert report.scale_up is not None
     assert (report.scale_up.lists.consuming, report.scale_up.lists.asked) == (1, 0)
     assert [event.message for event in case.cloud.events if event.regarding.name == "own"] == [
@@ -207,7 +212,7 @@ def test_without_the_flag_nothing_is_known_of_requests() -> None:
 
 
 def test_requests_and_pods_take_turns() -> None:
-    case = life(request("a", of=BEST_EFFORT_ATOMIC), pods=[running("p", "n1"), waiting("q")])
+    case = life(request("a", of=BEST_EFFORT_ATOMIC_CLASS), pods=[running("p", "n1"), waiting("q")])
     first = case.loop(N0)
     assert "Provisioned" not in conditions(case, "a")
     assert first.scale_up is not None
@@ -224,7 +229,7 @@ def test_requests_and_pods_take_turns() -> None:
 
 
 def test_a_salvo_is_for_both() -> None:
-    case = life(request("a", of=BEST_EFFORT_ATOMIC), pods=[running("p", "n1"), waiting("q")], salvo_scale_up=True)
+    case = life(request("a", of=BEST_EFFORT_ATOMIC_CLASS), pods=[running("p", "n1"), waiting("q")], salvo_scale_up=True)
     report = case.loop(N0)
     assert case.called() == [("up", "g", 1), ("up", "g", 1)]
     assert report.scale_up is not None
@@ -237,7 +242,7 @@ def test_a_request_opens_the_gate() -> None:
     new = request()
     new.metadata.creation_timestamp = at(seconds=-1)
     case = life(new, nodes="n1 n2", max_nodes_total=1)
-    assert result(case.loop(N0)) == SUCCESSFUL
+    assert result(case.loop(N0)) == SCALE_UP_SUCCESSFUL
 
 
 def test_a_batch() -> None:
@@ -248,7 +253,7 @@ def test_a_batch() -> None:
         check_capacity_batch_processing=True,
         check_capacity_provisioning_request_max_batch_size=3,
     )
-    assert result(case.loop(N0)) == SUCCESSFUL
+    assert result(case.loop(N0)) == SCALE_UP_SUCCESSFUL
     found = {name: conditions(case, name) for name in "abcd"}
     assert [found[name].get("Provisioned") for name in "abcd"] == [
         ("True", "CapacityIsFound"),
@@ -275,7 +280,7 @@ def test_a_request_that_cannot_be_accepted_gives_way() -> None:
 
 def test_nodes_for_a_request_that_is_not_told_of_them() -> None:
     """The nodes are asked for; the loop does not count as one that scaled up."""
-    case = life(request(of=BEST_EFFORT_ATOMIC))
+    case = life(request(of=BEST_EFFORT_ATOMIC_CLASS))
     case.cloud.fate = refusing("CapacityIsProvisioned")
     report = case.loop(N0)
     assert case.called() == [("up", "g", 1)]
@@ -287,7 +292,7 @@ def test_a_check_that_cannot_be_told_is_an_error_unless_another_was() -> None:
     case = life(request())
     case.cloud.fate = refusing("CapacityIsNotFound")
     report = case.loop(N0)
-    assert result(report) == ERROR
+    assert result(report) == SCALE_UP_ERROR
     assert report.scale_up is not None
     assert report.scale_up.error is not None
     assert report.scale_up.error.message == "error during ScaleUp: failed to update ProvReq shop/r, err: conflict"
@@ -309,7 +314,7 @@ def test_other_instances_and_classes_are_left_alone() -> None:
     case = life(
         request("mine", processorInstance="me"),
         request("theirs", processorInstance="they"),
-        request("atomic", of=BEST_EFFORT_ATOMIC),
+        request("atomic", of=BEST_EFFORT_ATOMIC_CLASS),
         nodes="n1 n2 n3",
         check_capacity_processor_instance="me",
     )

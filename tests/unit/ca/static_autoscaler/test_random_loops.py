@@ -21,9 +21,9 @@ from ca_loops import Cloud, Life
 from ca_world import NOT_FOUND
 from kscale import ca
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, is_ready
-from kscale.ca.provisioning_requests import BEST_EFFORT_ATOMIC, CHECK_CAPACITY
-from kscale.ca.scale_down.actuation.bucket import delete_bucket
-from kscale.ca.static_autoscaler.under_way import Looping
+from kscale.ca.provisioning_requests import BEST_EFFORT_ATOMIC_CLASS, CHECK_CAPACITY_CLASS
+from kscale.ca.scale_down.actuation.batch_deletion import delete_nodes_async
+from kscale.ca.static_autoscaler.loop import LoopAction
 from kscale.effects import (
     ANSWERS,
     SECOND,
@@ -64,17 +64,17 @@ from kscale.effects import (
     to_text,
 )
 from kscale.effects.outcomes import ALREADY_EXISTS, CONFLICT
-from kscale.objects.conditions import find
-from kscale.objects.core import Pod, PodSpec, PodTemplate, PodTemplateSpec
-from kscale.objects.meta import Condition, ObjectMeta
-from kscale.objects.nodegroup import InstanceError, InstanceStatus, NodeGroup
-from kscale.objects.provisioning_requests import (
+from kscale.objects.api.cluster_autoscaler import (
     PodSet,
     PodTemplateRef,
     ProvisioningRequest,
     ProvisioningRequestSpec,
     ProvisioningRequestStatus,
 )
+from kscale.objects.api.core import Pod, PodSpec, PodTemplate, PodTemplateSpec
+from kscale.objects.api.meta import Condition, ObjectMeta
+from kscale.objects.conditions import find
+from kscale.objects.nodegroup import InstanceError, InstanceStatus, NodeGroup
 
 MINUTE = 60 * SECOND
 DAY = 24 * 60 * MINUTE
@@ -109,7 +109,7 @@ FLAGS: dict[str, Any] = {
     "enable_provisioning_requests": True,
 }
 
-IN_LOOPS: Final = {*get_args(Looping), *get_args(get_args(get_type_hints(delete_bucket)["return"])[0])}
+IN_LOOPS: Final = {*get_args(LoopAction), *get_args(get_args(get_type_hints(delete_nodes_async)["return"])[0])}
 """What a loop asks for, and the deletions that it starts in the background."""
 NOT_IN_LOOPS: Final = {
     GetWhole: "asked by the controller of capacity buffers, beside the loop",
@@ -372,7 +372,9 @@ class Storm(Cloud):
             for key in self.random.sample(sorted(self.pods), len(self.pods) // 3):
                 del self.pods[key]
         if self.random.random() < 0.3:
-            self.request(self.random.choice((CHECK_CAPACITY, BEST_EFFORT_ATOMIC)), ended=self.random.random() < 0.8)
+            self.request(
+                self.random.choice((CHECK_CAPACITY_CLASS, BEST_EFFORT_ATOMIC_CLASS)), ended=self.random.random() < 0.8
+            )
         if self.random.random() < 0.3:
             self.config_maps.clear()
 
@@ -439,7 +441,7 @@ def test_everything_ends_well(seed: int) -> None:
     for number in range(24):
         if number == 20:  # a node that could not be freed of its taint keeps it until the process begins anew
             assert {name for name, each in storm.nodes.items() if has_taint(each, TO_BE_DELETED_TAINT)} <= storm.kept
-            storm.life.state = ca.restarted(storm.life.state)
+            storm.life.state = ca.reset_for_new_process(storm.life.state)
         now = max(now, storm.life.time.now) + 2 * MINUTE
         storm.life.loop(now)
     state = storm.life.state

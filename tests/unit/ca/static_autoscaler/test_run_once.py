@@ -26,11 +26,11 @@ from kscale.effects import (
     Refresh,
 )
 from kscale.errors import InputError
-from kscale.objects.core import Node, Pod
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import Condition
+from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.decode import from_dict
-from kscale.objects.meta import Condition
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions
-from kscale.objects.policy import PodDisruptionBudget
 
 MINUTE = span(minutes=1)
 HOUR = span(hours=1)

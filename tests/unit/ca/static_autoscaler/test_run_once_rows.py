@@ -26,8 +26,8 @@ from kscale.effects import (
     Wait,
     to_text,
 )
-from kscale.objects.core import Node, Pod, Taint
-from kscale.objects.meta import Condition
+from kscale.objects.api.core import Node, Pod, Taint
+from kscale.objects.api.meta import Condition
 from kscale.objects.nodegroup import NodeGroup
 
 HOUR = span(hours=1)
@@ -263,7 +263,7 @@ def test_the_first_loop_frees_nodes_of_an_earlier_process() -> None:
     case.cloud.nodes["n1"] = tainted("n1", 0, TO_BE_DELETED_TAINT)
     case.loop(N0 + MINUTE)
     assert case.cloud.nodes["n1"].spec.taints
-    case.state = ca.restarted(case.state)
+    case.state = ca.reset_for_new_process(case.state)
     case.loop(N0 + 2 * MINUTE)
     assert not case.cloud.nodes["n1"].spec.taints
 

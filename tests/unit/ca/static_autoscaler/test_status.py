@@ -13,17 +13,17 @@ from msgspec.structs import replace
 from builders import N0, node, span
 from kscale.ca.cluster_state import (
     ClusterStateRegistry,
-    cluster_status,
-    initializing_status,
-    register_candidates,
+    build_cluster_status,
+    build_initializing_status,
     register_scale_up,
     update_nodes,
+    update_scale_down_candidates,
 )
-from kscale.ca.cluster_state.status import truncated
+from kscale.ca.cluster_state.status import truncate_message
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.status_config_map import LAST_UPDATED, status_text, time_text, write_status
+from kscale.ca.status_config_map import LAST_UPDATED_ANNOTATION, format_go_time, format_status, write_status_config_map
 from kscale.effects import ApiError, Create, Get, Patch, Progress
-from kscale.objects.core import ConfigMap
+from kscale.objects.api.core import ConfigMap
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from performing import performed
@@ -51,8 +51,8 @@ def conditions(status: Any) -> list[tuple[Any, ...]]:
 
 
 def test_candidates() -> None:
-    state = register_candidates(updated(N0), ["g1-1", "nobody's"], GROUPS, N0)
-    status = cluster_status(state, GROUPS, now=N0, options=OPTIONS)
+    state = update_scale_down_candidates(updated(N0), ["g1-1", "nobody's"], GROUPS, N0)
+    status = build_cluster_status(state, GROUPS, now=N0, options=OPTIONS)
     assert conditions(status) == [
         ("g1", "Healthy", "NoActivity", "CandidatesPresent"),
         ("g2", "Healthy", "NoActivity", "NoCandidates"),
@@ -66,11 +66,11 @@ def test_candidates() -> None:
 
 def test_a_condition_keeps_its_time_until_it_changes() -> None:
     state = updated(N0)
-    first = cluster_status(state, GROUPS, now=N0, options=OPTIONS)
+    first = build_cluster_status(state, GROUPS, now=N0, options=OPTIONS)
     grown = GROUPS.with_targets({"g1": 3})
     state = register_scale_up(replace(state, last_status=first), grown["g1"], 2, N0 + MINUTE, OPTIONS)
     state = updated(N0 + MINUTE, state, grown)
-    second = cluster_status(state, grown, now=N0 + MINUTE, options=OPTIONS)
+    second = build_cluster_status(state, grown, now=N0 + MINUTE, options=OPTIONS)
     assert isinstance(second.node_groups, list)
     one, two = second.node_groups
     assert (one.scale_up.status, one.scale_up.last_transition_time) == ("InProgress", "2020-12-18T17:01:00Z")
@@ -88,7 +88,7 @@ def test_back_off_says_why() -> None:
     state = update_nodes(state, NODES, grown, now=N0 + 2 * MINUTE, options=options).state
     lowered = GROUPS
     state = update_nodes(state, NODES, lowered, now=N0 + 2 * MINUTE, options=options).state
-    status = cluster_status(state, lowered, now=N0 + 2 * MINUTE, options=options)
+    status = build_cluster_status(state, lowered, now=N0 + 2 * MINUTE, options=options)
     assert isinstance(status.node_groups, list)
     scale_up = status.node_groups[0].scale_up
     assert scale_up.status == "Backoff"
@@ -107,30 +107,30 @@ def test_back_off_says_why() -> None:
     ],
 )
 def test_truncated(text: str, most: int, want: str) -> None:
-    assert truncated(text, most) == want
+    assert truncate_message(text, most) == want
 
 
 def test_the_text_is_yaml_with_sorted_keys() -> None:
-    status = cluster_status(updated(N0), GROUPS, now=N0, options=OPTIONS)
-    text = status_text(status, N0 + 120)
+    status = build_cluster_status(updated(N0), GROUPS, now=N0, options=OPTIONS)
+    text = format_status(status, N0 + 120)
     found = yaml.safe_load(text)
     assert found == {"time": "2020-12-18 17:00:00.00000012 +0000 UTC", **msgspec.to_builtins(status)}
     assert [line.partition(":")[0] for line in text.splitlines() if line[0] not in " -"] == sorted(found)
     assert found["nodeGroups"][0]["scaleUp"]["backoffInfo"] == {}
     assert "candidates" not in found["clusterWide"]["scaleDown"]
-    early = yaml.safe_load(status_text(initializing_status("Cluster has no nodes."), N0))
+    early = yaml.safe_load(format_status(build_initializing_status("Cluster has no nodes."), N0))
     assert (early["autoscalerStatus"], early["message"]) == ("Initializing", "Cluster has no nodes.")
     assert early["clusterWide"]["health"]["lastProbeTime"] is None
     assert "nodeGroups" not in early
 
 
 def test_the_config_map_is_made_or_changed() -> None:
-    status = initializing_status()
+    status = build_initializing_status()
     name = {"kind": "ConfigMap", "namespace": "kube-system", "name": "cluster-autoscaler-status"}
 
     def written(answers: dict[type, Any]) -> tuple[list[Any], str | None]:
         ran = performed(
-            write_status(Progress(N0), status_text(status, N0), OPTIONS, N0),
+            write_status_config_map(Progress(N0), format_status(status, N0), OPTIONS, N0),
             lambda action: answers.get(type(action)),
             now=N0,
         )
@@ -140,11 +140,14 @@ def test_the_config_map_is_made_or_changed() -> None:
     assert problem is None
     made = actions[1].object
     assert isinstance(actions[1], Create)
-    assert made.metadata.annotations == {LAST_UPDATED: time_text(N0)}
-    assert made.data == {"status": status_text(status, N0)}
+    assert made.metadata.annotations == {LAST_UPDATED_ANNOTATION: format_go_time(N0)}
+    assert made.data == {"status": format_status(status, N0)}
     actions, problem = written({Get: ConfigMap()})
     assert problem is None
-    patch = {"metadata": {"annotations": {LAST_UPDATED: time_text(N0)}}, "data": {"status": status_text(status, N0)}}
+    patch = {
+        "metadata": {"annotations": {LAST_UPDATED_ANNOTATION: format_go_time(N0)}},
+        "data": {"status": format_status(status, N0)},
+    }
     assert actions[1] == Patch(**name, patch=patch)
     assert written({Get: ApiError("no")})[1] == "Failed to retrieve status configmap for update: no"
     assert written({Get: ConfigMap(), Patch: ApiError("no")})[1] == "Failed to write status configmap: no"

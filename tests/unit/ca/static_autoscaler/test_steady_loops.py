@@ -10,9 +10,9 @@ import kscale
 from kscale import ca
 from kscale.capacity.generate import generate
 from kscale.effects import SECOND, moment, to_text
-from kscale.objects.meta import LabelSelector, ObjectMeta
+from kscale.objects.api.meta import LabelSelector, ObjectMeta
+from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.policy import PodDisruptionBudget
 
 START = datetime(2026, 5, 4, 12, tzinfo=UTC)
 

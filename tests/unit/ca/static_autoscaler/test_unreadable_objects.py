@@ -11,7 +11,7 @@ import kscale
 from builders import N0, at, node, owner, pod, template
 from kscale import ca
 from kscale.errors import InputError
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import NodeGroup
 

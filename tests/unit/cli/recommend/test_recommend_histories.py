@@ -13,7 +13,7 @@ import pytest
 
 import kscale.vpa
 from kscale.series import usage_csv
-from kscale.vpa.advice import history as vpa_history
+from kscale.vpa.advice import usage_feed as vpa_history
 from unit.cli.recommend.support import (
     HEADER,
     MIB,
@@ -111,7 +111,7 @@ def test_order_of_slices_does_not_matter(cluster: Path, monkeypatch: pytest.Monk
 
 def test_a_long_history_that_goes_back_is_counted(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage_csv, "_SLICE", 2000)
-    monkeypatch.setattr(vpa_history, "_MOST_SORTED", 399)
+    monkeypatch.setattr(vpa_history, "_MAX_SORTED_ROWS", 399)
     run = recommend(cluster, LINES[::-1], "-o", "json")
     assert answer(run)["containers"][0]["samples"] < 400
     assert "samples that are doubled or out of order, discarded" in run.stderr

@@ -34,7 +34,7 @@ def test_strategies_and_their_settings(cluster: Path) -> None:
 
 OWN = """
 import msgspec
-from kscale.vpa.strategies import Advised, CompiledStrategy, Strategy
+from kscale.vpa.strategies import StrategyAdvice, CompiledStrategy, Strategy
 
 class Settings(msgspec.Struct, frozen=True):
     factor: float = 1.0
@@ -94,7 +94,7 @@ def test_strategies_that_are_none(cluster: Path, strategy: str, said: str) -> No
 
 
 BROKEN = """
-from kscale.vpa.strategies import Advised, Strategy
+from kscale.vpa.strategies import StrategyAdvice, Strategy
 
 class Raises(Strategy):
     name = "raises"

@@ -1,5 +1,5 @@
 // TrySchedulePods (simulator/scheduling/hinting_simulator.go), and the memory of similar pods that found no node
-// (similar_pods.go); which pods are similar is told by scheduling/similar_pods.py.
+// (similar_pods.go); which pods are similar is told by scheduling/equivalent_pods.py.
 #include "kscale/engine/simulate.hpp"
 
 namespace kscale::engine {

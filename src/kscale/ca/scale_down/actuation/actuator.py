@@ -1,33 +1,178 @@
-"""Starting deletions (``actuation/actuator.go``): what happens before the loop goes on, and what goes on behind it."""
+"""Start deletions: what happens before the loop continues and what continues in the background (upstream:
+``actuation/actuator.go``).
+
+Upstream: ``core/static_autoscaler.go`` (the times), ``core/scaledown/actuation/actuator.go`` (DeletionResults).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from functools import partial
 
-from kscale.ca.errors import AutoscalerError
-from kscale.ca.event_subjects import status_event
-from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.metrics import observation
+import numpy as np
+from msgspec.structs import replace
+
+from kscale.ca.cluster_state import register_scale_down
+from kscale.ca.errors import INTERNAL_ERROR, NODE_GROUP_DOES_NOT_EXIST_ERROR, AutoscalerError
+from kscale.ca.events import build_status_event
+from kscale.ca.gpu import DEFAULT_GPU_LABEL, GPU_VENDOR_RESOURCES, GpuConfig, get_gpu_config
+from kscale.ca.metrics import build_observation
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down.actuation.bucket import Bucket, delete_bucket
-from kscale.ca.scale_down.actuation.clean_up import Ending
-from kscale.ca.scale_down.actuation.deletion_tracker import Deletions, NodeDeletionTracker
-from kscale.ca.scale_down.actuation.drain import Evictor
-from kscale.ca.scale_down.actuation.group_deletion_scheduler import GroupDeletionScheduler
-from kscale.ca.scale_down.actuation.marking import Marking, mark_nodes
-from kscale.ca.scale_down.actuation.node_deletion_batcher import NodeDeletionBatcher
-from kscale.ca.scale_down.actuation.report import describe, scale_down_node
-from kscale.ca.scale_down.actuation.results import ScaleDownNode, StartedDeletion
-from kscale.ca.scale_down.actuation.update_latency import PastLatencies
-from kscale.ca.scale_down.budgets import GroupNodes, budget_groups, crop, in_groups
-from kscale.effects import Emit, InBackground, Machine, Observe, Progress, StepsOf
+from kscale.ca.pod_lists.lists import drop_expendable_pods
+from kscale.ca.scale_down.actuation.batch_deletion import (
+    DeletionRecorder,
+    GroupDeletionScheduler,
+    NodeDeletionBatcher,
+    NodeGroupView,
+    delete_nodes_async,
+)
+from kscale.ca.scale_down.actuation.deletion_tracker import (
+    Deletions,
+    NodeDeletionTracker,
+    RegisteredDeletion,
+    ScaleDownNode,
+    StartedDeletion,
+)
+from kscale.ca.scale_down.actuation.drain import Evictor, get_pods_to_evict
+from kscale.ca.scale_down.actuation.tainting import TaintLatencyHistory, TaintNodesAction, taint_nodes_sync
+from kscale.ca.scale_down.budgets import GroupNodes, assign_groups, build_budget_groups, crop_nodes
+from kscale.ca.scale_down.utilization import Utilization, calculate_utilization, get_pod_claims, group_local_slices
+from kscale.ca.state import LoopState, register_group_change
+from kscale.effects import Emit, InBackground, Machine, Moment, Observe, Progress, StepsOf, moment
 from kscale.errors import InputError
-from kscale.objects.core import Node
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.argument_types import typed
+from kscale.objects.names import format_float
+from kscale.objects.nodegroup import ProviderError
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Actuator"]
+__all__ = [
+    "Actuator",
+    "build_scale_down_node",
+    "format_scale_down_event",
+    "record_deletion_start",
+    "record_deletions",
+    "sync_deletions",
+]
+
+
+def record_deletions(state: LoopState, changes: Iterable[RegisteredDeletion]) -> LoopState:
+    """The state after the cloud answered to deletions (what ``take_registered`` of the tracker gives)."""
+    for change in changes:
+        if change.node is None:
+            state = register_group_change(state, "scale_down_failure", change.group, change.time)
+        else:
+            cluster = register_scale_down(state.cluster, change.group, change.node, change.time)
+            state = register_group_change(replace(state, cluster=cluster), "scale_down", change.group, change.time)
+    return state
+
+
+@typed
+def sync_deletions(state: LoopState, tracker: NodeDeletionTracker) -> LoopState:
+    """The state with what has become of the deletions of ``tracker`` since it was last looked at."""
+    return replace(record_deletions(state, tracker.take_registered()), deletions=tracker.deletions())
+
+
+def record_deletion_start(state: LoopState, started: StartedDeletion, now: datetime | Moment) -> LoopState:
+    """The state after a start; ``now`` is the moment of the loop. Only what fails before it goes on counts as failure.
+
+    The caller works out the expected sizes anew when deletions have begun
+    (:func:`kscale.ca.cluster_state.recalculate_ranges`).
+    """
+    now = moment(now)
+    memory = state.scale_down
+    if started.result == "ScaleDownNodeDeleteStarted":
+        memory = replace(memory, last_scale_down=now)
+    if started.error is not None:
+        memory = replace(memory, last_failure=now)
+    return replace(state, scale_down=memory)
+
+
+def build_scale_down_node(
+    snapshot: Snapshot,
+    name: str,
+    groups: Groups,
+    options: AutoscalingOptions,
+    now: Moment,
+    *,
+    drain: bool,
+    gpu_label: str,
+) -> ScaleDownNode:
+    """The node's group, its utilisation at this moment and, if it is drained, the pods to evict.
+
+    Raises :class:`AutoscalerError` where one of these cannot be told.
+    """
+    try:
+        group = groups.of_node(name)
+    except ProviderError as error:
+        raise AutoscalerError(INTERNAL_ERROR, f"failed to get node group for node {name}: {error.message}") from None
+    if group is None:
+        raise AutoscalerError(NODE_GROUP_DOES_NOT_EXIST_ERROR, f"no node group for node {name}")
+    try:
+        own = group.options_or(options.node_group_defaults)
+    except ProviderError as error:
+        text = f"failed to get ignoreDaemonSetsUtilization for node group {group.id}: {error.message}"
+        raise AutoscalerError(INTERNAL_ERROR, text) from None
+    node = snapshot.columns.objects[snapshot.columns.index[name]]
+    pods = _get_pods_on_node(snapshot, name, options.expendable_pods_priority_cutoff)
+    gpu = get_gpu_config(gpu_label, node)
+    used = _calculate_node_utilization(node, pods, snapshot, options, now, gpu, own.ignore_daemonsets_utilization)
+    evicted: Sequence[Pod] = ()
+    if drain:
+        _, evicted = get_pods_to_evict(pods, evict_daemon_sets=options.daemonset_eviction_for_occupied_nodes)
+    return ScaleDownNode(node=name, group=group.id, utilization=used, evicted_pods=[pod.key for pod in evicted])
+
+
+def _get_pods_on_node(snapshot: Snapshot, name: str, cutoff: int) -> list[Pod]:
+    snapshot = drop_expendable_pods(snapshot, cutoff)
+    where = np.flatnonzero(snapshot.placed_node == snapshot.columns.index[name]).tolist()
+    return [snapshot.placed[at].pod for at in where]
+
+
+def _calculate_node_utilization(
+    node: Node,
+    pods: Sequence[Pod],
+    snapshot: Snapshot,
+    options: AutoscalingOptions,
+    now: Moment,
+    gpu: GpuConfig | None,
+    skip_daemon_sets: bool,
+) -> Utilization:
+    slices = []
+    if options.enable_dynamic_resource_allocation:
+        slices = group_local_slices(snapshot).get(node.metadata.name, [])
+    try:
+        return calculate_utilization(
+            node,
+            pods,
+            now_ns=now,
+            skip_daemon_set_pods=skip_daemon_sets,
+            skip_mirror_pods=options.ignore_mirror_pods_utilization,
+            gpu=gpu,
+            dra_slices=slices,
+            dra_claims=get_pod_claims(pods, snapshot) if slices else (),
+        )
+    except AutoscalerError as error:
+        text = f"failed to calculate utilization for {node.metadata.name}: {error.message}"
+        raise AutoscalerError(INTERNAL_ERROR, text) from None
+
+
+def format_scale_down_event(item: ScaleDownNode) -> str:
+    """The text of the event, as Go prints it."""
+    used = item.utilization
+    of_gpu = used.resource_name in GPU_VENDOR_RESOURCES
+    of_devices = used.cpu is None and not of_gpu
+    numbers = (
+        used.cpu or 0.0,
+        used.memory or 0.0,
+        used.utilization if of_gpu else 0.0,
+        used.utilization if of_devices else 0.0,
+    )
+    info = f"{{{' '.join(map(format_float, numbers))} {used.resource_name} {format_float(used.utilization)}}}"
+    names = ",".join(key.partition("/")[2] for key in item.evicted_pods)
+    return f"Scale-down: removing node {item.node}, utilization: {info}, pods to reschedule: {names}"
 
 
 class Actuator:
@@ -51,8 +196,8 @@ class Actuator:
         self._options = options = options or AutoscalingOptions()
         self._gpu_label = gpu_label
         self.tracker = NodeDeletionTracker(known=known)
-        self._past_latencies = PastLatencies()
-        ending = Ending(options, self.tracker, gpu_label, gpu_types)
+        self._past_latencies = TaintLatencyHistory()
+        ending = DeletionRecorder(options, self.tracker, gpu_label, gpu_types)
         evictor = evictor or Evictor(options, self.tracker.register_eviction)
         self._scheduler = GroupDeletionScheduler(options, evictor, NodeDeletionBatcher(options, ending), ending)
 
@@ -80,16 +225,16 @@ class Actuator:
         groups: Groups,
         *,
         force: bool = False,
-    ) -> StepsOf[Marking | InBackground | Observe, StartedDeletion]:
+    ) -> StepsOf[TaintNodesAction | InBackground | Observe, StartedDeletion]:
         """The same within a machine that is under way, whose progress is ``p``: ``empty``, ``drain`` and ``force`` as
         :meth:`start_deletion` has them."""
         waiting = self._scheduler.reset()
-        yield from p.observe(observation("pending_node_deletions", waiting))
+        yield from p.observe(build_observation("pending_node_deletions", waiting))
         nodes = snapshot.columns.objects
-        cropped = crop(
-            in_groups(empty, groups),
-            in_groups(drain, groups),
-            budget_groups(groups, self._options, nodes),
+        cropped = crop_nodes(
+            assign_groups(empty, groups),
+            assign_groups(drain, groups),
+            build_budget_groups(groups, self._options, nodes),
             in_progress=self.tracker.in_progress(),
             max_scale_down_parallelism=self._options.max_scale_down_parallelism,
             max_drain_parallelism=self._options.max_drain_parallelism,
@@ -100,10 +245,10 @@ class Actuator:
         reported: list[ScaleDownNode] = []
         # Nodes to drain are tainted when empty ones are on their way: a failure among them does not stop those.
         for drained, chosen in ((False, cropped.empty), (True, cropped.drain)):
-            buckets = [_bucket(item, by_name, groups, drained) for item in chosen]
+            buckets = [_build_node_group_view(item, by_name, groups, drained) for item in chosen]
             if not buckets:
                 continue
-            marked = yield from mark_nodes(
+            marked = yield from taint_nodes_sync(
                 p, [node for bucket in buckets for node in bucket.nodes], self._options, self._past_latencies
             )
             for warning in marked.warnings:
@@ -116,7 +261,7 @@ class Actuator:
                     self.tracker.start_deletion(bucket.group.id, node.metadata.name, drain=drained)
             for bucket in buckets:
                 deletion = partial(
-                    delete_bucket, bucket, self._scheduler, groups, self._options, marked.delay, force=force
+                    delete_nodes_async, bucket, self._scheduler, groups, self._options, marked.delay, force=force
                 )
                 yield from p.act(InBackground(deletion))
         return StartedDeletion(result="ScaleDownNodeDeleteStarted", nodes=reported)
@@ -125,7 +270,7 @@ class Actuator:
         self,
         p: Progress,
         node: Node,
-        bucket: Bucket,
+        bucket: NodeGroupView,
         snapshot: Snapshot,
         groups: Groups,
         reported: list[ScaleDownNode],
@@ -134,20 +279,20 @@ class Actuator:
         name = node.metadata.name
         if not bucket.drain:
             text = f'Scale-down: removing empty node "{name}"'
-            yield from p.emit(status_event(self._options, "Normal", "ScaleDownEmpty", text))
+            yield from p.emit(build_status_event(self._options, "Normal", "ScaleDownEmpty", text))
         try:
-            found = scale_down_node(
+            found = build_scale_down_node(
                 snapshot, name, groups, self._options, p.now, drain=bucket.drain, gpu_label=self._gpu_label
             )
         except AutoscalerError:
             return
         if bucket.drain:
-            yield from p.emit(status_event(self._options, "Normal", "ScaleDown", describe(found)))
+            yield from p.emit(build_status_event(self._options, "Normal", "ScaleDown", format_scale_down_event(found)))
         reported.append(found)
 
 
-def _bucket(item: GroupNodes, nodes: dict[str, Node], groups: Groups, drain: bool) -> Bucket:
-    return Bucket(
+def _build_node_group_view(item: GroupNodes, nodes: dict[str, Node], groups: Groups, drain: bool) -> NodeGroupView:
+    return NodeGroupView(
         group=groups[item.group],
         nodes=[nodes[name] for name in item.nodes],
         batch_size=item.batch_size,

@@ -1,20 +1,79 @@
-"""Deletions under way, pods evicted for them, and how they ended (``core/scaledown/deletiontracker``)."""
+"""Deletions in progress and their results (upstream: ``core/scaledown/deletiontracker``, ``core/scaledown/status``)."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 import msgspec
 
-from kscale.ca.scale_down.actuation.results import NodeDeleteResult
+from kscale.ca.errors import ErrorRecord
 from kscale.ca.scale_down.budgets import DeletionsInProgress, NodeInGroup
+from kscale.ca.scale_down.utilization import Utilization
 from kscale.effects import Moment
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 
-__all__ = ["ActuationStatus", "Deletions", "NodeDeletionTracker", "RegisteredChange"]
+__all__ = [
+    "NODE_DELETE_ERROR_FAILED_TO_DELETE",
+    "NODE_DELETE_ERROR_FAILED_TO_EVICT_PODS",
+    "NODE_DELETE_ERROR_INTERNAL",
+    "NODE_DELETE_OK",
+    "ActuationStatus",
+    "Deletions",
+    "NodeDeleteResult",
+    "NodeDeletionTracker",
+    "PodEvictionResult",
+    "RegisteredDeletion",
+    "ScaleDownNode",
+    "StartedDeletion",
+]
 
 
-class RegisteredChange(msgspec.Struct, kw_only=True, frozen=True):
+NODE_DELETE_OK: Final = "NodeDeleteOk"
+NODE_DELETE_ERROR_FAILED_TO_EVICT_PODS: Final = "NodeDeleteErrorFailedToEvictPods"
+NODE_DELETE_ERROR_FAILED_TO_DELETE: Final = "NodeDeleteErrorFailedToDelete"
+NODE_DELETE_ERROR_INTERNAL: Final = "NodeDeleteErrorInternal"
+
+
+class PodEvictionResult(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
+    """What became of one pod (``namespace/name``)."""
+
+    pod: str
+    timed_out: bool = False
+    error: str | None = None
+
+    @property
+    def successful(self) -> bool:
+        return self.error is None and not self.timed_out
+
+
+class NodeDeleteResult(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
+    """How the deletion of one node ended. ``evictions``: by name of the pod, where draining failed."""
+
+    result: str
+    error: ErrorRecord | None = None
+    evictions: dict[str, PodEvictionResult] = {}
+
+
+class ScaleDownNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """A node whose deletion has begun. ``evicted_pods`` (``namespace/name``): none of DaemonSets or of empty nodes."""
+
+    node: str
+    group: str
+    utilization: Utilization
+    evicted_pods: list[str] = []
+
+
+class StartedDeletion(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """What came of starting a deletion: ``ScaleDownNodeDeleteStarted``, ``ScaleDownNoNodeDeleted`` or
+    ``ScaleDownError``; with an error there may be nodes all the same."""
+
+    result: str
+    nodes: list[ScaleDownNode] = []
+    error: ErrorRecord | None = None
+
+
+class RegisteredDeletion(msgspec.Struct, kw_only=True, frozen=True):
     """What the cloud answered to a deletion: it accepted ``node``, or (without a node) refused nodes of the group."""
 
     group: str
@@ -67,7 +126,7 @@ class NodeDeletionTracker:
         self._deletions: Counter[str] = Counter()
         self._evictions: list[tuple[Moment, Pod]] = []
         self._results: list[tuple[Moment, str, NodeDeleteResult]] = []
-        self._registered: list[RegisteredChange] = []
+        self._registered: list[RegisteredDeletion] = []
         self._warnings: list[str] = []
         if known is not None:
             for nodes, drain in ((known.empty, False), (known.drained, True)):
@@ -105,13 +164,13 @@ class NodeDeletionTracker:
 
     def register_scale_down(self, group: str, node: str, now: Moment) -> None:
         """The cloud accepted the deletion of a node."""
-        self._registered.append(RegisteredChange(group=group, node=node, time=now))
+        self._registered.append(RegisteredDeletion(group=group, node=node, time=now))
 
     def register_failed_scale_down(self, group: str, now: Moment) -> None:
         """The cloud refused to delete nodes of a group."""
-        self._registered.append(RegisteredChange(group=group, time=now))
+        self._registered.append(RegisteredDeletion(group=group, time=now))
 
-    def take_registered(self) -> list[RegisteredChange]:
+    def take_registered(self) -> list[RegisteredDeletion]:
         """What was registered since the last call, in order: the next loop's state is to know of it
         (:func:`~.remember.remember`)."""
         taken, self._registered = self._registered, []

@@ -1,7 +1,10 @@
-"""Evicting the pods of a node and waiting until they are gone (``actuation/drain.go``)."""
+"""Evict the pods of a node and wait until they are gone (upstream: ``actuation/drain.go``,
+``actuation/priority.go``).
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
@@ -9,12 +12,10 @@ from typing import Final
 import msgspec
 
 from kscale.ca.errors import API_CALL_ERROR, TRANSIENT_ERROR, AutoscalerError
-from kscale.ca.event_subjects import pod_event
-from kscale.ca.metrics import observation
-from kscale.ca.options import AutoscalingOptions, DrainPriority
-from kscale.ca.scale_down.actuation.pods_to_evict import pods_to_evict
-from kscale.ca.scale_down.actuation.priority import PodEvictionGroup, drain_config, group_by_priority
-from kscale.ca.scale_down.actuation.results import PodEvictionResult
+from kscale.ca.events import build_pod_event
+from kscale.ca.metrics import build_observation
+from kscale.ca.options import AutoscalingOptions, DrainPriority, parse_drain_priority_config
+from kscale.ca.scale_down.actuation.deletion_tracker import PodEvictionResult
 from kscale.effects import (
     SECOND,
     ApiError,
@@ -31,20 +32,113 @@ from kscale.effects import (
     duration,
 )
 from kscale.effects.moments import OtherDuration
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
+from kscale.objects.pod_owners import (
+    CAPACITY_BUFFER_FAKE_POD,
+    ENABLE_DS_EVICTION,
+    FAKE_POD,
+    is_daemonset_pod,
+    is_mirror_pod,
+    pod_annotation,
+)
 
-__all__ = ["Drain", "Draining", "Evictor"]
+__all__ = [
+    "DrainAction",
+    "DrainResult",
+    "Evictor",
+    "PodEvictionGroup",
+    "get_drain_config",
+    "get_pods_to_evict",
+    "group_by_priority",
+    "is_fake_pod",
+]
 
-Draining = Evict | Delete | Get | Wait | Together | Emit | Observe
+
+_FAKE_POD_ANNOTATIONS: Final = ((FAKE_POD, "fakepod"), (CAPACITY_BUFFER_FAKE_POD, "capacityBufferFakePod"))
+
+
+def is_fake_pod(pod: Pod) -> bool:
+    """A pod that the autoscaler made up: for proactive scale-up, or for a capacity buffer."""
+    return any(pod_annotation(pod, key) == value for key, value in _FAKE_POD_ANNOTATIONS)
+
+
+def get_pods_to_evict(pods: Iterable[Pod], *, evict_daemon_sets: bool) -> tuple[list[Pod], list[Pod]]:
+    """(DaemonSet pods, other pods) in node order; no mirror pods and none that the autoscaler made up.
+
+    A DaemonSet pod's annotation says whether it is evicted, else ``evict_daemon_sets`` does.
+    """
+    daemon_set, others = [], []
+    for pod in pods:
+        if is_mirror_pod(pod) or is_fake_pod(pod):
+            continue
+        if not is_daemonset_pod(pod):
+            others.append(pod)
+        elif _is_daemon_set_evicted(pod, evict_daemon_sets):
+            daemon_set.append(pod)
+    return daemon_set, others
+
+
+def _is_daemon_set_evicted(pod: Pod, default: bool) -> bool:
+    said = pod_annotation(pod, ENABLE_DS_EVICTION)
+    return default if said is None else said == "true"
+
+
+_MAX_INT32: Final = 2**31 - 1
+
+
+class PodEvictionGroup(msgspec.Struct, kw_only=True):
+    """Pods that go at the same time. A node is drained of the ``full`` ones; ``best_effort`` ones may stay."""
+
+    seconds: int
+    full: list[Pod] = []
+    best_effort: list[Pod] = []
+
+
+def get_drain_config(options: AutoscalingOptions) -> tuple[list[DrainPriority], bool]:
+    """Priorities with their seconds, lowest first, and whether DaemonSet pods have to be gone, too.
+
+    Without ``--drain-priority-config`` all pods go at once.
+    """
+    given = parse_drain_priority_config(options.drain_priority_config) if options.drain_priority_config else []
+    if given:
+        return sorted(given, key=lambda item: item.priority), True
+    return [DrainPriority(_MAX_INT32, options.max_graceful_termination_sec)], False
+
+
+def group_by_priority(
+    config: Sequence[DrainPriority], full: Iterable[Pod], best_effort: Iterable[Pod]
+) -> list[PodEvictionGroup]:
+    """The pods in the groups of the configuration, lowest priority first; groups may be empty.
+
+    A pod belongs to the last group whose priority is not above its own; one below the lowest belongs there.
+    """
+    groups = [PodEvictionGroup(seconds=item.shutdown_grace_period_seconds, full=[], best_effort=[]) for item in config]
+    priorities = [item.priority for item in config]
+    for pod in full:
+        groups[_find_priority_group(pod, priorities)].full.append(pod)
+    for pod in best_effort:
+        groups[_find_priority_group(pod, priorities)].best_effort.append(pod)
+    return groups
+
+
+def _find_priority_group(pod: Pod, priorities: Sequence[int]) -> int:
+    own = pod.spec.priority or 0
+    index = bisect_left(priorities, own)
+    if index == len(priorities):
+        return index - 1
+    return index - 1 if index and priorities[index] > own else index
+
+
+DrainAction = Evict | Delete | Get | Wait | Together | Emit | Observe
 """What draining a node asks for."""
 
 EVICTION_RETRY_TIME: Final[OtherDuration] = 10 * SECOND
 POD_EVICTION_HEADROOM: Final[OtherDuration] = 30 * SECOND
-POLL_INTERVAL: Final[OtherDuration] = 5 * SECOND
-DEFAULT_GRACE_PERIOD: Final = 30
+POD_REMOVAL_POLL_INTERVAL: Final[OtherDuration] = 5 * SECOND
+DEFAULT_GRACE_PERIOD_SECONDS: Final = 30
 
 
-class Drain(msgspec.Struct, kw_only=True):
+class DrainResult(msgspec.Struct, kw_only=True):
     """What came of evicting: by name of the pod (two namespaces may share one, as upstream has it), and the error."""
 
     results: dict[str, PodEvictionResult] = {}
@@ -67,34 +161,38 @@ class Evictor:
     ) -> None:
         """``config``: priorities with their seconds, lowest first (default: what the options say); ``retry``,
         ``headroom``: nanoseconds."""
-        given, self._full_daemon_sets = drain_config(options)
+        given, self._full_daemon_sets = get_drain_config(options)
         self._config = given if config is None else config
         self._options = options
         self._registered = registered
         self._retry = retry
         self._headroom = headroom
 
-    def drain(self, p: Progress, node: str, pods: Iterable[Pod], *, force: bool = False) -> StepsOf[Draining, Drain]:
+    def drain(
+        self, p: Progress, node: str, pods: Iterable[Pod], *, force: bool = False
+    ) -> StepsOf[DrainAction, DrainResult]:
         """Evicts the pods of a node. Those of DaemonSets may stay, unless the drain priorities are configured.
 
         ``force``: a pod that cannot be evicted is deleted.
         """
-        daemon_set, others = pods_to_evict(pods, evict_daemon_sets=self._options.daemonset_eviction_for_occupied_nodes)
+        daemon_set, others = get_pods_to_evict(
+            pods, evict_daemon_sets=self._options.daemonset_eviction_for_occupied_nodes
+        )
         if self._full_daemon_sets:
             return self.evict(p, node, [*others, *daemon_set], [], force=force)
         return self.evict(p, node, others, daemon_set, force=force)
 
-    def evict_daemon_sets(self, p: Progress, node: str, pods: Iterable[Pod]) -> StepsOf[Draining, Drain]:
+    def evict_daemon_sets(self, p: Progress, node: str, pods: Iterable[Pod]) -> StepsOf[DrainAction, DrainResult]:
         """Evicts the DaemonSet pods of an empty node, as far as they let themselves be evicted."""
-        daemon_set, _ = pods_to_evict(pods, evict_daemon_sets=self._options.daemonset_eviction_for_empty_nodes)
+        daemon_set, _ = get_pods_to_evict(pods, evict_daemon_sets=self._options.daemonset_eviction_for_empty_nodes)
         return self.evict(p, node, [], daemon_set)
 
     def evict(
         self, p: Progress, node: str, full: Sequence[Pod], best_effort: Sequence[Pod], *, force: bool = False
-    ) -> StepsOf[Draining, Drain]:
+    ) -> StepsOf[DrainAction, DrainResult]:
         """Evicts pods lot by lot, lowest priority first; the first lot that fails ends it."""
         groups = group_by_priority(self._config, full, best_effort)
-        drain = Drain(results={})
+        drain = DrainResult(results={})
         for group in groups:
             for pod in group.full:
                 name = pod.metadata.name
@@ -113,7 +211,7 @@ class Evictor:
 
     def _evict_group(
         self, p: Progress, node: str, group: PodEvictionGroup, results: dict[str, PodEvictionResult], force: bool
-    ) -> StepsOf[Draining, AutoscalerError | None]:
+    ) -> StepsOf[DrainAction, AutoscalerError | None]:
         until = p.now + duration(self._options.max_pod_eviction_time)
         found = yield from p.together(
             [
@@ -128,7 +226,7 @@ class Evictor:
         for pod, result in zip(group.full, found, strict=False):
             results[pod.metadata.name] = result
             outcome = "succeeded" if result.successful else "failed"
-            yield from p.observe(observation("evicted_pods_total", eviction_result=outcome))
+            yield from p.observe(build_observation("evicted_pods_total", eviction_result=outcome))
         for pod in group.full:
             result = results[pod.metadata.name]
             if not result.successful:
@@ -140,11 +238,11 @@ class Evictor:
 
     def _evict_pod(
         self, pod: Pod, until: Moment, seconds: int, now: Moment, *, full: bool, force: bool
-    ) -> StepsOf[Draining, PodEvictionResult]:
+    ) -> StepsOf[DrainAction, PodEvictionResult]:
         p = Progress(now)
-        yield from p.emit(pod_event(pod, "Normal", "ScaleDown", "deleting pod for node scale down"))
+        yield from p.emit(build_pod_event(pod, "Normal", "ScaleDown", "deleting pod for node scale down"))
         grace = pod.spec.termination_grace_period_seconds
-        grace = DEFAULT_GRACE_PERIOD if grace is None else grace
+        grace = DEFAULT_GRACE_PERIOD_SECONDS if grace is None else grace
         if seconds > 0:
             grace = min(grace, seconds)
         namespace, name = pod.metadata.namespace, pod.metadata.name
@@ -163,11 +261,11 @@ class Evictor:
                 self._registered(pod, p.now)
                 return PodEvictionResult(pod=pod.key)
             said = "failed to forcefully delete pod for ScaleDown"
-            yield from p.emit(pod_event(pod, "Warning", "ScaleDownFailed", said))
+            yield from p.emit(build_pod_event(pod, "Warning", "ScaleDownFailed", said))
             text = f"failed to forcefully delete unevicted pod {pod.key} (last error: {refusal.message})"
             return PodEvictionResult(pod=pod.key, error=text)
         if full:
-            yield from p.emit(pod_event(pod, "Warning", "ScaleDownFailed", "failed to delete pod for ScaleDown"))
+            yield from p.emit(build_pod_event(pod, "Warning", "ScaleDownFailed", "failed to delete pod for ScaleDown"))
         text = f"failed to evict pod {pod.key} within allowed timeout (last error: {refusal.message})"
         return PodEvictionResult(pod=pod.key, timed_out=True, error=text)
 
@@ -175,18 +273,18 @@ class Evictor:
 
     def _wait_until_gone(
         self, p: Progress, node: str, group: PodEvictionGroup, results: dict[str, PodEvictionResult]
-    ) -> StepsOf[Draining, AutoscalerError | None]:
+    ) -> StepsOf[DrainAction, AutoscalerError | None]:
         until = p.now + group.seconds * SECOND + self._headroom
         while p.now < until:
             for pod in group.full:
-                stays, error = yield from _look(p, pod, node)
+                stays, error = yield from _check_pod_on_node(p, pod, node)
                 if stays or error is not None:
                     break
             else:
                 return None
-            yield from p.wait(POLL_INTERVAL)
+            yield from p.wait(POD_REMOVAL_POLL_INTERVAL)
         for pod in group.full:
-            stays, error = yield from _look(p, pod, node)
+            stays, error = yield from _check_pod_on_node(p, pod, node)
             text = None if error is None else error.message
             timed_out = stays or error is not None
             results[pod.metadata.name] = PodEvictionResult(pod=pod.key, timed_out=timed_out, error=text)
@@ -194,7 +292,7 @@ class Evictor:
         return AutoscalerError(TRANSIENT_ERROR, text)
 
 
-def _look(p: Progress, pod: Pod, node: str) -> StepsOf[Get, tuple[bool, ApiError | None]]:
+def _check_pod_on_node(p: Progress, pod: Pod, node: str) -> StepsOf[Get, tuple[bool, ApiError | None]]:
     """(the pod is still on the node, why that is not known). One of its name on another node is a new one."""
     outcome = yield from p.act(Get(kind="Pod", namespace=pod.metadata.namespace, name=pod.metadata.name))
     if outcome.error is not None:

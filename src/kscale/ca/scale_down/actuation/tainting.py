@@ -1,81 +1,108 @@
-"""Marking nodes, and taking marks from them (``utils/taints``)."""
+"""Add and remove the taints of nodes to be deleted and the soft taints of candidates, and measure the latency of
+taints (upstream: ``utils/taints``, ``actuation/softtaint.go``, ``update_latency_tracker.go``).
+
+How many at a time, and for how long: ``actuation/soft_tainting.py``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
-from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT, has_taint
-from kscale.effects import SECOND, ApiError, Get, Moment, Patch, Progress, StepsOf, Wait
+import msgspec
+
+from kscale.ca.errors import API_CALL_ERROR, AutoscalerError
+from kscale.ca.events import build_node_event
+from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT, get_deletion_candidate_time, has_taint
+from kscale.ca.options import AutoscalingOptions
+from kscale.effects import SECOND, ApiError, Emit, Get, Moment, Patch, Progress, StepsOf, Together, Wait, duration
 from kscale.effects.moments import OtherDuration
-from kscale.objects.core import Node, Taint
+from kscale.objects.api.core import Node, Taint
 from kscale.objects.decode import to_dict
+from kscale.objects.nodegroup import ProviderError
+from kscale.objects.nodegroups import Groups
 
 __all__ = [
-    "Writing",
+    "SoftTaints",
+    "SoftTaintsResult",
+    "TaintAction",
+    "TaintLatencyHistory",
+    "TaintNodesAction",
+    "TaintNodesResult",
+    "UpdateLatencyTracker",
     "clean_deletion_candidate",
     "clean_to_be_deleted",
+    "clean_up_taints",
+    "format_release_warning",
     "mark_deletion_candidate",
     "mark_to_be_deleted",
-    "release_warning",
+    "plan_soft_taints",
+    "taint_nodes_sync",
+    "update_soft_taints",
 ]
 
-RETRY_DEADLINE: Final[OtherDuration] = 5 * SECOND
-CONFLICT_RETRY_INTERVAL: Final[OtherDuration] = 3 * SECOND // 4
 
-Writing = Get | Patch | Wait
+TAINT_RETRY_DEADLINE: Final[OtherDuration] = 5 * SECOND
+TAINT_CONFLICT_RETRY_INTERVAL: Final[OtherDuration] = 3 * SECOND // 4
+
+TaintAction = Get | Patch | Wait
 """What changing a node's taints asks for."""
 
-_Change = Callable[[Node], list[Taint] | None]
+_TaintChange = Callable[[Node], list[Taint] | None]
 """The taints that a node is to have; None: those that it has."""
 
 
-def mark_to_be_deleted(p: Progress, node: Node, *, cordon: bool) -> StepsOf[Writing, ApiError | None]:
+def mark_to_be_deleted(p: Progress, node: Node, *, cordon: bool) -> StepsOf[TaintAction, ApiError | None]:
     """Adds the taint that keeps pods away; a node that has it already stays as it is, and is not cordoned."""
-    taint = Taint(key=TO_BE_DELETED_TAINT, value=_seconds(p.now), effect="NoSchedule")
-    error, _ = yield from _change(p, node, _adding(taint), True if cordon else None)
+    taint = Taint(key=TO_BE_DELETED_TAINT, value=_format_seconds(p.now), effect="NoSchedule")
+    error, _ = yield from _change_taints(p, node, _build_add_change(taint), True if cordon else None)
     return error
 
 
-def clean_to_be_deleted(p: Progress, node: Node, *, uncordon: bool) -> StepsOf[Writing, tuple[ApiError | None, bool]]:
+def clean_to_be_deleted(
+    p: Progress, node: Node, *, uncordon: bool
+) -> StepsOf[TaintAction, tuple[ApiError | None, bool]]:
     """Takes it away, and with it any cordon, whoever set it. Tells of an error and whether anything changed."""
-    return (yield from _change(p, node, _without((TO_BE_DELETED_TAINT,)), False if uncordon else None))
+    return (
+        yield from _change_taints(p, node, _build_remove_change((TO_BE_DELETED_TAINT,)), False if uncordon else None)
+    )
 
 
-def release_warning(node: Node, error: ApiError) -> str:
+def format_release_warning(node: Node, error: ApiError) -> str:
     """Return what upstream logs of a node whose taint could not be taken away (``CleanTaints``)."""
     name = node.metadata.name
-    unread = _unread(name)
+    unread = _format_read_error(name)
     if error.message.startswith(unread):
         return f"Error while removing {TO_BE_DELETED_TAINT} taints from node {name}: {error.message[len(unread) :]}"
     return f"Error while releasing {TO_BE_DELETED_TAINT} taints on node {name}: {error.message}"
 
 
-def _unread(name: str) -> str:
+def _format_read_error(name: str) -> str:
     return f"failed to get node {name}: "
 
 
-def mark_deletion_candidate(p: Progress, node: Node) -> StepsOf[Writing, ApiError | None]:
+def mark_deletion_candidate(p: Progress, node: Node) -> StepsOf[TaintAction, ApiError | None]:
     """Adds the soft taint of an unneeded node."""
-    taint = Taint(key=DELETION_CANDIDATE_TAINT, value=_seconds(p.now), effect="PreferNoSchedule")
-    error, _ = yield from _change(p, node, _adding(taint), None)
+    taint = Taint(key=DELETION_CANDIDATE_TAINT, value=_format_seconds(p.now), effect="PreferNoSchedule")
+    error, _ = yield from _change_taints(p, node, _build_add_change(taint), None)
     return error
 
 
-def clean_deletion_candidate(p: Progress, node: Node) -> StepsOf[Writing, tuple[ApiError | None, bool]]:
+def clean_deletion_candidate(p: Progress, node: Node) -> StepsOf[TaintAction, tuple[ApiError | None, bool]]:
     """Takes it away. Tells of an error and whether anything changed."""
-    return (yield from _change(p, node, _without((DELETION_CANDIDATE_TAINT,)), None))
+    return (yield from _change_taints(p, node, _build_remove_change((DELETION_CANDIDATE_TAINT,)), None))
 
 
-def _seconds(now: Moment) -> str:
+def _format_seconds(now: Moment) -> str:
     return str(now // SECOND)
 
 
-def _adding(taint: Taint) -> _Change:
+def _build_add_change(taint: Taint) -> _TaintChange:
     return lambda node: None if has_taint(node, taint.key) else [*node.spec.taints, taint]
 
 
-def _without(keys: Collection[str]) -> _Change:
+def _build_remove_change(keys: Collection[str]) -> _TaintChange:
     def change(node: Node) -> list[Taint] | None:
         kept = [taint for taint in node.spec.taints if taint.key not in keys]
         return kept if len(kept) < len(node.spec.taints) else None
@@ -83,14 +110,14 @@ def _without(keys: Collection[str]) -> _Change:
     return change
 
 
-def _change(
-    p: Progress, node: Node, change: _Change, unschedulable: bool | None
-) -> StepsOf[Writing, tuple[ApiError | None, bool]]:
+def _change_taints(
+    p: Progress, node: Node, change: _TaintChange, unschedulable: bool | None
+) -> StepsOf[TaintAction, tuple[ApiError | None, bool]]:
     """Writes what ``change`` makes of the node: of the given object first, of a fresh one after a conflict.
 
     That nothing is to change is believed of a fresh object only.
     """
-    until = p.now + RETRY_DEADLINE
+    until = p.now + TAINT_RETRY_DEADLINE
     known, fresh = node, False
     while True:
         taints = change(known)
@@ -101,24 +128,293 @@ def _change(
                 Patch(
                     kind="Node",
                     name=node.metadata.name,
-                    patch=_spec(taints, unschedulable),
+                    patch=_build_spec_patch(taints, unschedulable),
                     resource_version=known.metadata.resource_version,
                 )
             )
             if outcome.error is None or not outcome.error.is_conflict or p.now >= until:
                 return outcome.error, outcome.error is None
-            yield from p.wait(CONFLICT_RETRY_INTERVAL)
+            yield from p.wait(TAINT_CONFLICT_RETRY_INTERVAL)
         fresh = True
         outcome = yield from p.act(Get(kind="Node", name=node.metadata.name))
         if outcome.error is not None:
-            text = f"{_unread(node.metadata.name)}{outcome.error.message}"
+            text = f"{_format_read_error(node.metadata.name)}{outcome.error.message}"
             return ApiError(text, reason=outcome.error.reason), False
         known = outcome.value
 
 
-def _spec(taints: list[Taint], unschedulable: bool | None) -> dict[str, Any]:
+def _build_spec_patch(taints: list[Taint], unschedulable: bool | None) -> dict[str, Any]:
     """As a merge patch: the taints as a whole, and the cordon if it is to change."""
     spec: dict[str, Any] = {"taints": to_dict(taints)}
     if unschedulable is not None:
         spec["unschedulable"] = unschedulable
     return {"spec": spec}
+
+
+TAINT_POLL_INTERVAL: Final[OtherDuration] = SECOND // 20
+TAINT_LATENCY_TIMEOUT: Final[OtherDuration] = 30 * SECOND
+TAINT_LATENCY_RETENTION: Final[OtherDuration] = 3600 * SECOND
+
+
+class UpdateLatencyTracker:
+    """Follows nodes while they are tainted. :meth:`follow` is a machine that runs beside those that taint.
+
+    ``started``: node -> when the tainting of all began: a node that waits for its turn waits in this time, too. After
+    the last of them :meth:`wait_for_all` lets it go on until every taint was seen, or :meth:`stop` ends it.
+    """
+
+    __slots__ = ("_seen", "_stopped", "_waits", "started")
+
+    def __init__(self) -> None:
+        self.started: dict[str, Moment] = {}
+        self._seen: dict[str, Moment] = {}
+        self._waits = False
+        self._stopped = False
+
+    def wait_for_all(self) -> None:
+        """All taints are written."""
+        self._waits = True
+
+    def stop(self) -> None:
+        """Some could not be: there is nothing to measure."""
+        self._stopped = True
+
+    def follow(self, now: Moment) -> StepsOf[Get | Wait, int | None]:
+        """The longest latency of all nodes, nanoseconds; None if it was stopped, or a taint was not seen for long."""
+        p = Progress(now)
+        while not self._waits:
+            if self._stopped:
+                return None
+            yield from self._look(p)
+            yield from p.wait(TAINT_POLL_INTERVAL)
+        until = p.now + TAINT_LATENCY_TIMEOUT
+        while len(self._seen) < len(self.started):
+            if p.now > until:
+                return None
+            yield from p.wait(TAINT_POLL_INTERVAL)
+            yield from self._look(p)
+        return max((self._seen[name] - began for name, began in self.started.items()), default=0)
+
+    def _look(self, p: Progress) -> StepsOf[Get, None]:
+        for name in [name for name in self.started if name not in self._seen]:
+            outcome = yield from p.act(Get(kind="Node", name=name, watched=True))
+            if outcome.error is None and has_taint(outcome.value, TO_BE_DELETED_TAINT):
+                self._seen[name] = p.now
+
+
+class TaintLatencyHistory:
+    """Latencies of the last hour."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Moment, int]] = []
+
+    def delay_after(self, latency: int, now: Moment) -> int:
+        """Adds one. Gives the time to wait: twice the longest that is kept."""
+        self._found.append((now, latency))
+        self._found = [(time, value) for time, value in self._found if time > now - TAINT_LATENCY_RETENTION]
+        return 2 * max((value for _, value in self._found), default=0)
+
+
+TaintNodesAction = TaintAction | Together | Emit
+"""What marking nodes asks for."""
+
+MAX_CONCURRENT_NODES_TAINTING: Final = 5
+
+
+class TaintNodesResult(msgspec.Struct, kw_only=True, frozen=True):
+    """How many nanoseconds it takes until the taints are known everywhere; ``error``: one could not be set, and none
+    is, but for what ``warnings`` say."""
+
+    delay: int
+    error: AutoscalerError | None = None
+    warnings: list[str] = []
+
+
+def taint_nodes_sync(
+    p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, past: TaintLatencyHistory
+) -> StepsOf[TaintNodesAction, TaintNodesResult]:
+    """Taints nodes, five at a time. If one cannot be, the others lose the taint again (and any cordon)."""
+    delay = duration(options.node_delete_delay_after_taint)
+    if not options.dynamic_node_delete_delay_after_taint_enabled:
+        error, warnings = yield from _taint_all_nodes(p, nodes, options, None)
+        return TaintNodesResult(delay=delay, error=error, warnings=warnings)
+    tracker = UpdateLatencyTracker()
+    (error, warnings), latency = yield from p.together(
+        [partial(_taint_with_latency, nodes, options, tracker), tracker.follow]
+    )
+    if latency is None:
+        return TaintNodesResult(delay=delay, error=error, warnings=warnings)
+    return TaintNodesResult(delay=past.delay_after(latency, p.now), error=error, warnings=warnings)
+
+
+_TaintFailure = tuple[AutoscalerError | None, list[str]]
+"""Why nodes could not be marked, and what is logged of those that keep their taint."""
+
+
+def _taint_with_latency(
+    nodes: Sequence[Node], options: AutoscalingOptions, tracker: UpdateLatencyTracker, now: Moment
+) -> StepsOf[TaintNodesAction, _TaintFailure]:
+    tracker.started.update((node.metadata.name, now) for node in nodes)
+    error, warnings = yield from _taint_all_nodes(Progress(now), nodes, options, tracker)
+    if error is None:
+        tracker.wait_for_all()
+    return error, warnings
+
+
+def _taint_all_nodes(
+    p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, tracker: UpdateLatencyTracker | None
+) -> StepsOf[TaintNodesAction, _TaintFailure]:
+    found: list[ApiError | None] = yield from p.together(
+        [partial(_taint_node, node, options) for node in nodes], at_most=MAX_CONCURRENT_NODES_TAINTING
+    )
+    failed = [(node, error) for node, error in zip(nodes, found, strict=True) if error is not None]
+    if not failed:
+        return None, []
+    if tracker is not None:
+        tracker.stop()
+    # The second event of each failure: upstream tells of it where it happens and where it is counted.
+    for node, error in failed:
+        yield from _emit_taint_failure(p, node, error)
+    warnings = []
+    for node, result in zip(nodes, found, strict=True):
+        if result is None:
+            kept, _ = yield from clean_to_be_deleted(p, node, uncordon=options.cordon_node_before_terminating)
+            if kept is not None:
+                warnings.append(format_release_warning(node, kept))
+    return AutoscalerError(API_CALL_ERROR, f"couldn't taint {len(failed)} nodes with ToBeDeleted"), warnings
+
+
+def _taint_node(node: Node, options: AutoscalingOptions, now: Moment) -> StepsOf[TaintAction | Emit, ApiError | None]:
+    p = Progress(now)
+    error = yield from mark_to_be_deleted(p, node, cordon=options.cordon_node_before_terminating)
+    if error is not None:
+        yield from _emit_taint_failure(p, node, error)
+    else:
+        text = "marked the node as toBeDeleted/unschedulable"
+        yield from p.emit(build_node_event(node, "Normal", "ScaleDown", text))
+    return error
+
+
+def _emit_taint_failure(p: Progress, node: Node, error: ApiError) -> StepsOf[Emit, None]:
+    text = f"failed to mark the node as toBeDeleted/unschedulable: {error.message}"
+    yield from p.emit(build_node_event(node, "Warning", "ScaleDownFailed", text))
+
+
+class SoftTaints(msgspec.Struct, kw_only=True, frozen=True):
+    """Nodes to take the taint from, and then nodes to give it to."""
+
+    remove: list[str] = []
+    add: list[str] = []
+
+
+def plan_soft_taints(nodes: Iterable[Node], unneeded: Collection[str], groups: Groups) -> SoftTaints:
+    """All that should change, in the order of the nodes; how many do in one loop is for whoever changes them.
+
+    Nodes of no group, and nodes that are being deleted, are left alone.
+    """
+    names = set(unneeded)
+    remove, add = [], []
+    concerned = [node for node in nodes if node.spec.taints or node.metadata.name in names]
+    group_of = groups.ids_of_nodes([node.metadata.name for node in concerned])
+    for node, group in zip(concerned, group_of, strict=True):
+        name = node.metadata.name
+        if group is None or has_taint(node, TO_BE_DELETED_TAINT):
+            continue
+        tainted = has_taint(node, DELETION_CANDIDATE_TAINT)
+        if tainted and name not in names:
+            remove.append(name)
+        elif name in names and not tainted:
+            add.append(name)
+    return SoftTaints(remove=remove, add=add)
+
+
+class SoftTaintsResult(msgspec.Struct, kw_only=True):
+    """How many nodes were tried, how many were left for a later loop, and what failed."""
+
+    tried: int = 0
+    skipped: int = 0
+    errors: list[ApiError] = []
+
+
+def update_soft_taints(
+    wanted: SoftTaints, nodes: Mapping[str, Node], options: AutoscalingOptions, now: Moment
+) -> StepsOf[TaintAction, SoftTaintsResult]:
+    """Takes the taint from nodes and then gives it to others, until ``--max-bulk-soft-taint-count`` attempts
+    were made or ``--max-bulk-soft-taint-time`` is over.
+
+    An error costs an attempt and stops nothing.
+    """
+    p = Progress(now)
+    until = now + duration(options.max_bulk_soft_taint_time)
+    done = SoftTaintsResult(errors=[])
+
+    def each(names: Iterable[str], add: bool) -> StepsOf[TaintAction, None]:
+        for name in names:
+            if done.tried >= options.max_bulk_soft_taint_count or p.now >= until:
+                done.skipped += 1
+                continue
+            done.tried += 1
+            if add:
+                error = yield from mark_deletion_candidate(p, nodes[name])
+            else:
+                error, _ = yield from clean_deletion_candidate(p, nodes[name])
+            if error is not None:
+                done.errors.append(error)
+
+    yield from each(wanted.remove, add=False)
+    yield from each(wanted.add, add=True)
+    return done
+
+
+def clean_up_taints(
+    nodes: Iterable[Node], groups: Groups, options: AutoscalingOptions, now: Moment
+) -> StepsOf[TaintAction | Emit, list[str]]:
+    """Frees the nodes of groups that were being deleted; gives the names of nodes that lost a taint.
+
+    Where soft taints are off (a count of 0), all nodes lose theirs, but for those younger than
+    ``--node-deletion-candidate-ttl`` if that is above 0. A taint without readable time is old.
+    """
+    p = Progress(now)
+    cleaned: list[str] = []
+    nodes = list(nodes)
+    for node in nodes:
+        if _is_in_group(node, groups) and has_taint(node, TO_BE_DELETED_TAINT):
+            found = yield from clean_to_be_deleted(p, node, uncordon=options.cordon_node_before_terminating)
+            yield from _emit_cleanup_event(p, node, TO_BE_DELETED_TAINT, found, cleaned)
+    if options.max_bulk_soft_taint_count == 0:
+        ttl = duration(options.node_deletion_candidate_ttl)
+        for node in nodes:
+            if has_taint(node, DELETION_CANDIDATE_TAINT) and _is_old_candidate(node, ttl, p.now):
+                found = yield from clean_deletion_candidate(p, node)
+                yield from _emit_cleanup_event(p, node, DELETION_CANDIDATE_TAINT, found, cleaned)
+    return cleaned
+
+
+def _is_in_group(node: Node, groups: Groups) -> bool:
+    try:
+        return groups.of_node(node.metadata.name) is not None
+    except ProviderError:
+        return False
+
+
+def _is_old_candidate(node: Node, ttl: int, now: Moment) -> bool:
+    since = get_deletion_candidate_time(node)
+    return not ttl or since is None or now - since >= ttl
+
+
+def _emit_cleanup_event(
+    p: Progress, node: Node, taint: str, found: tuple[ApiError | None, bool], cleaned: list[str]
+) -> StepsOf[Emit, None]:
+    error, changed = found
+    name = node.metadata.name
+    if error is not None:
+        text = f"failed to clean {taint} on node {name}: {error.message}"
+        yield from p.emit(build_node_event(node, "Warning", "ClusterAutoscalerCleanup", text))
+    else:
+        # Also where somebody else was faster: what counts is that it was there.
+        if changed and name not in cleaned:
+            cleaned.append(name)
+        text = f"removed {taint} taint from node {name}"
+        yield from p.emit(build_node_event(node, "Normal", "ClusterAutoscalerCleanup", text))

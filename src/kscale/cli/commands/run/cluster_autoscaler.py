@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kscale.cli.cluster_autoscaler_flags import IDLE, REFUSED, AutoscalerFlags, AutoscalerLease, LoopFlags
 from kscale.cli.go_flags import GoCommand, flags_given_of
-from kscale.cli.process import run_program
+from kscale.cli.process import WorldFlags, ran_simulated, run_program
 from kscale.cli.process_flags import go_duration, host_name
-from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 
@@ -110,11 +109,9 @@ async def _put_together(
     process: AutoscalerFlags, options: AutoscalingOptions, around: Surroundings, held: ExitStack
 ) -> Program:
     """``held`` gets what is to be let go of at the end, however that comes; it may block."""
-    from kscale.ca.expander.registry import build_chain
+    from kscale.ca.expander.chain import build_expander_chain
     from kscale.ca.gpu import DEFAULT_GPU_LABEL
-    from kscale.ca.legacy.metrics import GPU_LABEL_1_3
-    from kscale.drivers.capacity_buffers import BufferController
-    from kscale.drivers.capacity_quotas import QuotaController
+    from kscale.ca.legacy.metrics import LEGACY_GPU_LABEL
     from kscale.drivers.cluster_autoscaler import (
         AutoscalerProcess,
         ClusterAutoscaler,
@@ -123,13 +120,13 @@ async def _put_together(
         reach_nodes,
         served_metrics,
     )
-    from kscale.drivers.correlator import CLUSTER_AUTOSCALER
+    from kscale.drivers.cluster_autoscaler_controllers import BufferController, QuotaController
+    from kscale.drivers.event_correlator import CLUSTER_AUTOSCALER
     from kscale.drivers.grpc_expander import GrpcExpander
-    from kscale.drivers.health import HealthCheck, HealthCheckOptions
-    from kscale.drivers.process import Program
-    from kscale.world.serve.snapshotz import SnapshotDesk
+    from kscale.drivers.process import HealthCheck, HealthCheckOptions, Program
+    from kscale.world.serve.app import SnapshotDesk
 
-    chain = build_chain(options.expander_names)
+    chain = build_expander_chain(options.expander_names)
     ranker = GrpcExpander(options.grpc_expander_url, options.grpc_expander_cert) if "grpc" in chain else None
     if ranker is not None:
         held.callback(ranker.close)
@@ -151,7 +148,7 @@ async def _put_together(
             frequent_loops=process.frequent_loops_enabled,
             dry_run=around.dry_run,
             dra=devices,
-            gpu_label=GPU_LABEL_1_3 if options.legacy else gpu_label or DEFAULT_GPU_LABEL,
+            gpu_label=LEGACY_GPU_LABEL if options.legacy else gpu_label or DEFAULT_GPU_LABEL,
             gpu_types=gpu_types,
             rank=ranker,
             prices=groups.prices if "price" in chain and process.cloud_provider == "externalgrpc" else None,
@@ -205,8 +202,8 @@ def _profile(path: str) -> SchedulerProfile | None:
     """The scheduler's. Raises InputError."""
     if not path:
         return None
-    from kscale.scheduling.scheduler_config import scheduler_profile
-    from kscale.snapshot.yaml_documents import only_document
+    from kscale.scheduling.configuration import scheduler_profile
+    from kscale.snapshot.text.documents import only_document
 
     try:
         found = only_document(read_file(path), path)
@@ -245,7 +242,7 @@ async def _cloud(
         raise InputError(Problem(text, field="--expander"))
     if process.cloud_provider == "externalgrpc":
         from kscale.world.nodegroups.external import ExternalGroups, read_config
-        from kscale.world.nodegroups.node_instances_cache import NodeInstancesCache
+        from kscale.world.nodegroups.provider import NodeInstancesCache
 
         cache = NodeInstancesCache(around.clock.monotonic, lambda: board.scaling_up)
         config = read_config(process.cloud_config)
@@ -253,7 +250,7 @@ async def _cloud(
         held.callback(external.disconnect)
         return external
     from kscale.world.kubernetes.performer import Performer
-    from kscale.world.nodegroups.api_cloud import blocking
+    from kscale.world.nodegroups.provider import blocking
 
     loop = asyncio.get_running_loop()
     if process.cloud_provider == "kwok":
@@ -284,8 +281,8 @@ async def _machines(process: AutoscalerFlags, around: Surroundings, board: NodeB
     from kscale.world.kubernetes.kubeconfig import in_cluster, load_access
     from kscale.world.kubernetes.performer import Performer
     from kscale.world.kubernetes.resources import Resources
-    from kscale.world.nodegroups.api_cloud import blocking
     from kscale.world.nodegroups.cluster_api import MachineGroupsCloud, read_discovery
+    from kscale.world.nodegroups.provider import blocking
 
     client, resources = around.client, around.resources
     access = load_access(process.cloud_config) if process.cloud_config else None

@@ -11,13 +11,11 @@ import typer
 from kscale.cli.go_flags import KLOG_IDLE, GoCommand, Idle
 from kscale.cli.hpa_options import ControllerFlags, hpa_duration
 from kscale.cli.options import OptionGroup
-from kscale.cli.process import run_program
+from kscale.cli.process import WorldFlags, ran_simulated, run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
-from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.errors import InputError, Problem
-from kscale.objects.durations import parse_duration
-from kscale.objects.selector_text import parse_selector
-from kscale.objects.selectors import SelectorError
+from kscale.objects.selectors import SelectorError, parse_selector
+from kscale.objects.times import parse_duration
 
 if TYPE_CHECKING:
     from kscale.drivers.process import Build

@@ -11,14 +11,22 @@ import typer
 
 from kscale.cli.go_flags import GoCommand
 from kscale.cli.options import OptionGroup
-from kscale.cli.process import run_program
-from kscale.cli.process_flags import ProcessFlags, host_name, positive_seconds
-from kscale.cli.simulated import WorldFlags, ran_simulated
-from kscale.cli.struct_flags import flags_of, struct_of
-from kscale.cli.vpa_flags import COMMON, IDLE, PANEL, Address, ApiFlags
+from kscale.cli.process import WorldFlags, ran_simulated, run_program
+from kscale.cli.process_flags import (
+    COMMON,
+    IDLE,
+    PANEL,
+    Address,
+    ApiFlags,
+    ProcessFlags,
+    flags_of,
+    host_name,
+    positive_seconds,
+    struct_of,
+)
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
-from kscale.vpa.admission.review import MAX_BODY
+from kscale.vpa.admission.review import MAX_BODY_BYTES
 from kscale.vpa.options import AdmissionOptions
 
 if TYPE_CHECKING:
@@ -172,7 +180,7 @@ class WebhookFlags(OptionGroup):
             help="Bytes of one review; a longer one is answered with status 413.",
             rich_help_panel=PANEL,
         ),
-    ] = MAX_BODY
+    ] = MAX_BODY_BYTES
     max_review_containers: Annotated[
         int,
         typer.Option(
@@ -226,11 +234,9 @@ def command(
     options = struct_of(flags, AdmissionOptions)
     if ran_simulated(world, "vpa_admission", options, idle=[process, api, webhook]):
         return
-    from kscale.drivers.large_reviews import ReviewLimits
-    from kscale.drivers.vpa_admission import Serving, admission_program
+    from kscale.drivers.vpa_admission import ReviewLimits, Serving, admission_program
     from kscale.drivers.vpa_registration import RegistrationOptions
-    from kscale.world.serve.cipher_suites import cipher_suites, tls_version
-    from kscale.world.serve.tls import ReloadingContext
+    from kscale.world.serve.tls import ReloadingContext, cipher_suites, tls_version
 
     tls = ReloadingContext(
         process.tls_cert_file,

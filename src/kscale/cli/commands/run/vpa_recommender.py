@@ -12,23 +12,32 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 import typer
 
-from kscale.cli.completion import strategy_names
 from kscale.cli.go_flags import GoCommand, Idle, flags_given_of, read_int
 from kscale.cli.options import OptionGroup
-from kscale.cli.process import print_record, run_program
-from kscale.cli.process_flags import LeaseFlags, ProcessFlags
+from kscale.cli.process import WorldFlags, print_record, ran_simulated, run_program
+from kscale.cli.process_flags import (
+    COMMON,
+    IDLE,
+    PANEL,
+    Address,
+    ApiFlags,
+    LeaderElect,
+    LeaseFlags,
+    LeaseName,
+    ProcessFlags,
+    flags_of,
+    struct_of,
+)
 from kscale.cli.recommend_options import setting_of
-from kscale.cli.simulated import WorldFlags, ran_simulated
-from kscale.cli.struct_flags import flags_of, struct_of
-from kscale.cli.vpa_flags import COMMON, IDLE, PANEL, Address, ApiFlags, LeaderElect, LeaseName
+from kscale.cli.registry import strategy_names
 from kscale.effects import duration, timedelta_of
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
-from kscale.objects.durations import parse_duration
-from kscale.series.prometheus_history import PrometheusHistory, authorization, parse_prometheus_duration
+from kscale.objects.times import parse_duration
+from kscale.series.prometheus import PrometheusHistory, authorization, parse_prometheus_duration
 from kscale.vpa.options import RecommenderOptions
-from kscale.vpa.recommender.strategy_advice import MOST_BYTES, StrategyAdvisor
-from kscale.vpa.strategies import Percentile, PercentileLimit, Recommender, find_strategy
+from kscale.vpa.recommender.strategy_advice import MAX_RESPONSE_BYTES, StrategyAdvisor
+from kscale.vpa.strategies import PercentileLimitStrategy, PercentileStrategy, RecommenderStrategy, find_strategy
 
 __all__ = ["COMMAND", "command"]
 
@@ -89,7 +98,7 @@ _HISTORY: Final = {
 HistoryFlags: Any = flags_of("HistoryFlags", PrometheusHistory, _HISTORY, panel="Prometheus")
 _PANEL: Final = "Prometheus"
 _STRATEGY: Final = "Strategy"
-_BUILT_IN: Final = (Recommender.name, Percentile.name, PercentileLimit.name)
+_BUILT_IN: Final = (RecommenderStrategy.name, PercentileStrategy.name, PercentileLimitStrategy.name)
 RecommenderFlags: Any = flags_of("RecommenderFlags", RecommenderOptions, _HELPS, panel=PANEL)
 
 
@@ -225,7 +234,7 @@ class StrategyFlags(OptionGroup):
             "module:Class, file.py:Class. A strategy that reads samples needs --storage=prometheus.",
             rich_help_panel=_STRATEGY,
         ),
-    ] = Recommender.name
+    ] = RecommenderStrategy.name
     setting: Annotated[
         list[str] | None,
         typer.Option(
@@ -250,14 +259,14 @@ class StrategyFlags(OptionGroup):
             help="Maximum size of Prometheus's answer to a strategy's query; a longer answer is refused.",
             rich_help_panel=_STRATEGY,
         ),
-    ] = MOST_BYTES
+    ] = MAX_RESPONSE_BYTES
 
     def advisor(
         self, options: RecommenderOptions, history: PrometheusHistory, timeout: timedelta
     ) -> StrategyAdvisor | None:
         """Who asks the strategy; None for upstream's own way. Raises InputError."""
         strategy = find_strategy(self.strategy, dict(map(setting_of, self.setting or ())))
-        is_upstreams = type(strategy) is Recommender
+        is_upstreams = type(strategy) is RecommenderStrategy
         if not strategy.needs_samples:  # another than upstream's is asked at --strategy-interval all the same
             asked = ("--strategy-interval", "--strategy-answer-bytes") if is_upstreams else ("--strategy-answer-bytes",)
             for flag in flags_given_of(self):

@@ -11,11 +11,20 @@ import typer
 
 from kscale.cli.go_flags import GoCommand
 from kscale.cli.options import OptionGroup
-from kscale.cli.process import print_record, run_program
-from kscale.cli.process_flags import LeaseFlags, ProcessFlags
-from kscale.cli.simulated import WorldFlags, ran_simulated
-from kscale.cli.struct_flags import flags_of, struct_of
-from kscale.cli.vpa_flags import COMMON, IDLE, PANEL, Address, ApiFlags, LeaderElect, LeaseName
+from kscale.cli.process import WorldFlags, print_record, ran_simulated, run_program
+from kscale.cli.process_flags import (
+    COMMON,
+    IDLE,
+    PANEL,
+    Address,
+    ApiFlags,
+    LeaderElect,
+    LeaseFlags,
+    LeaseName,
+    ProcessFlags,
+    flags_of,
+    struct_of,
+)
 from kscale.vpa.options import LEGACY, UpdaterOptions
 
 __all__ = ["COMMAND", "command"]

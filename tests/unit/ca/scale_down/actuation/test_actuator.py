@@ -12,18 +12,17 @@ from msgspec.structs import replace
 from builders import N0, node, owner, pod, span
 from ca_world import World, never
 from kscale import ca
-from kscale.ca.scale_down.actuation.actuator import Actuator
-from kscale.ca.scale_down.actuation.remember import remember, remember_start
-from kscale.ca.scale_down.actuation.results import StartedDeletion
+from kscale.ca.scale_down.actuation.actuator import Actuator, record_deletion_start, record_deletions
+from kscale.ca.scale_down.actuation.deletion_tracker import StartedDeletion
 from kscale.ca.scale_down.candidates import GroupChanges
 from kscale.effects import SECOND, Action, ApiError, Get, List, Moment, Outcome, Patch, VirtualTime, run_virtually
 from kscale.errors import InputError
-from kscale.objects.core import Pod
-from kscale.objects.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta
+from kscale.objects.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from kscale.objects.api.resource import ResourceSlice, ResourceSliceSpec
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.objects.nodegroups import Groups
-from kscale.objects.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
-from kscale.objects.resource import ResourceSlice, ResourceSliceSpec
 from kscale.snapshot.cluster import Cluster
 
 OK = "NodeDeleteOk"
@@ -562,10 +561,10 @@ def test_what_the_state_keeps(case_of: Callable[[], Case], change: dict[str, Any
     """Only the answer of the cloud moves the delays of a group; that a deletion began moves those of the cluster."""
     case = case_of()
     started = case.run()
-    state = remember_start(ca.LoopState(), started, N0)
+    state = record_deletion_start(ca.LoopState(), started, N0)
     assert state.scale_down.last_scale_down == N0
     assert state.scale_down.last_failure is None
-    state = remember(state, case.actuator.tracker.take_registered())
+    state = record_deletions(state, case.actuator.tracker.take_registered())
     assert state.scale_down.changes == GroupChanges(**change)
     requests = state.cluster.scale_down_requests
     assert [(item.group, item.node) for item in requests] == ([("a", "a0")] if "scale_down" in change else [])
@@ -574,7 +573,7 @@ def test_what_the_state_keeps(case_of: Callable[[], Case], change: dict[str, Any
 
 def test_a_failure_before_it_begins_is_kept() -> None:
     started = broken(Case("a0"), taint="a0").run()
-    state = remember_start(ca.LoopState(), started, N0)
+    state = record_deletion_start(ca.LoopState(), started, N0)
     assert (state.scale_down.last_scale_down, state.scale_down.last_failure) == (None, N0)
 
 

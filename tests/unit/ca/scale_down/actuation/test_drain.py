@@ -13,11 +13,15 @@ from builders import N0, node, owner, pod
 from ca_world import World, never
 from kscale import ca
 from kscale.ca.options import DrainPriority
-from kscale.ca.scale_down.actuation.delay_deletion import wait_for_delay_deletion
-from kscale.ca.scale_down.actuation.drain import Drain, Evictor
-from kscale.ca.scale_down.actuation.pods_to_evict import pods_to_evict
-from kscale.ca.scale_down.actuation.priority import drain_config, group_by_priority
-from kscale.ca.scale_down.actuation.results import PodEvictionResult
+from kscale.ca.scale_down.actuation.batch_deletion import wait_for_delay_deletion
+from kscale.ca.scale_down.actuation.deletion_tracker import PodEvictionResult
+from kscale.ca.scale_down.actuation.drain import (
+    DrainResult,
+    Evictor,
+    get_drain_config,
+    get_pods_to_evict,
+    group_by_priority,
+)
 from kscale.effects import (
     SECOND,
     Action,
@@ -31,7 +35,7 @@ from kscale.effects import (
     VirtualTime,
     timedelta_of,
 )
-from kscale.objects.core import Pod
+from kscale.objects.api.core import Pod
 
 MINUTE = 60 * SECOND
 
@@ -53,15 +57,15 @@ class Scene:
         self.evicted: list[str] = []
         self.took = 0
 
-    def drain(self, *, force: bool = False, **evictor: Any) -> Drain:
-        found: list[Drain] = []
+    def drain(self, *, force: bool = False, **evictor: Any) -> DrainResult:
+        found: list[DrainResult] = []
         made = Evictor(self.options, lambda pod, now: self.evicted.append(pod.metadata.name), **evictor)
 
-        def machine(now: Moment) -> Steps[Drain]:
+        def machine(now: Moment) -> Steps[DrainResult]:
             p = Progress(now)
             return (yield from made.drain(p, "n1", list(self.world.pods.values()), force=force))
 
-        def done(value: Drain, at: Moment) -> None:
+        def done(value: DrainResult, at: Moment) -> None:
             found.append(value)
             self.took = at - N0
 
@@ -71,7 +75,7 @@ class Scene:
         return found[0]
 
 
-def ended(found: Drain) -> dict[str, str]:
+def ended(found: DrainResult) -> dict[str, str]:
     """By pod: ``ok``, or what is wrong."""
     said = {}
     for name, item in found.results.items():
@@ -279,9 +283,12 @@ def test_the_lot_of_a_pod(priority: int | None, group: int) -> None:
 
 
 def test_priorities_come_from_the_options() -> None:
-    assert drain_config(ca.AutoscalingOptions(max_graceful_termination_sec=7)) == ([DrainPriority(2**31 - 1, 7)], False)
+    assert get_drain_config(ca.AutoscalingOptions(max_graceful_termination_sec=7)) == (
+        [DrainPriority(2**31 - 1, 7)],
+        False,
+    )
     options = ca.AutoscalingOptions(drain_priority_config="100:5,0:6")
-    assert drain_config(options) == ([DrainPriority(0, 6), DrainPriority(100, 5)], True)
+    assert get_drain_config(options) == ([DrainPriority(0, 6), DrainPriority(100, 5)], True)
 
 
 # -- which pods ------------------------------------------------------------------------------------------------------
@@ -310,7 +317,7 @@ EVICT = "cluster-autoscaler.kubernetes.io/enable-ds-eviction"
 def test_which_pods_are_evicted(annotations: dict[str, str] | None, ds: bool, default: bool, want: str) -> None:
     made = on_n1("p", ds=ds)
     made.metadata.annotations = annotations
-    daemon_set, others = pods_to_evict([made], evict_daemon_sets=default)
+    daemon_set, others = get_pods_to_evict([made], evict_daemon_sets=default)
     assert ("daemon set" if daemon_set else "other" if others else "") == want
     assert len(daemon_set) + len(others) <= 1
 
@@ -318,7 +325,7 @@ def test_which_pods_are_evicted(annotations: dict[str, str] | None, ds: bool, de
 def test_pods_on_their_way_out_are_evicted_too() -> None:
     leaving = on_n1("p")
     leaving.metadata.deletion_timestamp = "2020-01-01T00:00:00Z"
-    assert pods_to_evict([leaving], evict_daemon_sets=False) == ([], [leaving])
+    assert get_pods_to_evict([leaving], evict_daemon_sets=False) == ([], [leaving])
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,9 @@ from builders import N0, node, span
 from ca_world import World
 from kscale import ca
 from kscale.ca.errors import AutoscalerError, ErrorRecord
-from kscale.ca.scale_down.actuation.clean_up import Ending
-from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeletionTracker
+from kscale.ca.scale_down.actuation.batch_deletion import DeletionRecorder, GroupDeletionScheduler, NodeDeletionBatcher
+from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeleteResult, NodeDeletionTracker
 from kscale.ca.scale_down.actuation.drain import Evictor
-from kscale.ca.scale_down.actuation.group_deletion_scheduler import GroupDeletionScheduler
-from kscale.ca.scale_down.actuation.node_deletion_batcher import NodeDeletionBatcher
-from kscale.ca.scale_down.actuation.results import NodeDeleteResult
 from kscale.effects import Machine, Moment, Progress, Steps, VirtualTime
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions
 from kscale.objects.nodegroups import Groups
@@ -37,7 +34,7 @@ class Scene:
         self.nodes = dict(self.world.nodes)
         self.groups = Groups(self._group(letter) for letter in sizes)
         self.tracker = NodeDeletionTracker()
-        ending = Ending(self.options, self.tracker)
+        ending = DeletionRecorder(self.options, self.tracker)
         self.batcher = NodeDeletionBatcher(self.options, ending)
         evictor = Evictor(self.options, self.tracker.register_eviction)
         self.scheduler = GroupDeletionScheduler(self.options, evictor, self.batcher, ending)

@@ -12,12 +12,17 @@ from builders import N0, node, span
 from ca_world import World
 from kscale import ca
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT
-from kscale.ca.scale_down.actuation.marking import mark_nodes
-from kscale.ca.scale_down.actuation.soft_tainting import SoftTainted, update_soft_taints
-from kscale.ca.scale_down.actuation.start_up import clean_up_taints
-from kscale.ca.scale_down.actuation.tainting import clean_to_be_deleted, mark_to_be_deleted
-from kscale.ca.scale_down.actuation.update_latency import PastLatencies, UpdateLatencyTracker
-from kscale.ca.scale_down.soft_taints import SoftTaints
+from kscale.ca.scale_down.actuation.tainting import (
+    SoftTaints,
+    SoftTaintsResult,
+    TaintLatencyHistory,
+    UpdateLatencyTracker,
+    clean_to_be_deleted,
+    clean_up_taints,
+    mark_to_be_deleted,
+    taint_nodes_sync,
+    update_soft_taints,
+)
 from kscale.effects import (
     SECOND,
     Action,
@@ -30,7 +35,7 @@ from kscale.effects import (
     VirtualTime,
     run_virtually,
 )
-from kscale.objects.core import Node, Taint
+from kscale.objects.api.core import Node, Taint
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 
@@ -138,10 +143,12 @@ def test_a_mark_is_taken_away(uncordon: bool, left: bool) -> None:
 # -- soft taints: limits of a loop -----------------------------------------------------------------------------------
 
 
-def softly(world: World, wanted: SoftTaints, **options: Any) -> SoftTainted:
+def softly(world: World, wanted: SoftTaints, **options: Any) -> SoftTaintsResult:
     given = ca.AutoscalingOptions(**{"max_bulk_soft_taint_time": timedelta(seconds=1), **options})
     nodes = dict(world.nodes)
-    found: SoftTainted = run_virtually(lambda now: update_soft_taints(wanted, nodes, given, now), world.perform, now=N0)
+    found: SoftTaintsResult = run_virtually(
+        lambda now: update_soft_taints(wanted, nodes, given, now), world.perform, now=N0
+    )
     return found
 
 
@@ -151,7 +158,7 @@ def test_both_nodes_fit_if_there_is_time(takes: int) -> None:
     world.takes = {Patch: takes * SECOND}
     found = softly(world, SoftTaints(add=["a", "b"]))
     assert world.marks == ({"a": ["+S"]} if takes else {"a": ["+S"], "b": ["+S"]})
-    assert found == SoftTainted(tried=2 - takes, skipped=takes)
+    assert found == SoftTaintsResult(tried=2 - takes, skipped=takes)
     world.marks.clear()
     left = [name for name in ("a", "b") if not world.nodes[name].spec.taints]
     softly(world, SoftTaints(add=left))
@@ -174,7 +181,7 @@ def test_an_attempt_that_fails_stops_nothing() -> None:
     world.no_taint = {"a"}
     found = softly(world, SoftTaints(add=["a", "b", "c"]), max_bulk_soft_taint_count=2)
     assert world.marks == {"b": ["+S"]}
-    assert found == SoftTainted(tried=2, skipped=1, errors=[ApiError("no taint")])
+    assert found == SoftTaintsResult(tried=2, skipped=1, errors=[ApiError("no taint")])
 
 
 # -- what a new process finds ----------------------------------------------------------------------------------------
@@ -247,15 +254,15 @@ def test_a_node_that_waits_for_its_turn_counts_from_the_beginning() -> None:
     world = World(nodes)
     world.takes = {Patch: SECOND}
     options = ca.AutoscalingOptions(dynamic_node_delete_delay_after_taint_enabled=True)
-    past = PastLatencies()
-    found = run_virtually(lambda now: mark_nodes(Progress(now), nodes, options, past), world.perform, now=N0)
+    past = TaintLatencyHistory()
+    found = run_virtually(lambda now: taint_nodes_sync(Progress(now), nodes, options, past), world.perform, now=N0)
     assert found.error is None
     assert world.written["n5"] == N0 + SECOND
     assert found.delay == 2 * span(milliseconds=1050)  # it is seen by the next look
 
 
 def test_latencies_of_an_hour_are_kept() -> None:
-    past = PastLatencies()
+    past = TaintLatencyHistory()
     assert past.delay_after(3 * SECOND, N0) == 6 * SECOND
     assert past.delay_after(SECOND, N0 + span(minutes=59)) == 6 * SECOND
     assert past.delay_after(SECOND, N0 + span(minutes=60)) == 2 * SECOND

@@ -7,11 +7,9 @@ import msgspec
 import pytest
 
 from builders import N0, node, pod
-from kscale.ca.scale_down.actuation.deletion_tracker import ActuationStatus, NodeDeletionTracker
-from kscale.ca.scale_down.actuation.results import NodeDeleteResult
+from kscale.ca.scale_down.actuation.deletion_tracker import ActuationStatus, NodeDeleteResult, NodeDeletionTracker
 from kscale.ca.scale_down.budgets import DeletionsInProgress, NodeInGroup
-from kscale.ca.scale_down.max_skip import MaxNodeSkipEvalTime
-from kscale.ca.scale_down.node_latency import NodeLatency, NodeLatencyTracker
+from kscale.ca.scale_down.latency import MaxNodeSkipEvalTime, NodeLatency, NodeLatencyTracker
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.effects import SECOND
 

@@ -6,7 +6,7 @@
 
 namespace kscale::engine {
 
-// What a drain means for a pod; numbers as in kscale.ca.scale_down.drain_codes.
+// What a drain means for a pod; numbers as in kscale.ca.scale_down.moving_pods.
 enum Drain : u8 { kMovesUnlessBudget, kMoves, kDaemon, kWaits, kSkipped, kBlocks };
 
 // What became of a candidate.

@@ -6,7 +6,7 @@
 
 #include "kscale/hpa/behavior_batch.hpp"
 
-// One reconcile over columns: the order of kscale/hpa/reconcile.py, with codes in place of texts; a write succeeds
+// One reconcile over columns: the order of kscale/hpa/controller/reconcile.py, with codes in place of texts; a write succeeds
 // or is refused for good. The two are held together by tests.
 namespace kscale::hpa {
 

@@ -1,0 +1,461 @@
+"""The CapacityBuffer controller: replicas, conditions, resource quotas and one reconcile of a namespace (upstream:
+``capacitybuffer/controller``, ``translators``).
+
+Upstream: replicas.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from fractions import Fraction
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from kscale.ca.capacity_buffers.pod_templates import (
+    ManagedTemplateAction,
+    ResolveWorkloadAction,
+    build_pod_template,
+    ensure_managed_template,
+    resolve_fake_pod,
+    resolve_workload,
+)
+from kscale.ca.go_math import divide_truncated, wrap_int32
+from kscale.ca.metrics import build_observation
+from kscale.effects import (
+    SECOND,
+    GetWhole,
+    Moment,
+    Observation,
+    Progress,
+    StepsOf,
+    WriteStatus,
+    from_text,
+    moment,
+    to_text,
+)
+from kscale.objects.api.cluster_autoscaler import CapacityBuffer, CapacityBufferSpec, LocalObjectRef
+from kscale.objects.api.core import Pod, PodAffinityTerm, PodTemplate, PodTemplateSpec
+from kscale.objects.api.meta import Condition, LabelSelector, LabelSelectorRequirement
+from kscale.objects.api.policy import ResourceQuota, ScopeSelectorRequirement
+from kscale.objects.conditions import with_condition
+from kscale.objects.names import go_quote
+from kscale.objects.pod_resources import demand
+from kscale.objects.quantity import Quantity
+from kscale.objects.selectors import SelectorError, compile_selector
+
+__all__ = [
+    "ACTIVE_PROVISIONING_STRATEGY",
+    "LIMITED_BY_QUOTAS_CONDITION",
+    "PROVISIONING_CONDITION",
+    "READY_FOR_PROVISIONING_CONDITION",
+    "AllocatedQuotas",
+    "BufferControllerAction",
+    "CapacityBufferError",
+    "ReconciliationTimes",
+    "allocate_quotas",
+    "compute_buffer_replicas",
+    "format_missing_template",
+    "is_managed_buffer",
+    "reconcile_buffers_steps",
+    "set_buffer_condition",
+    "translate_buffer",
+]
+
+
+ACTIVE_PROVISIONING_STRATEGY: Final = "buffer.x-k8s.io/active-capacity"
+READY_FOR_PROVISIONING_CONDITION: Final = "ReadyForProvisioning"
+PROVISIONING_CONDITION: Final = "Provisioning"
+LIMITED_BY_QUOTAS_CONDITION: Final = "LimitedByQuotas"
+
+
+def set_buffer_condition(
+    buffer: CapacityBuffer,
+    type_: str,
+    holds: bool,
+    reason: str,
+    now: Moment,
+    message: str = "",
+    generation: int | None = None,
+) -> CapacityBuffer:
+    """The buffer with a condition, about that generation of it if one is given. The very same object if that is nothing
+    new."""
+    condition = Condition(
+        type=type_,
+        status=str(holds),
+        reason=reason,
+        message=message,
+        last_transition_time=to_text(now),
+        observed_generation=generation,
+    )
+    conditions = with_condition(buffer.status.conditions, condition)
+    if conditions is buffer.status.conditions:
+        return buffer
+    return replace(buffer, status=replace(buffer.status, conditions=conditions))
+
+
+def format_missing_template(reference: LocalObjectRef | None) -> str:
+    """What is said of a template that is not there."""
+    name = go_quote("" if reference is None else reference.name)
+    return f"capacity buffer client can't get pod template: podtemplates {name} not found"
+
+
+_MAX_REPLICAS = (1 << 31) - 1
+
+
+class CapacityBufferError(ValueError):
+    """Why a buffer cannot be provided, in upstream's words."""
+
+
+def compute_buffer_replicas(spec: CapacityBufferSpec, template: PodTemplateSpec, scale: int | None = None) -> int:
+    """The number of pods that a buffer asks for.
+
+    ``template``: what they are like, its requests filled in; ``scale``: the replicas of the workload that the buffer
+    refers to, None without one. Whole numbers are int32, as upstream's. Raises :class:`CapacityBufferError`
+    if nothing says how many.
+    """
+    replicas = -1
+    if spec.replicas is not None:
+        replicas = max(0, spec.replicas)
+    if spec.percentage is not None and scale is not None:
+        replicas = max(replicas, _compute_percentage(spec.percentage, scale))
+    if spec.limits is not None:
+        most = _count_within_limits(spec.limits, demand(Pod(spec=template.spec)))
+        return most if replicas < 0 else min(replicas, most)
+    if replicas < 0:
+        raise CapacityBufferError("replicas, percentage and limits are not defined")
+    return replicas
+
+
+def _compute_percentage(percentage: int, scale: int) -> int:
+    """A percentage of the replicas, rounded up."""
+    if percentage <= 0 or scale <= 0:
+        return 0
+    return divide_truncated(wrap_int32(percentage * scale + 99), 100)
+
+
+def _count_within_limits(limits: Mapping[str, Quantity], requests: Mapping[str, Quantity]) -> int:
+    found = []
+    for name, quantity in requests.items():
+        each = quantity.milli_value()
+        limit = limits.get(name)
+        if each > 0 and limit is not None:
+            most = wrap_int32(divide_truncated(limit.milli_value(), each))
+            if most >= 0:
+                found.append(most)
+    if not found:
+        raise CapacityBufferError("resources in configured limits not found in the pod template")
+    return min(_MAX_REPLICAS, *found)
+
+
+def translate_buffer(
+    buffer: CapacityBuffer,
+    template: PodTemplate | None,
+    *,
+    scale: int | None = None,
+    problem: str = "",
+    now: datetime | Moment,
+) -> CapacityBuffer:
+    """The buffer with the status of its spec: so many pods of that template, at its generation.
+
+    ``template``: what its pods are like, with requests filled in: the one that it refers to, or the one kept for its
+    workload, whose replicas are ``scale``. None: there is none, and the buffer is not ready, for ``problem`` if that is
+    given. Without news the very same object.
+    """
+    now = moment(now)
+    replicas, why = None, ""
+    if template is None:
+        why = problem or format_missing_template(buffer.spec.pod_template_ref)
+    else:
+        try:
+            replicas = compute_buffer_replicas(buffer.spec, template.template, scale)
+        except CapacityBufferError as error:
+            why = f"couldn't get number of replicas for buffer: {error}"
+    strategy = buffer.spec.provisioning_strategy
+    status = replace(
+        buffer.status,
+        pod_template_ref=None if template is None else LocalObjectRef(name=template.name),
+        pod_template_generation=None if template is None else template.metadata.generation or 0,
+        replicas=replicas,
+        provisioning_strategy=ACTIVE_PROVISIONING_STRATEGY if strategy == "" else strategy,
+    )
+    if status != buffer.status:
+        buffer = replace(buffer, status=status)
+    if why:
+        return set_buffer_condition(
+            buffer, READY_FOR_PROVISIONING_CONDITION, False, "error", now, f"Buffer not ready for provisioning: {why}"
+        )
+    return set_buffer_condition(
+        buffer, READY_FOR_PROVISIONING_CONDITION, True, "AttributesSetSuccessfully", now, "ready"
+    )
+
+
+_MAX_INT32: Final = (1 << 31) - 1
+_PRIORITY_CLASS_KEY: Final = "PriorityClass"
+_SCOPE_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+
+ResourceAmounts = dict[str, Fraction]
+
+
+class AllocatedQuotas(msgspec.Struct, kw_only=True):
+    """The buffers as the quotas leave them, in their order; ``errors``: quotas whose pods cannot be told."""
+
+    buffers: list[CapacityBuffer] = []
+    errors: list[str] = []
+
+
+def allocate_quotas(
+    buffers: Iterable[CapacityBuffer],
+    templates: Mapping[str, PodTemplate],
+    quotas: Sequence[ResourceQuota],
+    now: datetime | Moment,
+) -> AllocatedQuotas:
+    """Cuts the replicas of the buffers of one namespace, which share what its quotas leave, the first ones first.
+
+    ``templates`` by ``namespace/name``. A quota counts the requests of the pods that are in its scope, by their plain
+    names and as ``requests.NAME``, never the number of pods. A buffer that is not ready passes as it is.
+    """
+    now = moment(now)
+    found = AllocatedQuotas()
+    reserved: dict[str, ResourceAmounts] = {}
+    for buffer in buffers:
+        status = buffer.status
+        template = None
+        if status.pod_template_ref is not None and status.pod_template_generation is not None:
+            template = templates.get(f"{buffer.namespace}/{status.pod_template_ref.name}")
+        if template is None or status.replicas is None:
+            found.buffers.append(buffer)
+            continue
+        pod = Pod(spec=template.template.spec)
+        asked = {
+            key: amount.as_fraction() for name, amount in demand(pod).items() for key in (name, f"requests.{name}")
+        }
+        if not asked:
+            found.buffers.append(buffer)
+            continue
+        matching = list(_iterate_matching_quotas(pod, quotas, found.errors))
+        rooms = [_count_quota_room(quota, asked, reserved.get(quota.metadata.uid, {})) for quota in matching]
+        allowed = min([status.replicas, *rooms])
+        blocking = [quota.name for quota, room in zip(matching, rooms, strict=True) if room < status.replicas]
+        found.buffers.append(_limit_buffer(buffer, status.replicas, allowed, blocking, now))
+        if allowed > 0:
+            for quota in matching:
+                _reserve_quota(reserved.setdefault(quota.metadata.uid, {}), quota, asked, allowed)
+    return found
+
+
+def _limit_buffer(
+    buffer: CapacityBuffer, wanted: int, allowed: int, blocking: Sequence[str], now: Moment
+) -> CapacityBuffer:
+    """The buffer with what is said of quotas, and with no more replicas than allowed."""
+    text = ""
+    if allowed < wanted:
+        text = f"Buffer replicas limited from {wanted} to {allowed} due to quotas: {', '.join(blocking)}"
+        buffer = replace(buffer, status=replace(buffer.status, replicas=allowed))
+    generation = buffer.metadata.generation or None
+    return set_buffer_condition(
+        buffer, LIMITED_BY_QUOTAS_CONDITION, bool(text), "ResourceQuotasAllocated", now, text, generation
+    )
+
+
+def _count_quota_room(quota: ResourceQuota, asked: ResourceAmounts, reserved: ResourceAmounts) -> int:
+    """How many such pods the quota leaves room for."""
+    most = _MAX_INT32
+    used = quota.status.used or {}
+    for name, hard in (quota.status.hard or {}).items():
+        each = asked.get(name)
+        if not each:
+            continue
+        free = hard.as_fraction() - reserved.get(name, 0)
+        if name in used:
+            free -= used[name].as_fraction()
+        if free < 0:
+            return 0
+        most = min(most, int(free / each))
+    return most
+
+
+def _reserve_quota(reserved: ResourceAmounts, quota: ResourceQuota, asked: ResourceAmounts, replicas: int) -> None:
+    for name in (quota.status.hard or {}).keys() & asked.keys():
+        reserved[name] = reserved.get(name, Fraction()) + asked[name] * replicas
+
+
+def _iterate_matching_quotas(pod: Pod, quotas: Iterable[ResourceQuota], errors: list[str]) -> Iterator[ResourceQuota]:
+    """The quotas that count the pod."""
+    for quota in quotas:
+        try:
+            # All are asked: one that cannot be told is told although another has said no.
+            answers = [_is_in_scope(pod, each) for each in _get_scopes(quota)]
+        except SelectorError as error:
+            errors.append(
+                f"resourceQuotaAllocator: failed to check if pod matches quota {go_quote(quota.name)}, error: {error}"
+            )
+            continue
+        if all(answers):
+            yield quota
+
+
+def _get_scopes(quota: ResourceQuota) -> list[ScopeSelectorRequirement]:
+    found = [ScopeSelectorRequirement(scope_name=scope, operator="Exists") for scope in quota.spec.scopes]
+    if quota.spec.scope_selector is not None:
+        found += quota.spec.scope_selector.match_expressions
+    return found
+
+
+def _is_in_scope(pod: Pod, scope: ScopeSelectorRequirement) -> bool:
+    """Whether a pod of a buffer, which is there for good, is in a scope. Raises SelectorError."""
+    match scope.scope_name:
+        case "NotTerminating":
+            return True
+        case "BestEffort":
+            return not _requests_cpu_or_memory(pod)
+        case "NotBestEffort":
+            return _requests_cpu_or_memory(pod)
+        case "PriorityClass":
+            return _has_priority_class(pod.spec.priority_class_name, scope)
+        case "CrossNamespacePodAffinity":
+            return any(term.namespaces or term.namespace_selector is not None for term in _iterate_affinity_terms(pod))
+    return False
+
+
+def _requests_cpu_or_memory(pod: Pod) -> bool:
+    return not demand(pod).keys().isdisjoint(("cpu", "memory"))
+
+
+def _has_priority_class(name: str, scope: ScopeSelectorRequirement) -> bool:
+    if scope.operator == "Exists":
+        return bool(name)
+    prefix = "failed to parse and convert selector: "
+    if scope.operator not in _SCOPE_OPERATORS:
+        raise SelectorError(f"{prefix}{go_quote(scope.operator)} is not a valid scope selector operator")
+    wanted = LabelSelectorRequirement(key=_PRIORITY_CLASS_KEY, operator=scope.operator, values=scope.values)
+    try:
+        selector = compile_selector(LabelSelector(match_expressions=[wanted]))
+    except SelectorError as error:
+        raise SelectorError(f"{prefix}{error}") from None
+    return selector.matches({_PRIORITY_CLASS_KEY: name} if name else None)
+
+
+def _iterate_affinity_terms(pod: Pod) -> Iterator[PodAffinityTerm]:
+    """Its terms about other pods, wishes included."""
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return
+    for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        if side is not None:
+            yield from side.required
+            yield from (wish.pod_affinity_term for wish in side.preferred)
+
+
+BufferControllerAction = ResolveWorkloadAction | ManagedTemplateAction | WriteStatus
+"""What the controller asks for."""
+
+_MANAGED_STRATEGIES: Final = (ACTIVE_PROVISIONING_STRATEGY, "", None)
+
+
+def is_managed_buffer(buffer: CapacityBuffer) -> bool:
+    """Whether this controller looks after the buffer."""
+    return buffer.spec.provisioning_strategy in _MANAGED_STRATEGIES
+
+
+def reconcile_buffers_steps(
+    buffers: Iterable[CapacityBuffer], quotas: Sequence[ResourceQuota], *, now: Moment, dry_run: bool = True
+) -> StepsOf[BufferControllerAction, tuple[list[CapacityBuffer], list[str]]]:
+    """Brings the buffers of one namespace up to date: their templates, then their statuses, cut by its quotas. Gives
+    those whose status is as it should be, and what went wrong, so that it is tried again.
+
+    ``dry_run``: the API server is asked what pods of a template would be like.
+    """
+    p = Progress(now)
+    ordered = sorted(
+        filter(is_managed_buffer, buffers),
+        key=lambda buffer: (from_text(buffer.metadata.creation_timestamp), buffer.name),
+    )
+    errors: list[str] = []
+    templates: dict[str, PodTemplate] = {}
+    translated = []
+    for buffer in ordered:
+        scale = None
+        if buffer.spec.scalable_ref is not None:
+            template, scale, problem = yield from _reconcile_workload(p, buffer, dry_run)
+        elif buffer.spec.pod_template_ref is not None:
+            template, problem = yield from _reconcile_template(p, buffer, dry_run)
+        else:
+            translated.append(buffer)
+            continue
+        if problem:
+            errors.append(problem)
+        if template is not None:
+            templates[template.key] = template
+        translated.append(translate_buffer(buffer, template, scale=scale, problem=problem, now=p.now))
+    allocated = allocate_quotas(translated, templates, quotas, p.now)
+    errors += allocated.errors
+    reconciled = []
+    for buffer, found in zip(ordered, allocated.buffers, strict=True):
+        if found.status != buffer.status:
+            refusal = (yield from p.act(WriteStatus(found))).error
+            if refusal is not None:
+                errors.append(refusal.message)
+                continue
+        reconciled.append(found)
+    return reconciled, errors
+
+
+def _reconcile_template(
+    p: Progress, buffer: CapacityBuffer, dry_run: bool
+) -> StepsOf[BufferControllerAction, tuple[PodTemplate | None, str]]:
+    assert buffer.spec.pod_template_ref is not None
+    source = yield from p.act(
+        GetWhole(
+            kind="PodTemplate", api_version="v1", namespace=buffer.namespace, name=buffer.spec.pod_template_ref.name
+        )
+    )
+    if source.error is not None:
+        return None, f"capacity buffer client can't get pod template: {source.error.message}"
+    pod, problem = yield from resolve_fake_pod(p, buffer.namespace, source.value.get("template") or {}, dry_run=dry_run)
+    if problem:
+        return None, f"failed to create fake pod: {problem}"
+    template, problem = yield from ensure_managed_template(p, buffer, build_pod_template(pod))
+    return template, f"failed to create or update managed pod template: {problem}" if problem else ""
+
+
+def _reconcile_workload(
+    p: Progress, buffer: CapacityBuffer, dry_run: bool
+) -> StepsOf[BufferControllerAction, tuple[PodTemplate | None, int | None, str]]:
+    spec, scale, problem = yield from resolve_workload(p, buffer, dry_run=dry_run)
+    if spec is None:
+        return None, None, problem
+    template, problem = yield from ensure_managed_template(p, buffer, spec)
+    return template, scale, problem
+
+
+class ReconciliationTimes:
+    """When each buffer's status was last written, or found to be right."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, Moment] = {}
+
+    def update(self, buffers: Iterable[CapacityBuffer], at: Moment) -> None:
+        """These buffers are reconciled."""
+        self._by_uid.update(dict.fromkeys((buffer.metadata.uid for buffer in buffers), at))
+
+    def prune(self, buffers: Iterable[CapacityBuffer]) -> None:
+        """Forgets all but these."""
+        there = {buffer.metadata.uid for buffer in buffers}
+        self._by_uid = {uid: at for uid, at in self._by_uid.items() if uid in there}
+
+    def observed(self, buffers: Iterable[CapacityBuffer], now: Moment) -> list[Observation]:
+        """The oldest time among the buffers that have been reconciled, and the oldest creation among the new ones, both
+        at most ``now``, in whole Unix seconds. A buffer that has conditions and was not reconciled since this process
+        began counts in neither."""
+        oldest = {"true": now, "false": now}
+        for buffer in buffers:
+            at = self._by_uid.get(buffer.metadata.uid)
+            if at is not None:
+                oldest["false"] = min(oldest["false"], at)
+            elif not buffer.status.conditions:
+                oldest["true"] = min(oldest["true"], from_text(buffer.metadata.creation_timestamp))
+        name = "capacity_buffer_oldest_reconciliation_timestamp_seconds"
+        return [build_observation(name, at // SECOND, new_buffer=is_new) for is_new, at in oldest.items()]

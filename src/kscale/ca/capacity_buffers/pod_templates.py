@@ -1,0 +1,299 @@
+"""Pod templates of buffers: managed templates, fake pods, and templates of scalable objects (upstream:
+``capacitybuffer/translators``, ``capacitybuffer/fakepods``).
+
+Objects are plain data here, so that fields that kscale does not model are kept.
+
+Objects are plain data here: what is made of a template has all of its fields, also those that kscale has no names for.
+
+Upstream: podtemplate.go.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kscale.effects import (
+    Create,
+    Discover,
+    GetScale,
+    GetWhole,
+    List,
+    Patch,
+    PatchOperation,
+    Preview,
+    Progress,
+    StepsOf,
+    from_text,
+)
+from kscale.effects.outcomes import NOT_FOUND
+from kscale.objects.api.cluster_autoscaler import CapacityBuffer, ScalableRef
+from kscale.objects.api.core import PodSpec, PodTemplate
+from kscale.objects.api.meta import KubeObject, ObjectMeta, OwnerReference
+from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.pod_resources import container_requests
+from kscale.objects.rest_mapping import RESTMappingError
+
+__all__ = [
+    "BUFFER_API_VERSION",
+    "TEMPLATE_API_VERSIONS",
+    "ManagedTemplateAction",
+    "PodTemplateData",
+    "ResolveWorkloadAction",
+    "ResolvedWorkload",
+    "build_pod_template",
+    "default_pod_requests",
+    "ensure_managed_template",
+    "get_labels_and_annotations",
+    "resolve_fake_pod",
+    "resolve_workload",
+]
+
+
+BUFFER_API_VERSION: Final = "autoscaling.x-k8s.io/v1beta1"
+_NAME_PREFIX: Final = "capacitybuffer-"
+_NAME_SUFFIX: Final = "-pod-template"
+_MAX_NAME_LENGTH: Final = 253
+_TOKEN_VOLUME_PREFIX: Final = "kube-api-access-"
+
+_MAP_FIELDS: Final = frozenset(
+    {"labels", "annotations", "nodeSelector", "matchLabels", "limits", "requests", "overhead"}
+)
+_ABSENT_WHEN_EMPTY: Final = _MAP_FIELDS | {"metadata", "resources", "volumeAttributes", "options"}
+"""Members that are no pointers in the API's types: an empty one is as none. An empty selector, though, is all."""
+_TEXT_POINTERS: Final = frozenset({"storageClassName", "volumeAttributesClassName"})
+"""Texts that mean something when they are empty."""
+
+ManagedTemplateAction = GetWhole | Create | Patch
+"""What keeping a template asks for."""
+
+
+class PodTemplateData(KubeObject):
+    """A PodTemplate whose template is plain data."""
+
+    template: dict[str, Any] = {}
+
+
+def build_pod_template(pod: dict[str, Any]) -> dict[str, Any]:
+    """The template of pods like this one, which was not made: without the volume of its token, whose name is new each
+    time."""
+    spec = _drop_token_volumes(pod.get("spec") or {}, "volumes")
+    for kind in ("containers", "initContainers"):
+        if spec.get(kind):
+            spec[kind] = [_drop_token_volumes(each, "volumeMounts") for each in spec[kind]]
+    return {"metadata": get_labels_and_annotations(pod), "spec": spec}
+
+
+def get_labels_and_annotations(pod: dict[str, Any]) -> dict[str, Any]:
+    """The metadata of a template of pods like this one: its labels and annotations, those that it has."""
+    metadata = pod.get("metadata") or {}
+    return {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
+
+
+def _drop_token_volumes(holder: dict[str, Any], member: str) -> dict[str, Any]:
+    kept = [each for each in holder.get(member) or () if not each.get("name", "").startswith(_TOKEN_VOLUME_PREFIX)]
+    return {**{key: each for key, each in holder.items() if key != member}, **({member: kept} if kept else {})}
+
+
+def ensure_managed_template(
+    p: Progress, buffer: CapacityBuffer, template: dict[str, Any]
+) -> StepsOf[ManagedTemplateAction, tuple[PodTemplate | None, str]]:
+    """Makes the buffer's template, or brings it up to date; the template as it is then, or why there is none."""
+    about = ObjectMeta(
+        name=f"{_NAME_PREFIX}{buffer.name[: _MAX_NAME_LENGTH - len(_NAME_PREFIX) - len(_NAME_SUFFIX)]}{_NAME_SUFFIX}",
+        namespace=buffer.namespace,
+        owner_references=[
+            OwnerReference(
+                api_version=BUFFER_API_VERSION,
+                kind="CapacityBuffer",
+                name=buffer.name,
+                uid=buffer.metadata.uid,
+                controller=True,
+            )
+        ],
+    )
+    asks = GetWhole(kind="PodTemplate", api_version="v1", namespace=about.namespace, name=about.name)
+    found = yield from p.act(asks)
+    if found.error is None:
+        if _prune_empty(found.value.get("template")) == _prune_empty(template):
+            return from_dict(found.value, PodTemplate), ""
+        done = yield from p.act(_build_update_patch(about, found.value, template))
+    elif found.error.reason == NOT_FOUND:
+        made = PodTemplateData(api_version="v1", kind="PodTemplate", metadata=about, template=template)
+        done = yield from p.act(Create(made))
+    else:
+        return None, f"capacity buffer client can't get pod template: {found.error.message}"
+    if done.error is None:  # its generation, and what the API server filled in
+        found = yield from p.act(asks)
+        done = found
+    if done.error is not None:
+        return None, done.error.message
+    return from_dict(found.value, PodTemplate), ""
+
+
+def _build_update_patch(about: ObjectMeta, held: dict[str, Any], wanted: dict[str, Any]) -> Patch:
+    owners = [to_dict(owner) for owner in about.owner_references]
+    return Patch(
+        kind="PodTemplate",
+        api_version="v1",
+        namespace=about.namespace,
+        name=about.name,
+        type="json",
+        resource_version=held["metadata"].get("resourceVersion", ""),
+        patch=(
+            PatchOperation(op="add", path="/metadata/ownerReferences", value=owners),
+            PatchOperation(op="replace", path="/template", value=wanted),
+        ),
+    )
+
+
+def _prune_empty(value: Any, member: str = "") -> Any:
+    """For comparison only (``Semantic.DeepEqual``): without members whose emptiness is as their absence. ``member``:
+    what the value is in its holder."""
+    if isinstance(value, dict):
+        kept = {key: _prune_empty(each, key) for key, each in value.items()}
+        return {key: each for key, each in kept.items() if not _is_absent(each, key, in_map=member in _MAP_FIELDS)}
+    return [_prune_empty(each) for each in value] if isinstance(value, list) else value
+
+
+def _is_absent(value: Any, member: str, *, in_map: bool) -> bool:
+    if value == "":
+        return not in_map and member not in _TEXT_POINTERS
+    return value is None or value == [] or (value == {} and member in _ABSENT_WHEN_EMPTY)
+
+
+_HUGE_PAGES_PREFIX: Final = "hugepages-"
+
+
+def resolve_fake_pod(
+    p: Progress, namespace: str, template: dict[str, Any], *, dry_run: bool
+) -> StepsOf[Preview, tuple[dict[str, Any], str]]:
+    """The pod as the API server would make it (``dry_run``: ``--capacity-buffer-pod-dry-run-enabled``), or as far as
+    that can be told without it; and why it would not."""
+    pod = _build_pod(template)
+    if not dry_run:
+        return default_pod_requests(pod), ""
+    pod["metadata"]["generateName"] = "fake-pod-"
+    found = yield from p.act(Preview(kind="Pod", api_version="v1", namespace=namespace, content=pod))
+    return (found.value or {}), ("" if found.error is None else found.error.message)
+
+
+def _build_pod(template: dict[str, Any]) -> dict[str, Any]:
+    metadata = template.get("metadata") or {}
+    kept = {key: metadata[key] for key in ("labels", "annotations", "finalizers") if metadata.get(key)}
+    return {"metadata": kept, "spec": dict(template.get("spec") or {})}
+
+
+def default_pod_requests(pod: dict[str, Any]) -> dict[str, Any]:
+    """The pod with requests where it only has limits: of its containers, and of its own."""
+    spec = dict(pod["spec"])
+    for kind in ("containers", "initContainers"):
+        if spec.get(kind):
+            spec[kind] = [_default_container_requests(each) for each in spec[kind]]
+    own = spec.get("resources") or {}
+    if own.get("limits"):
+        asked = {
+            name: amount
+            for name, amount in to_dict(_sum_container_requests(spec)).items()
+            if name.startswith(_HUGE_PAGES_PREFIX)
+        }
+        limits = {name: amount for name, amount in own["limits"].items() if _is_pod_level_resource(name)}
+        requests = {**limits, **asked, **(own.get("requests") or {})}
+        spec["resources"] = {**own, **({"requests": requests} if requests else {})}
+    return {**pod, "spec": spec}
+
+
+def _default_container_requests(container: dict[str, Any]) -> dict[str, Any]:
+    resources = container.get("resources") or {}
+    requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {**container, "resources": {**resources, "requests": requests}} if requests else container
+
+
+def _sum_container_requests(spec: dict[str, Any]) -> Any:
+    return container_requests(from_dict(spec, PodSpec))
+
+
+def _is_pod_level_resource(name: str) -> bool:
+    """Whether a pod as a whole may ask for it."""
+    return name in ("cpu", "memory") or name.startswith(_HUGE_PAGES_PREFIX)
+
+
+ResolveWorkloadAction = Discover | GetScale | List | GetWhole | Preview
+"""What finding out about a workload asks for."""
+
+TEMPLATE_API_VERSIONS: Final = {
+    ("apps", "Deployment"): "apps/v1",
+    ("apps", "ReplicaSet"): "apps/v1",
+    ("apps", "StatefulSet"): "apps/v1",
+    ("core", "ReplicationController"): "v1",
+    ("batch", "Job"): "batch/v1",
+}
+"""(group, kind) of the workloads whose own templates count, and their ``apiVersion``."""
+
+ResolvedWorkload = tuple[dict[str, Any] | None, int | None, str]
+"""Template, replicas, why there is none."""
+
+
+def resolve_workload(
+    p: Progress, buffer: CapacityBuffer, *, dry_run: bool
+) -> StepsOf[ResolveWorkloadAction, ResolvedWorkload]:
+    """What the pods of the workload are like, and how many it is to have: as the newest of them is, else as the
+    workload's own template says."""
+    assert buffer.spec.scalable_ref is not None
+    about = buffer.spec.scalable_ref
+    template, replicas, live = yield from _resolve_from_newest_pod(p, buffer.namespace, about)
+    if template is not None:
+        return template, replicas, ""
+    template, replicas, problem = yield from _resolve_from_template(p, buffer.namespace, about)
+    if template is None:
+        before = f"failed to resolve live pod: {live}, " if live else ""
+        return None, None, f"{before}failed to resolve scalable object: {problem}"
+    pod, problem = yield from resolve_fake_pod(p, buffer.namespace, template, dry_run=dry_run)
+    if problem:
+        return None, None, f"failed to resolve pod spec: {problem}"
+    return build_pod_template(pod), replicas, ""
+
+
+def _resolve_from_newest_pod(
+    p: Progress, namespace: str, about: ScalableRef
+) -> StepsOf[ResolveWorkloadAction, ResolvedWorkload]:
+    """By the workload's scale. Without a problem there may be no pod yet."""
+    mapper = yield from p.act(Discover())
+    try:
+        if mapper.error is not None:
+            raise RESTMappingError(mapper.error.message)
+        resource = mapper.value.resources(about.api_group, about.kind)[0]
+    except RESTMappingError as error:
+        return None, None, f"failed to get scale object: {error}"
+    scale = yield from p.act(GetScale(namespace=namespace, resource=resource, name=about.name))
+    if scale.error is not None:
+        return None, None, f"failed to get scale object: failed to get scale sub resource: {scale.error.message}"
+    status = scale.value.status
+    pods = yield from p.act(
+        List(kind="Pod", api_version="v1", namespace=namespace, selector=status.selector or "", watched=False)
+    )
+    missing = "failed to get existing pod for scale object: failed to list pods: "
+    if pods.error is not None:
+        return None, None, f"{missing}{pods.error.message}"
+    if not pods.value:
+        return None, status.replicas, ""
+    newest = max(pods.value, key=lambda pod: from_text(pod.metadata.creation_timestamp))
+    pod = yield from p.act(GetWhole(kind="Pod", api_version="v1", namespace=namespace, name=newest.name))
+    if pod.error is not None:
+        return None, None, f"{missing}{pod.error.message}"
+    spec = {name: value for name, value in pod.value["spec"].items() if name != "nodeName"}
+    return {"metadata": get_labels_and_annotations(pod.value), "spec": spec}, status.replicas, ""
+
+
+def _resolve_from_template(p: Progress, namespace: str, about: ScalableRef) -> StepsOf[GetWhole, ResolvedWorkload]:
+    version = TEMPLATE_API_VERSIONS.get((about.api_group, about.kind))
+    if version is None:
+        return None, None, f"kind {about.api_group}/{about.kind} is not supported to use pod template"
+    found = yield from p.act(GetWhole(kind=about.kind, api_version=version, namespace=namespace, name=about.name))
+    if found.error is not None:
+        text = found.error.message
+        if found.error.reason == NOT_FOUND:  # as a lister says it
+            group = "" if about.api_group == "core" else f".{about.api_group}"
+            text = f'{about.kind.lower()}{group} "{about.name}" not found'
+        return None, None, f"failed to get Deployment: failed to get {about.kind}: {text}"
+    spec = found.value.get("spec") or {}
+    return spec.get("template") or {}, spec.get("parallelism" if about.kind == "Job" else "replicas"), ""

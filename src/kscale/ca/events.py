@@ -1,0 +1,54 @@
+"""Events of the Cluster Autoscaler and the objects that they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kscale.ca.options import AutoscalingOptions
+from kscale.effects import Event
+from kscale.objects.api.core import Node, ObjectReference, Pod
+
+__all__ = ["PodUidLookup", "build_node_event", "build_pod_event", "build_pod_events", "build_status_event"]
+
+PodUidLookup = Callable[[str], str]
+"""The UID of a pod by ``namespace/name``; empty if it is not known."""
+
+
+def build_status_event(options: AutoscalingOptions, type_: str, reason: str, message: str) -> Event:
+    """About the cluster as a whole: upstream hangs such events on its status ConfigMap (whose UID the world knows)."""
+    where = ObjectReference(
+        api_version="v1", kind="ConfigMap", namespace=options.namespace, name=options.status_config_map_name
+    )
+    return Event(regarding=where, type=type_, reason=reason, message=message)
+
+
+def build_node_event(node: Node, type_: str, reason: str, message: str) -> Event:
+    """About a node."""
+    metadata = node.metadata
+    where = ObjectReference(api_version="v1", kind="Node", name=metadata.name, uid=metadata.uid)
+    return Event(regarding=where, type=type_, reason=reason, message=message)
+
+
+def build_pod_event(pod: Pod, type_: str, reason: str, message: str) -> Event:
+    """About a pod."""
+    metadata = pod.metadata
+    where = ObjectReference(
+        api_version="v1", kind="Pod", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid
+    )
+    return Event(regarding=where, type=type_, reason=reason, message=message)
+
+
+def build_pod_events(
+    pods: Iterable[str], type_: str, reason: str, message: str, *, uid_of: PodUidLookup
+) -> list[Event]:
+    """The same about each of many pods, by ``namespace/name``."""
+    return [
+        Event(
+            regarding=ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=uid_of(pod)),
+            type=type_,
+            reason=reason,
+            message=message,
+        )
+        for pod in pods
+        for namespace, _, name in (pod.rpartition("/"),)
+    ]

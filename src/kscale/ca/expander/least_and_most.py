@@ -1,0 +1,107 @@
+"""The expanders ``least-nodes``, ``least-waste`` and ``most-pods`` (upstream: ``expander/leastnodes``,
+``expander/waste``, ``expander/mostpods``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kscale.ca.expander.types import ExpanderInput, FilterResult, MinimumScore, Option, PodRun, PodRuns
+from kscale.ca.go_math import divide_floats, format_fixed, wrap_int64
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.pod_resources import CPU, MEMORY, occupancy
+from kscale.objects.quantity import Quantity
+
+__all__ = ["filter_least_nodes", "filter_least_waste", "filter_most_pods"]
+
+
+def filter_least_nodes(options: Sequence[Option], given: ExpanderInput) -> FilterResult:
+    """Keeps the options with the smallest node count; options of no nodes are not looked at."""
+    del given
+    counted = [option for option in options if option.node_count != 0]
+    best = min((option.node_count for option in counted), default=0)
+    return FilterResult(
+        survivors=[option for option in counted if option.node_count == best],
+        scores={option.group: float(option.node_count) for option in counted},
+        skipped={option.group: "no nodes" for option in options if option.node_count == 0},
+    )
+
+
+def filter_most_pods(options: Sequence[Option], given: ExpanderInput) -> FilterResult:
+    """Keeps the options with the largest number of pods; ``scores`` are the negated numbers."""
+    del given
+    counts = [option.pod_count for option in options]
+    best = max(counts, default=0)
+    return FilterResult(
+        survivors=[option for option, count in zip(options, counts, strict=True) if count == best],
+        scores={option.group: -float(count) for option, count in zip(options, counts, strict=True)},
+    )
+
+
+_ZERO_QUANTITY = Quantity.zero()
+
+
+def filter_least_waste(options: Sequence[Option], given: ExpanderInput) -> FilterResult:
+    """Keeps the options with the smallest score: wasted CPU fraction plus wasted memory fraction.
+
+    Requests are summed exactly and rounded up once; a node has its *capacity*. Nodes without capacity make the score
+    infinite or not a number: a first option that is not a number is never beaten.
+    """
+    result = FilterResult(survivors=[])
+    minimum = MinimumScore()
+    known: _RequestsByPod = {}
+    for option in options:
+        node = given.nodes.get(option.group)
+        if node is None:
+            result.skipped[option.group] = f"No node info for: {option.group}"
+            continue
+        cpu, memory = _compute_waste(option, node, known)
+        score = cpu + memory
+        result.scores[option.group] = score
+        result.notes[option.group] = (
+            f"{format_fixed(cpu * 100.0, 2)}% CPU, {format_fixed(memory * 100.0, 2)}% Memory, "
+            f"{format_fixed(score * 50.0, 2)}%"
+        )
+        minimum.offer(option, score)
+    result.survivors = minimum.options
+    return result
+
+
+_RequestsByPod = dict[int, tuple[Pod, int, int]]
+"""By identity of a pod (kept alive here): what it requests of cpu and memory, in billionths."""
+
+_NANO = 10**9
+
+
+def _compute_waste(option: Option, node: Node, known: _RequestsByPod) -> tuple[float, float]:
+    capacity = node.status.capacity or {}
+    cpu = wrap_int64(capacity.get(CPU, _ZERO_QUANTITY).milli_value() * option.node_count)
+    memory = wrap_int64(capacity.get(MEMORY, _ZERO_QUANTITY).value() * option.node_count)
+    used_cpu, used_memory = _sum_requests(option.pods, known)
+    return (
+        divide_floats(float(wrap_int64(cpu - used_cpu)), float(cpu)),
+        divide_floats(float(wrap_int64(memory - used_memory)), float(memory)),
+    )
+
+
+def _sum_requests(runs: Sequence[PodRun], known: _RequestsByPod) -> tuple[int, int]:
+    """(milli-CPU, bytes), each rounded up once after the exact sum."""
+    cpu = memory = 0
+    if isinstance(runs, PodRuns):
+        cpu, memory = runs.requested
+        runs = ()
+    for run in runs:
+        found = known.get(id(run.pod))
+        if found is None:
+            requests = occupancy(run.pod)
+            amounts = [requests.get(name, _ZERO_QUANTITY).billionths() for name in (CPU, MEMORY)]
+            found = known[id(run.pod)] = run.pod, amounts[0], amounts[1]
+        cpu += found[1] * run.count
+        memory += found[2] * run.count
+    return _round_away_from_zero(cpu, _NANO // 1000), _round_away_from_zero(memory, _NANO)
+
+
+def _round_away_from_zero(amount: int, unit: int) -> int:
+    """Away from zero, as a quantity is read; sums beyond 64 bits wrap."""
+    whole = -(-abs(amount) // unit)
+    return wrap_int64(whole if amount >= 0 else -whole)

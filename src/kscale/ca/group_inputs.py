@@ -1,0 +1,107 @@
+"""Node groups as callers describe them: resolved once per description, with the target sizes that earlier loops set.
+
+A cloud reports the target size that a scale-up set; a description of groups in a file does not. Until the new nodes
+have registered, the saved target size is used instead.
+
+A cloud tells the target size that a scale-up set. A description of groups in a file does not: it still says what it
+said before, or leaves the size to the number of nodes. Until the nodes have come, the remembered size counts instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+
+from msgspec.structs import replace
+
+from kscale.ca.state import LoopState, RememberedTarget
+from kscale.effects import Moment
+from kscale.objects.api.core import Node
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups, GroupsLike, read_alike
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["get_described_targets", "resolve_groups", "restore_targets", "save_targets"]
+
+
+class _LastGroups:
+    """What was settled last; kept with the interner that the snapshots of a cluster share."""
+
+    def __init__(self) -> None:
+        self.last: tuple[Sequence[Node], list[NodeGroup], Groups] | None = None
+
+
+def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
+    """:meth:`Groups.of` these over the nodes of a snapshot: the very same as the last time, if they are described as
+    they were then, and nothing that they read of nodes is other. Raises InputError as that does."""
+    if isinstance(groups, Groups):
+        return groups
+    nodes, every = snapshot.columns.objects, [*groups]
+    kept = snapshot.interner.memo.of(_LastGroups, _LastGroups)
+    if kept.last is not None:
+        before, described, known = kept.last
+        if described == every and (before is nodes or read_alike(described, before, nodes)):
+            kept.last = nodes, described, known
+            return known
+    found = Groups.of(every, nodes)
+    structs = [group for group in every if isinstance(group, NodeGroup)]
+    if len(structs) == len(every):
+        kept.last = nodes, [_copy_group(group) for group in structs], found
+    return found
+
+
+def _copy_group(group: NodeGroup) -> NodeGroup:
+    """A copy with lists and mappings of its own: the caller may change his."""
+    own = {name: getattr(group, name) for name in group.__struct_fields__}
+    return replace(group, **{name: copy(value) for name, value in own.items() if isinstance(value, list | dict)})
+
+
+def get_described_targets(groups: Iterable[object]) -> dict[str, int | None]:
+    """Return the target size that each group's description has, by id; None where it has none."""
+    described: dict[str, int | None] = {}
+    for group in groups:
+        if isinstance(group, NodeGroup):
+            described[group.id] = group.target_size
+        elif isinstance(group, Mapping):
+            described[group.get("id", "")] = group.get("targetSize")
+    return described
+
+
+def restore_targets(
+    groups: GroupsLike, cluster: Cluster | Snapshot, state: LoopState | None, now: Moment
+) -> GroupsLike:
+    """Return the groups with the remembered target sizes of those whose scale-up is under way.
+
+    A scale-up is under way until its nodes have come or should have come. A description with another target size than
+    that which the earlier loop read says something new, and counts.
+    :class:`Groups` are what a cloud tells, and stay as they are.
+    """
+    if isinstance(groups, Groups) or state is None or not state.targets:
+        return groups
+    groups = [*groups]
+    described = get_described_targets(groups)
+    requests = state.cluster.scale_up_requests
+    coming = {
+        name: remembered.target
+        for name, remembered in state.targets.items()
+        if name in requests
+        and requests[name].expected_add_time >= now
+        and name in described
+        and described[name] in (None, remembered.described)
+    }
+    if not coming:
+        return groups
+    nodes = cluster.columns.objects if isinstance(cluster, Snapshot) else list(cluster.nodes())
+    settled = Groups.of(groups, nodes)
+    return settled.with_targets({name: max(target, settled[name].size) for name, target in coming.items()})
+
+
+def save_targets(state: LoopState, described: Mapping[str, int | None], groups: Groups) -> LoopState:
+    """Return the state with the target sizes of the groups whose scale-up is under way."""
+    targets = {
+        name: RememberedTarget(described=size, target=groups[name].size)
+        for name, size in described.items()
+        if name in groups and name in state.cluster.scale_up_requests
+    }
+    return state if targets == state.targets else replace(state, targets=targets)

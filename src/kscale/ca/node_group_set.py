@@ -1,0 +1,450 @@
+"""Similar node groups, and the balancing of new nodes between them (upstream: ``processors/nodegroupset``).
+
+What else must hold of a group that shares a scale-up: ``ca/scale_up/node_groups.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+
+from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
+from kscale.ca.go_math import wrap_int64
+from kscale.ca.options import AutoscalingOptions
+from kscale.errors import InputError
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.argument_types import typed
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, occupancy, to_integers
+from kscale.objects.quantity import Quantity
+
+__all__ = [
+    "AWS_IGNORED_LABELS",
+    "AZURE_IGNORED_LABELS",
+    "BASIC_IGNORED_LABELS",
+    "COMPARATOR_IGNORED_LABELS",
+    "GCE_IGNORED_LABELS",
+    "Comparator",
+    "DifferenceRatios",
+    "GroupSize",
+    "ScaleUpInfo",
+    "SimilarGroups",
+    "Similarity",
+    "TemplateProfile",
+    "balance_scale_up_between_groups",
+    "compare_templates",
+    "find_differences",
+    "find_similar_node_groups",
+]
+
+
+class GroupSize(msgspec.Struct, kw_only=True, frozen=True):
+    """What balancing needs of a group: its id, ``target`` size and ``max`` size.
+
+    ``target_error``: the provider's error text where it could not tell the target size; None: it could.
+    """
+
+    id: str
+    target: int = 0
+    max: int = 0
+    target_error: str | None = None
+
+
+class ScaleUpInfo(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """One line of a plan: a group goes from ``current`` to ``new`` nodes; it may have ``max``."""
+
+    group: str
+    current: int
+    new: int
+    max: int
+
+    def __str__(self) -> str:
+        return f"{{{self.group} {self.current}->{self.new} (max: {self.max})}}"
+
+
+@typed
+def balance_scale_up_between_groups(groups: Sequence[GroupSize], new_nodes: int) -> list[ScaleUpInfo]:
+    """Gives each of ``new_nodes`` to the smallest group that has room.
+
+    Groups at their maximum are left out; a group above it stays in the order but has no room. Groups of equal size
+    keep the order they were given in (upstream's sort is unstable beyond twelve groups; this is the stable choice).
+    The result has the order of upstream's array, in which full groups drift to the front, without unchanged groups.
+
+    Raises :class:`AutoscalerError` when there is no group, or when a group's target size could not be read.
+    """
+    if not groups:
+        raise AutoscalerError(INTERNAL_ERROR, "Can't balance scale up between 0 groups")
+    for group in groups:
+        if group.target_error is not None:
+            raise AutoscalerError(CLOUD_PROVIDER_ERROR, f"failed to get node group size: {group.target_error}")
+    # [size so far, limit, group]
+    slots: list[list[Any]] = sorted(([g.target, g.max, g] for g in groups if g.target != g.max), key=itemgetter(0))
+    left = min(new_nodes, sum(max(0, limit - size) for size, limit, _ in slots))
+    start = current = 0
+    if len(slots) == 1 and left > 0:  # a group that grows to a huge maximum at once is not walked node by node
+        slots[0][0] += left
+        left = 0
+    while left > 0:
+        if slots[current][0] < slots[current][1]:
+            slots[current][0] += 1
+            left -= 1
+        else:
+            slots[start], slots[current] = slots[current], slots[start]
+            start += 1
+        # After a swap this compares the group that came from the front, as upstream does.
+        following = current + 1
+        current = following if following < len(slots) and slots[current][0] > slots[following][0] else start
+    return [
+        ScaleUpInfo(group=group.id, current=group.target, new=size, max=group.max)
+        for size, _, group in slots
+        if size != group.target
+    ]
+
+
+BASIC_IGNORED_LABELS = (
+    "kubernetes.io/hostname",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "beta.kubernetes.io/fluentd-ds-ready",
+    "kops.k8s.io/instancegroup",
+)
+GCE_IGNORED_LABELS = ("topology.gke.io/zone",)
+AWS_IGNORED_LABELS = (
+    "alpha.eksctl.io/instance-id",
+    "alpha.eksctl.io/nodegroup-name",
+    "eks.amazonaws.com/nodegroup",
+    "k8s.amazonaws.com/eniConfig",
+    "lifecycle",
+    "topology.ebs.csi.aws.com/zone",
+    "topology.k8s.aws/zone-id",
+)
+_AZURE_POOL_LABELS = ("kubernetes.azure.com/agentpool", "agentpool")
+AZURE_IGNORED_LABELS = (
+    *_AZURE_POOL_LABELS,
+    "topology.disk.csi.azure.com/zone",
+    "aksEngineVersion",
+    "creationSource",
+    "poolName",
+    "resourceNameSuffix",
+    "kubernetes.azure.com/node-image-version",
+    "kubernetes.azure.com/consolidated-additional-properties",
+)
+
+COMPARATOR_IGNORED_LABELS: dict[str, tuple[str, ...]] = {
+    "generic": BASIC_IGNORED_LABELS,
+    "aws": BASIC_IGNORED_LABELS + AWS_IGNORED_LABELS,
+    "azure": BASIC_IGNORED_LABELS + AZURE_IGNORED_LABELS,
+    "gce": BASIC_IGNORED_LABELS + GCE_IGNORED_LABELS,
+    "label": (),
+    "legacy": (
+        "kubernetes.io/hostname",
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+        "beta.kubernetes.io/fluentd-ds-ready",
+    ),
+}
+"""The comparators and the labels each ignores; ``label`` compares a given list of labels and nothing else,
+``legacy`` is that of release 1.3."""
+
+
+class DifferenceRatios(msgspec.Struct, kw_only=True, frozen=True):
+    """How far two quantities may differ, as a fraction of the larger one (upstream's flags of the same names).
+
+    - ``max_allocatable_difference_ratio``: of every resource that pods can use (``allocatable``).
+    - ``max_free_difference_ratio``: of what the template's own pods leave of it.
+    - ``memory_difference_ratio``: of the memory of the node's capacity; the rest of the capacity has to be equal.
+    """
+
+    max_allocatable_difference_ratio: float = 0.05
+    max_free_difference_ratio: float = 0.05
+    memory_difference_ratio: float = 0.015
+
+
+class Comparator(msgspec.Struct, kw_only=True, frozen=True):
+    """Which comparison (``kind``, a key of :data:`COMPARATOR_IGNORED_LABELS`), and by which ``ratios``.
+
+    ``ignored_labels`` are ignored besides those of the kind (empty: no others); ``labels`` are those that the kind
+    ``label`` compares, which reads nothing else (empty: all groups are alike to it).
+
+    Upstream's default processor is ``Comparator()`` whatever the flags say; only the aws, azure and gce builds read
+    ``--balancing-ignore-label`` and the ratio flags. ``--balancing-label`` replaces them all.
+
+    Raises InputError for any other kind.
+    """
+
+    kind: str = "generic"
+    ratios: DifferenceRatios = DifferenceRatios()
+    ignored_labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in COMPARATOR_IGNORED_LABELS:
+            raise InputError(f"Comparator: no kind {self.kind!r}; there are {', '.join(COMPARATOR_IGNORED_LABELS)}")
+
+    @staticmethod
+    def from_options(options: AutoscalingOptions, kind: str = "generic") -> Comparator:
+        """The comparator that a build for the given provider would use."""
+        if options.balancing_label:
+            return Comparator(kind="label", labels=tuple(options.balancing_label))
+        if kind == "generic":
+            return Comparator()
+        return Comparator(
+            kind=kind,
+            ratios=DifferenceRatios(
+                max_allocatable_difference_ratio=options.max_allocatable_difference_ratio,
+                max_free_difference_ratio=options.max_free_difference_ratio,
+                memory_difference_ratio=options.memory_difference_ratio,
+            ),
+            ignored_labels=tuple(options.balancing_ignore_label),
+        )
+
+
+class Similarity(msgspec.Struct, kw_only=True, frozen=True):
+    """The verdict; ``reasons`` are the texts of the first comparison that failed (sorted, without repetition).
+
+    Upstream logs one of them: it walks the resources in random order and stops at the first difference.
+    """
+
+    similar: bool
+    """Whether the groups may share a scale-up."""
+    reasons: list[str] = []
+
+
+_SIMILAR_RESULT = Similarity(similar=True)
+
+
+class TemplateProfile:
+    """What a comparison reads of a template, worked out once: milli-units as doubles."""
+
+    __slots__ = ("allocatable", "capacity", "free", "labels")
+
+    def __init__(self, node: Node, pods: Iterable[Pod] = ()) -> None:
+        self.capacity: dict[str, Quantity] = node.status.capacity or {}
+        allocatable = node.status.allocatable or {}
+        self.allocatable = {name: _to_milli(quantity) for name, quantity in allocatable.items()}
+        self.free = {
+            name: _to_milli(allocatable.get(name, _ZERO_QUANTITY) - requested)
+            for name, requested in _sum_requests(pods).items()
+        }
+        self.labels: dict[str, str] = node.metadata.labels or {}
+
+
+_ZERO_QUANTITY = Quantity.zero()
+
+
+def _sum_requests(pods: Iterable[Pod]) -> dict[str, Quantity]:
+    """What the pods request together, as the scheduler's NodeInfo has it: every pod rounded up on its own.
+
+    The own resources are always there ("pods" is never requested), scalar ones if some pod names them.
+    """
+    totals = {CPU: 0, MEMORY: 0, PODS: 0, EPHEMERAL_STORAGE: 0}
+    for pod in pods:
+        for name, amount in to_integers(occupancy(pod)).items():
+            totals[name] = wrap_int64(totals.get(name, 0) + amount)
+    return {name: Quantity.from_int(total, scale=-3 if name == CPU else 0) for name, total in totals.items()}
+
+
+def _to_milli(quantity: Quantity) -> float:
+    return float(quantity.milli_value())
+
+
+def _is_within_ratio(one: float, other: float, ratio: float) -> bool:
+    larger, smaller = max(one, other), min(one, other)
+    # False for a negative pair, even an equal one: its tolerance is negative.
+    return larger - smaller <= larger * ratio
+
+
+def _are_within_ratio(ones: Mapping[str, float], others: Mapping[str, float], ratio: float) -> bool:
+    return ones.keys() == others.keys() and all(_is_within_ratio(ones[name], others[name], ratio) for name in ones)
+
+
+def _find_capacity_reasons(one: TemplateProfile, other: TemplateProfile, memory_ratio: float) -> set[str]:
+    reasons = set()
+    for name in one.capacity.keys() | other.capacity.keys():
+        ours, theirs = one.capacity.get(name), other.capacity.get(name)
+        if ours is None or theirs is None:
+            reasons.add(f'missing capacity "{name}"')
+        elif name == MEMORY:
+            if not _is_within_ratio(_to_milli(ours), _to_milli(theirs), memory_ratio):
+                reasons.add("memory not within tolerance")
+        elif ours != theirs:
+            reasons.add(f'capacity resource "{name}" does not match')
+    return reasons
+
+
+def _is_same_azure_pool(one: TemplateProfile, other: TemplateProfile) -> bool:
+    return any(one.labels.get(label, "") == other.labels.get(label) != "" for label in _AZURE_POOL_LABELS)
+
+
+def _compare_profiles(one: TemplateProfile, other: TemplateProfile, comparator: Comparator) -> Similarity:
+    if comparator.kind == "label":
+        same = all(
+            label in one.labels and label in other.labels and one.labels[label] == other.labels[label]
+            for label in comparator.labels
+        )
+        return Similarity(similar=same)
+    if comparator.kind == "azure" and _is_same_azure_pool(one, other):
+        return _SIMILAR_RESULT
+    ratios = comparator.ratios
+    reasons = _find_capacity_reasons(one, other, ratios.memory_difference_ratio)
+    if not reasons:
+        ignored = {*COMPARATOR_IGNORED_LABELS[comparator.kind], *comparator.ignored_labels}
+        if not _are_within_ratio(one.allocatable, other.allocatable, ratios.max_allocatable_difference_ratio):
+            reasons = {"allocatable resources not within tolerance"}
+        elif not _are_within_ratio(one.free, other.free, ratios.max_free_difference_ratio):
+            reasons = {"free resources not within tolerance"}
+        elif _filter_labels(one.labels, ignored) != _filter_labels(other.labels, ignored):
+            reasons = {"labels do not match"}
+    return Similarity(similar=False, reasons=sorted(reasons)) if reasons else _SIMILAR_RESULT
+
+
+def _filter_labels(labels: Mapping[str, str], ignored: set[str]) -> dict[str, str]:
+    return {name: value for name, value in labels.items() if name not in ignored}
+
+
+def _describe_differences(one: TemplateProfile, other: TemplateProfile, comparator: Comparator) -> list[str]:
+    """What differs, of the first comparison that fails."""
+
+    def differing(ones: Mapping[str, Any], others: Mapping[str, Any], what: str, ratio: float | None) -> list[str]:
+        found = []
+        for name in sorted(ones.keys() | others.keys()):
+            a, b = ones.get(name), others.get(name)
+            if a is None or b is None:
+                found.append(f"{what} {name}: {'absent' if a is None else a} and {'absent' if b is None else b}")
+            elif ratio is None and a != b:
+                found.append(f"{what} {name}: {a} and {b}")
+            elif ratio is not None and not _is_within_ratio(a, b, ratio):
+                found.append(f"{what} {name}: {a / 1000:g} and {b / 1000:g}, more than {ratio:.1%} apart")
+        return found
+
+    if comparator.kind == "label":
+        ours, theirs = (
+            {key: each.labels[key] for key in comparator.labels if key in each.labels} for each in (one, other)
+        )
+        absent = [f"label {name}: absent" for name in comparator.labels if name not in ours and name not in theirs]
+        return [*differing(ours, theirs, "label", None), *absent]
+    ratios = comparator.ratios
+    ignored = {*COMPARATOR_IGNORED_LABELS[comparator.kind], *comparator.ignored_labels}
+
+    def amounts(profile: TemplateProfile) -> dict[str, Quantity]:
+        return {name: amount for name, amount in profile.capacity.items() if name != MEMORY}
+
+    def memory(profile: TemplateProfile) -> dict[str, float]:
+        return {name: _to_milli(amount) for name, amount in profile.capacity.items() if name == MEMORY}
+
+    capacity = differing(amounts(one), amounts(other), "capacity", None)
+    capacity += differing(memory(one), memory(other), "capacity", ratios.memory_difference_ratio)
+    return (
+        capacity
+        or differing(one.allocatable, other.allocatable, "allocatable", ratios.max_allocatable_difference_ratio)
+        or differing(one.free, other.free, "free", ratios.max_free_difference_ratio)
+        or differing(_filter_labels(one.labels, ignored), _filter_labels(other.labels, ignored), "label", None)
+    )
+
+
+@typed
+def compare_templates(one: NodeTemplate, other: NodeTemplate, comparator: Comparator | None = None) -> Similarity:
+    """Whether nodes made from ``one`` template and the ``other`` are alike enough to share a scale-up (``comparator``:
+    upstream's default one without it)."""
+    return _compare_profiles(
+        TemplateProfile(one.node, one.pods), TemplateProfile(other.node, other.pods), comparator or Comparator()
+    )
+
+
+def find_differences(one: NodeTemplate, other: NodeTemplate, comparator: Comparator | None = None) -> list[str]:
+    """Return what :func:`compare_templates` finds to differ: the labels or resources, and their values, those of
+    ``one`` first; empty for similar templates. As there, only the first comparison that fails counts."""
+    comparator = comparator or Comparator()
+    ours, theirs = TemplateProfile(one.node, one.pods), TemplateProfile(other.node, other.pods)
+    return (
+        [] if _compare_profiles(ours, theirs, comparator).similar else _describe_differences(ours, theirs, comparator)
+    )
+
+
+@typed
+def find_similar_node_groups(
+    group: str,
+    groups: Sequence[str],
+    templates: Mapping[str, NodeTemplate | TemplateProfile],
+    comparator: Comparator | None = None,
+) -> list[str]:
+    """The ids among ``groups`` (provider order) whose templates are similar to that of ``group``, itself excluded.
+
+    Groups without template are skipped. ``comparator``: upstream's default one without it. A caller that asks for many
+    groups passes :class:`TemplateProfile` values. Raises :class:`AutoscalerError` if ``group`` has no template.
+    """
+    comparator = comparator or Comparator()
+    main = templates.get(group)
+    if main is None:
+        raise AutoscalerError(INTERNAL_ERROR, f"failed to find template node for node group {group}")
+    profile = _to_profile(main)
+    found = []
+    for other in groups:
+        template = templates.get(other)
+        if (
+            other != group
+            and template is not None
+            and _compare_profiles(profile, _to_profile(template), comparator).similar
+        ):
+            found.append(other)
+    return found
+
+
+class SimilarGroups:
+    """The answers of :func:`find_similar_node_groups` for many groups: only groups that agree in everything exact are
+    compared.
+
+    Raises nothing: a group without template has no similar ones here.
+    """
+
+    __slots__ = ("_alike", "_comparator", "_profiles")
+
+    def __init__(
+        self,
+        groups: Sequence[str],
+        templates: Mapping[str, NodeTemplate | TemplateProfile],
+        comparator: Comparator | None = None,
+    ) -> None:
+        self._comparator = comparator or Comparator()
+        self._profiles = {name: _to_profile(templates[name]) for name in groups if name in templates}
+        buckets: dict[object, list[str]] = {}
+        self._alike: dict[str, list[str]] = {}
+        for name, profile in self._profiles.items():
+            self._alike[name] = bucket = buckets.setdefault(self._exact(profile), [])
+            bucket.append(name)
+
+    def _exact(self, profile: TemplateProfile) -> object:
+        """What two similar templates have in common; the same for all where that is not known."""
+        comparator = self._comparator
+        if comparator.kind == "label":
+            return tuple(profile.labels.get(label) for label in comparator.labels)
+        if comparator.kind == "azure":
+            return None  # nodes of one pool are similar whatever else they are
+        ignored = {*COMPARATOR_IGNORED_LABELS[comparator.kind], *comparator.ignored_labels}
+        amounts = (None if name == MEMORY else amount for name, amount in profile.capacity.items())
+        return (
+            frozenset(zip(profile.capacity, amounts, strict=True)),
+            frozenset(profile.allocatable),
+            frozenset(profile.free),
+            frozenset(_filter_labels(profile.labels, ignored).items()),
+        )
+
+    def of(self, group: str) -> list[str]:
+        """The groups similar to ``group``, in the order given, itself excluded."""
+        main = self._profiles.get(group)
+        if main is None:
+            return []
+        return [
+            other
+            for other in self._alike[group]
+            if other != group and _compare_profiles(main, self._profiles[other], self._comparator).similar
+        ]
+
+
+def _to_profile(template: NodeTemplate | TemplateProfile) -> TemplateProfile:
+    return template if isinstance(template, TemplateProfile) else TemplateProfile(template.node, template.pods)

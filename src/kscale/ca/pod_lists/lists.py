@@ -1,0 +1,269 @@
+"""Lists of placed, pending and excluded pods, and expendable pods (upstream: ``utils/kubernetes/listers.go``,
+``core/utils/expendable.go``, ``utils/tpu``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from kscale.objects.api.core import Container, Pod
+from kscale.objects.conditions import find
+from kscale.snapshot.pods.record import PodRecord
+from kscale.snapshot.pods.rows import PodRows
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = [
+    "TPU_RESOURCE_PREFIX",
+    "PendingPodList",
+    "PodLists",
+    "clear_tpu_requests",
+    "drop_expendable_pods",
+    "filter_out_expendable_pods",
+    "find_excluded_placed_pods",
+    "find_expendable_placed_pods",
+    "is_expendable",
+    "split_pods",
+]
+
+
+TPU_RESOURCE_PREFIX: Final = "cloud-tpus.google.com/"
+
+
+def clear_tpu_requests(pods: Sequence[Pod]) -> list[Pod]:
+    """The pods, those that ask for TPUs as copies that do not. Limits and init containers stay as they are."""
+    return [_clear_pod(pod) if any(map(_requests_tpu, pod.spec.containers)) else pod for pod in pods]
+
+
+def _requests_tpu(container: Container) -> bool:
+    return any(name.startswith(TPU_RESOURCE_PREFIX) for name in container.resources.requests or {})
+
+
+def _clear_pod(pod: Pod) -> Pod:
+    containers = [
+        _clear_container(container) if _requests_tpu(container) else container for container in pod.spec.containers
+    ]
+    return replace(pod, spec=replace(pod.spec, containers=containers))
+
+
+def _clear_container(container: Container) -> Container:
+    requests = container.resources.requests or {}
+    kept = {name: amount for name, amount in requests.items() if not name.startswith(TPU_RESOURCE_PREFIX)}
+    return replace(container, resources=replace(container.resources, requests=kept))
+
+
+_PENDING_POD_KINDS_KEY: Final = "kinds of waiting pods"
+_MAX_UNUSED_KINDS: Final = 256  # kinds that nobody has
+
+
+class PendingPodList:
+    """Pods in order. ``kind``: int32[n], into ``examples``; pods of one kind are alike in all that the rules for lists
+    of pods read, their requests and the time they were made included. An example may be of an earlier loop."""
+
+    __slots__ = ("examples", "kind", "records")
+
+    def __init__(self, records: Sequence[PodRecord], kind: NDArray[np.int32], examples: Sequence[Pod]) -> None:
+        self.records = records
+        self.kind = kind
+        self.examples = examples
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @classmethod
+    def of(cls, records: Sequence[PodRecord]) -> PendingPodList:
+        """Pending pods of a snapshot are compared once, others are each of a kind of their own."""
+        if not isinstance(records, PodRows) or not records.pending:
+            return cls(records, np.arange(len(records), dtype=np.int32), [record.pod for record in records])
+        memo = records.table.memo
+        with memo.lock:
+            stamps, numbers, known = (
+                records.stamps,
+                memo.of(_PENDING_POD_KINDS_KEY),
+                memo.values(_PENDING_POD_KINDS_KEY),
+            )
+            missing = np.flatnonzero(numbers[stamps] == 0)
+            if len(missing):
+                numbers[stamps[missing]] = _number_kinds(records.take(missing), known)
+            present, kind = _order_by_first_use(numbers[stamps])
+            entries = list(known.items())
+            found = [entries[number - 1] for number in present.tolist()]
+            if len(missing) and len(known) > 2 * len(found) + _MAX_UNUSED_KINDS:
+                known.clear()
+                known.update((key, (number, pod)) for number, (key, (_, pod)) in enumerate(found, 1))
+                numbers[:] = 0
+                numbers[stamps] = kind + 1
+        return cls(records, kind, [pod for _, (_, pod) in found])
+
+    def take(self, positions: NDArray[np.int64]) -> PendingPodList:
+        """The pods at some positions."""
+        return PendingPodList(take_records(self.records, positions), self.kind[positions], self.examples)
+
+    @property
+    def in_play(self) -> list[Pod]:
+        """One pod of each kind that occurs, in the order the kinds were met first."""
+        return [self.examples[number] for number in self._present.tolist()]
+
+    @property
+    def _present(self) -> NDArray[np.int64]:
+        """The kinds that occur, ascending."""
+        return np.flatnonzero(np.bincount(self.kind, minlength=len(self.examples)))
+
+    def among(self, chosen: Iterable[Pod]) -> NDArray[np.bool_]:
+        """Whose example is among these (by identity): bool[n]."""
+        wanted = {id(pod) for pod in chosen}
+        found = np.zeros(len(self.examples), dtype=np.bool_)
+        for number in self._present.tolist():
+            found[number] = id(self.examples[number]) in wanted
+        return found[self.kind]
+
+    def followed_by(self, pods: Sequence[Pod]) -> PendingPodList:
+        """These, then others that are in no snapshot."""
+        return PendingPodList.of([*self.records, *map(PodRecord, pods)]) if pods else self
+
+    def kept_by(self, rule: Callable[[list[Pod]], Iterable[Pod]]) -> PendingPodList:
+        """What a rule that only leaves pods out keeps."""
+        return self.take(np.flatnonzero(self.among(rule(self.in_play))))
+
+    @property
+    def keys(self) -> list[str]:
+        """``namespace/name``, in order."""
+        return get_record_keys(self.records)
+
+
+def _number_kinds(unknown: PodRows, known: dict[Hashable, tuple[int, Pod]]) -> NDArray[np.int64]:
+    """The kinds of pods by number: int64[n]. ``known``: what the pods of a kind agree in -> its number and an example,
+    in the order of numbers from 1 on; kinds that are not there yet are added."""
+    firsts, which = unknown.kinds
+    found = []
+    for at, key in zip(firsts.tolist(), unknown.kind_keys(firsts), strict=True):
+        if key not in known:
+            known[key] = len(known) + 1, unknown[at].pod
+        found.append(known[key][0])
+    return np.array(found, dtype=np.int64)[which]
+
+
+def _order_by_first_use(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """(the numbers that occur, in the order they are met first; int32[n]: which of them)."""
+    first = np.full(int(numbers.max(initial=0)) + 1, len(numbers))
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # of a number that comes twice the last entry counts
+    present = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(numbers))]
+    rank = np.empty(len(first), dtype=np.int32)
+    rank[present] = np.arange(len(present))
+    return present, rank[numbers]
+
+
+def take_records(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequence[PodRecord]:
+    """The pods at some positions."""
+    if isinstance(records, PodRows):
+        return records.take(positions)
+    return [records[i] for i in positions.tolist()]
+
+
+def get_record_keys(records: Sequence[PodRecord]) -> list[str]:
+    """``namespace/name`` of pods, in order."""
+    if isinstance(records, PodRows):
+        return records.keys_at(np.arange(len(records)))
+    return [record.key for record in records]
+
+
+DEFAULT_SCHEDULER_NAME = "default-scheduler"
+
+
+class PodLists(msgspec.Struct, kw_only=True):
+    """Pods by what they are, each list in input order.
+
+    - ``scheduled``: bound to a node; ``nominated``: about to be, after a preemption.
+    - ``unschedulable``: the scheduler said so; ``unprocessed``: of a bypassed scheduler that has not spoken.
+    - ``ignored``: being deleted, gated, or not looked at by the scheduler yet; ``excluded``: of a scheduler that is not
+      among the allowed ones. Pods that have ended are in no list.
+    """
+
+    scheduled: list[Pod] = []
+    nominated: list[Pod] = []
+    unschedulable: list[Pod] = []
+    unprocessed: list[Pod] = []
+    ignored: list[Pod] = []
+    excluded: list[Pod] = []
+
+
+def split_pods(pods: Iterable[Pod], *, bypassed: Collection[str] = (), allowed: Collection[str] = ()) -> PodLists:
+    """Sorts pods into lists; the first rule that matches decides.
+
+    ``bypassed``: schedulers that are not waited for; ``allowed``: if not empty, pods of all others do not exist.
+    Naming the default scheduler covers pods that name none.
+    """
+    bypassed, allowed = _include_empty_name(bypassed), _include_empty_name(allowed)
+    found = PodLists()
+    for pod in pods:
+        if pod.status.phase not in ("Succeeded", "Failed"):
+            _choose_list(found, pod, bypassed, allowed).append(pod)
+    return found
+
+
+def find_excluded_placed_pods(snapshot: Snapshot, allowed: Collection[str]) -> NDArray[np.int64]:
+    """Return the positions of the placed pods whose scheduler is not allowed: int64[n], into ``snapshot.pods``.
+
+    ``allowed`` as in :func:`split_pods`; empty = every scheduler is allowed.
+    """
+    names = _include_empty_name(allowed)
+    if not names:
+        return np.empty(0, dtype=np.int64)
+    return snapshot.placed.where(
+        f"pods of other schedulers than {sorted(names)}",
+        lambda pod: (pod.spec.scheduler_name or "") not in names,
+        np.arange(len(snapshot.placed_node), dtype=np.int64),
+    )
+
+
+def _include_empty_name(names: Collection[str]) -> frozenset[str]:
+    return frozenset((*names, "") if DEFAULT_SCHEDULER_NAME in names else names)
+
+
+def _choose_list(found: PodLists, pod: Pod, bypassed: frozenset[str], allowed: frozenset[str]) -> list[Pod]:
+    scheduler = pod.spec.scheduler_name or ""
+    if allowed and scheduler not in allowed:
+        return found.excluded
+    if pod.spec.node_name:
+        return found.scheduled
+    if pod.metadata.deletion_timestamp is not None:
+        return found.ignored
+    if pod.status.nominated_node_name:
+        return found.nominated
+    condition = find(pod.status.conditions, "PodScheduled")
+    if condition is not None and condition.status == "False" and condition.reason == "Unschedulable":
+        return found.unschedulable
+    unspoken = condition is None or (condition.status == "False" and not condition.reason)
+    return found.unprocessed if scheduler in bypassed and unspoken else found.ignored
+
+
+_HAS_PRIORITY_KEY = "pods that name a priority"
+
+
+def is_expendable(pod: Pod, cutoff: int) -> bool:
+    """A priority below the cutoff. A pod without priority never is."""
+    return pod.spec.priority is not None and pod.spec.priority < cutoff
+
+
+def filter_out_expendable_pods(pods: Iterable[Pod], cutoff: int) -> list[Pod]:
+    """The pods that count, in their order."""
+    return [pod for pod in pods if not is_expendable(pod, cutoff)]
+
+
+def find_expendable_placed_pods(snapshot: Snapshot, cutoff: int) -> NDArray[np.int64]:
+    """Placed pods that are expendable, by position in ``snapshot.pods``: int64[n]."""
+    low = np.flatnonzero(snapshot.placed.priorities < cutoff)
+    if cutoff <= 0 or not len(low):
+        return low
+    # A pod without priority has 0 in the column.
+    return snapshot.placed.where(_HAS_PRIORITY_KEY, lambda pod: pod.spec.priority is not None, low)
+
+
+def drop_expendable_pods(snapshot: Snapshot, cutoff: int) -> Snapshot:
+    """The snapshot without its expendable pods: upstream's has none of them."""
+    return snapshot.without_placed(find_expendable_placed_pods(snapshot, cutoff))

@@ -1,0 +1,292 @@
+"""Scale-ups for ProvisioningRequests: check-capacity and best-effort-atomic (upstream:
+``provisioningrequest/orchestrator``, ``checkcapacity``, ``besteffortatomic``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace as replace_dataclass
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from kscale.ca.errors import INTERNAL_ERROR, ErrorRecord
+from kscale.ca.provisioning_requests.processors import (
+    HintingSimulator,
+    ProvisioningRequestProcessor,
+    get_consumed_request,
+)
+from kscale.ca.provisioning_requests.requests import (
+    BEST_EFFORT_ATOMIC_CLASS,
+    CAPACITY_FOUND_MESSAGE,
+    CAPACITY_NOT_FOUND_MESSAGE,
+    FAILED_CONDITION,
+    PROVISIONED_CONDITION,
+    LoopRequests,
+    is_check_capacity_request,
+    mark_accepted,
+    set_request_condition,
+)
+from kscale.ca.scale_up.inputs import ScaleUpContext
+from kscale.ca.scale_up.orchestrator import OrchestratorAction, OrchestratorResult, orchestrate_substeps
+from kscale.ca.scale_up_status import (
+    SCALE_UP_ERROR,
+    SCALE_UP_NO_OPTIONS_AVAILABLE,
+    SCALE_UP_NOT_NEEDED,
+    SCALE_UP_NOT_TRIED,
+    SCALE_UP_SUCCESSFUL,
+    ScaleUpStatus,
+)
+from kscale.effects import Action, Moment, Progress, StepsOf, Wait, WriteStatus, duration, moment
+from kscale.objects.api.cluster_autoscaler import ProvisioningRequest
+from kscale.objects.api.core import Pod
+from kscale.objects.names import go_quote
+from kscale.scheduling.place import PlaceResult
+from kscale.snapshot.pods.record import PodRecord, pod_record
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = [
+    "AtomicProvisionResult",
+    "CheckCapacityResult",
+    "WrapperOrchestrator",
+    "check_capacity_steps",
+    "provision_best_effort_atomic_steps",
+]
+
+
+_NO_RETRY_PARAMETER: Final = "noRetry"
+_RESULT_PRECEDENCE: Final = (SCALE_UP_NOT_TRIED, SCALE_UP_NO_OPTIONS_AVAILABLE, SCALE_UP_ERROR, SCALE_UP_SUCCESSFUL)
+"""What counts for more stands further behind."""
+
+
+class CheckCapacityResult(msgspec.Struct, kw_only=True):
+    """``result``: the best of all; one that is ``ScaleUpSuccessful`` starts the cooldown of scale-down, too.
+
+    ``requests``: as they were written, with their conditions; ``snapshot``: with the pods of those that fit,
+    ``placement``: where (pod -> node); ``errors``: of writes; ``warnings``: what upstream only logs.
+    """
+
+    result: str = SCALE_UP_NOT_TRIED
+    requests: list[ProvisioningRequest] = []
+    snapshot: Snapshot
+    placement: dict[str, str] = {}
+    errors: list[str] = []
+    warnings: list[str] = []
+
+    @property
+    def error(self) -> ErrorRecord | None:
+        """All errors in one."""
+        if not self.errors:
+            return None
+        first, *others = sorted(set(self.errors))
+        if others:
+            first = f"{first} ...and other concurrent errors: [{', '.join(map(go_quote, others))}]"
+        return ErrorRecord(type=INTERNAL_ERROR, message=first)
+
+
+def check_capacity_steps(
+    snapshot: Snapshot,
+    asked: Sequence[tuple[ProvisioningRequest, Sequence[Pod]]],
+    requests: LoopRequests,
+    simulator: HintingSimulator,
+    *,
+    now: Moment,
+    timebox: int | None = None,
+) -> StepsOf[WriteStatus | Wait, CheckCapacityResult]:
+    """Asks for each request with its pods, in order, whether all of them fit; if so, they stay for the next request.
+
+    ``timebox``: no further request is looked at after so many nanoseconds; None: there is no such limit. Conditions are
+    written, to ``requests``, when all have been asked.
+    """
+    p, found = Progress(moment(now)), CheckCapacityResult(snapshot=snapshot)
+    for given, pods in asked:
+        request = mark_accepted(given, p.now)
+        done = simulator.try_schedule(found.snapshot, pods, break_on_failure=True)
+        if done.placed_count == len(pods):
+            found.snapshot, result = done.snapshot_after, SCALE_UP_SUCCESSFUL
+            found.placement |= done.placement
+            request = set_request_condition(
+                request, PROVISIONED_CONDITION, "CapacityIsFound", CAPACITY_FOUND_MESSAGE, p.now
+            )
+        else:
+            result = SCALE_UP_NO_OPTIONS_AVAILABLE
+            request = _set_not_found_condition(request, found.warnings, p.now)
+        found.result = max(found.result, result, key=_RESULT_PRECEDENCE.index)
+        found.requests.append(request)
+        if timebox is not None and (yield from p.clock()) - now > timebox:
+            break
+    for request in found.requests:
+        refusal = yield from requests.write(p, request)
+        if refusal:
+            found.errors.append(f"error during ScaleUp: failed to update ProvReq {request.key}, err: {refusal}")
+            found.result = max(found.result, SCALE_UP_ERROR, key=_RESULT_PRECEDENCE.index)
+    return found
+
+
+def _set_not_found_condition(request: ProvisioningRequest, warnings: list[str], now: Moment) -> ProvisioningRequest:
+    again = (request.spec.parameters or {}).get(_NO_RETRY_PARAMETER, "false")
+    if again == "true":
+        return set_request_condition(
+            request, FAILED_CONDITION, "CapacityIsNotFound", "CA could not find requested capacity", now
+        )
+    if again != "false":
+        warnings.append(
+            f"Ignoring Parameter {_NO_RETRY_PARAMETER} with invalid value: {again} in ProvisioningRequest: "
+            f'{request.name}. Supported values are: "true", "false"'
+        )
+    return set_request_condition(
+        request, PROVISIONED_CONDITION, "CapacityIsNotFound", CAPACITY_NOT_FOUND_MESSAGE, now, holds=False
+    )
+
+
+_ActionType = TypeVar("_ActionType", bound=Action)
+
+ScaleUpRunner = Callable[[PlaceResult, Sequence[PodRecord]], StepsOf[_ActionType, OrchestratorResult]]
+"""The orchestrator, all or nothing, on the snapshot with what fits and for the pods that do not."""
+
+
+class AtomicProvisionResult(msgspec.Struct, kw_only=True):
+    """``status`` is what the loop is told.
+
+    ``done``: the scale-up, None if none was needed; ``existing``: pod -> node, for pods that need no new node of a
+    request that is provided; ``failure``: the scale-up succeeded, but the request was not told.
+    """
+
+    status: ScaleUpStatus
+    done: OrchestratorResult | None = None
+    existing: Mapping[str, str] = {}
+    failure: ErrorRecord | None = None
+
+
+def provision_best_effort_atomic_steps(
+    snapshot: Snapshot,
+    request: ProvisioningRequest,
+    pods: Sequence[Pod],
+    requests: LoopRequests,
+    simulator: HintingSimulator,
+    scale_up: ScaleUpRunner[_ActionType],
+    *,
+    now: Moment,
+) -> StepsOf[_ActionType | WriteStatus, AtomicProvisionResult]:
+    """Looks for room, and asks the orchestrator for the rest; says in the request, to ``requests``, what came of it."""
+    p = Progress(moment(now))
+    placed = simulator.try_schedule(snapshot, pods)
+    left = placed.unschedulable_records
+    if not left:
+        refusal = yield from requests.write(p, _set_provisioned_condition(request, "CapacityIsFound", p.now))
+        if refusal:
+            return AtomicProvisionResult(
+                status=_build_error_status(f"capacity available, but failed to admit workload: {refusal}")
+            )
+        return AtomicProvisionResult(status=ScaleUpStatus(result=SCALE_UP_NOT_NEEDED), existing=placed.placement)
+    done = yield from scale_up(placed, left)
+    simulator.cursor = done.cursor
+    if done.status.result == SCALE_UP_SUCCESSFUL:
+        refusal = yield from requests.write(p, _set_provisioned_condition(request, "CapacityIsProvisioned", p.now))
+        text = f"scale up requested, but failed to admit workload: {refusal}"
+        failure = ErrorRecord(type=INTERNAL_ERROR, message=text) if refusal else None
+        return AtomicProvisionResult(status=done.status, done=done, existing=placed.placement, failure=failure)
+    yield from requests.write(
+        p, _set_provisioned_condition(request, "CapacityIsNotFound", p.now, CAPACITY_NOT_FOUND_MESSAGE, holds=False)
+    )
+    status = done.status
+    if status.error is not None:
+        status = _build_error_status(f"error during ScaleUp: {status.error.message}")
+    return AtomicProvisionResult(status=status, done=done)
+
+
+def _set_provisioned_condition(
+    request: ProvisioningRequest, reason: str, now: Moment, message: str = CAPACITY_FOUND_MESSAGE, *, holds: bool = True
+) -> ProvisioningRequest:
+    """With the condition Provisioned: this class of requests is told by a server-side apply that leaves the observed
+    generation out."""
+    return set_request_condition(request, PROVISIONED_CONDITION, reason, message, now, holds=holds, observed=False)
+
+
+def _build_error_status(message: str) -> ScaleUpStatus:
+    return ScaleUpStatus(result=SCALE_UP_ERROR, error=ErrorRecord(type=INTERNAL_ERROR, message=message))
+
+
+WrapperOrchestratorAction = OrchestratorAction | WriteStatus
+
+
+class WrapperOrchestrator:
+    """In the place of :func:`~kscale.ca.scale_up.orchestrator.orchestrate_substeps`. The simulated cluster is as
+    before after a scale-up for a request."""
+
+    def __init__(self, provisioning: ProvisioningRequestProcessor) -> None:
+        self.provisioning = provisioning
+
+    def orchestrate_in(
+        self,
+        p: Progress,
+        snapshot: Snapshot,
+        pods: Iterable[Pod | PodRecord],
+        ground: ScaleUpContext,
+    ) -> StepsOf[WrapperOrchestratorAction, OrchestratorResult]:
+        """One scale-up: for the request, or for the other pods."""
+        provisioning, records = self.provisioning, [pod_record(pod) for pod in pods]
+        of_request = [record for record in records if record.key in provisioning.injected]
+        others = [record for record in records if record.key not in provisioning.injected]
+        memory = provisioning.memory
+        turn = bool(of_request) and (memory.requests_next or not others)
+        provisioning.memory = replace(memory, requests_next=not turn)
+        if not turn:
+            done = yield from orchestrate_substeps(p, snapshot, others, ground)
+            return replace(done, waiting_turn=[record.key for record in of_request])
+
+        def scale_up(placed: PlaceResult, left: Sequence[PodRecord]) -> StepsOf[OrchestratorAction, OrchestratorResult]:
+            atomic = replace(ground.inputs, all_or_nothing=True)
+            rest = replace_dataclass(ground, inputs=atomic, cursor=placed.state.cursor)
+            return orchestrate_substeps(p, placed.snapshot_after, left, rest)
+
+        simulator = HintingSimulator(provisioning.memory.hints, cursor=ground.cursor, profile=provisioning.profile)
+        nothing = OrchestratorResult.without_options(
+            ScaleUpStatus(result=SCALE_UP_NOT_TRIED),
+            ground.state,
+            ground.groups,
+            ground.templates,
+            ground.inputs.initializers,
+        )
+        pods_of_request = [record.pod for record in of_request]
+        done = yield from self._provide(p, snapshot, pods_of_request, simulator, scale_up, nothing)
+        provisioning.memory = replace(provisioning.memory, hints=simulator.hints)
+        return replace(done, cursor=simulator.cursor, waiting_turn=[record.key for record in others])
+
+    def _provide(
+        self,
+        p: Progress,
+        snapshot: Snapshot,
+        pods: Sequence[Pod],
+        simulator: HintingSimulator,
+        scale_up: ScaleUpRunner[OrchestratorAction],
+        nothing: OrchestratorResult,
+    ) -> StepsOf[WrapperOrchestratorAction, OrchestratorResult]:
+        """What the class of the request makes of it; ``nothing``: no class takes it."""
+        provisioning, requests, options = self.provisioning, self.provisioning.requests, self.provisioning.options
+        request = requests.get(f"{pods[0].namespace}/{get_consumed_request(pods[0])}")
+        batch = options.check_capacity_batch_processing
+        many = batch and options.check_capacity_provisioning_request_max_batch_size > 1
+        asked: list[tuple[ProvisioningRequest, list[Pod]]] = []
+        if many:
+            asked = yield from provisioning.batch(p.now)
+        elif request is not None and is_check_capacity_request(request, options.check_capacity_processor_instance):
+            asked = [(request, list(pods))]
+        if asked:
+            if batch:
+                provisioning.memory = replace(provisioning.memory, last_processed=p.now)
+            timebox = duration(options.check_capacity_provisioning_request_batch_timebox) if many else None
+            checks = yield from check_capacity_steps(snapshot, asked, requests, simulator, now=p.now, timebox=timebox)
+            provisioning.warnings += checks.warnings
+            here = {pod.key for pod in pods}
+            existing = {name: node for name, node in checks.placement.items() if name in here}
+            status = ScaleUpStatus(result=checks.result, error=checks.error)
+            return replace(nothing, status=status, existing=existing)
+        if request is None or request.spec.provisioning_class_name != BEST_EFFORT_ATOMIC_CLASS:
+            return nothing
+        found = yield from provision_best_effort_atomic_steps(
+            snapshot, request, pods, requests, simulator, scale_up, now=p.now
+        )
+        done = found.done or nothing
+        return replace(done, status=found.status, existing=found.existing, failure=found.failure)

@@ -1,0 +1,491 @@
+"""Processors of ProvisioningRequests in a loop: expiry, consumers, injection, capacity booking (upstream:
+``processors/provreq``, ``simulator/scheduling/hinting_simulator.go``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from kscale.ca.events import build_pod_event
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists.lists import PendingPodList
+from kscale.ca.pod_lists.should_scale_up import CONSUME_ANNOTATIONS
+from kscale.ca.provisioning_requests.requests import (
+    BOOKING_EXPIRED_CONDITION,
+    FAILED_CONDITION,
+    PROVISIONED_CONDITION,
+    LoopRequests,
+    MissingTemplatesError,
+    has_condition,
+    is_check_capacity_request,
+    is_supported_request,
+    mark_accepted,
+    set_request_condition,
+)
+from kscale.ca.state import ProvisioningState, RetryTimes
+from kscale.effects import SECOND, Delete, Emit, Event, Moment, Progress, StepsOf, WriteStatus, duration, later, moment
+from kscale.effects.moments import ComparedDuration, OtherDuration
+from kscale.objects.api.cluster_autoscaler import ProvisioningRequest
+from kscale.objects.api.core import Pod
+from kscale.objects.conditions import changed_at, find
+from kscale.objects.pod_owners import pod_annotation
+from kscale.objects.times import moment_in
+from kscale.scheduling.place import PlaceResult, PlaceState, place
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.snapshot.object_store import Informers
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = [
+    "BookingResult",
+    "ConsumersResult",
+    "HintingSimulator",
+    "InjectedRequests",
+    "ProcessedPods",
+    "ProvisioningRequestProcessor",
+    "RefreshResult",
+    "RetryBackoff",
+    "book_capacity_steps",
+    "filter_out_consumers",
+    "get_check_capacity_batch_steps",
+    "get_consumed_request",
+    "inject_next_request_steps",
+    "refresh_requests_steps",
+]
+
+
+class HintingSimulator:
+    """Places pods, each where it was last time if it still fits. No hint is dropped, also of what is taken back.
+
+    ``cursor``: where the scan over nodes stands; ``hints``: pod UID -> node.
+    """
+
+    def __init__(
+        self, hints: Mapping[str, str] | None = None, *, cursor: int = 0, profile: SchedulerProfile | None = None
+    ) -> None:
+        self.hints = dict(hints or {})
+        self.cursor = cursor
+        self._profile = profile
+
+    def try_schedule(self, snapshot: Snapshot, pods: Sequence[Pod], *, break_on_failure: bool = False) -> PlaceResult:
+        """Where the pods go; see :func:`kscale.place`."""
+        before = PlaceState(cursor=self.cursor, hints=self.hints)
+        found = place(snapshot, list(pods), state=before, profile=self._profile, break_on_failure=break_on_failure)
+        self.cursor, self.hints = found.state.cursor, found.state.old_hints
+        return found
+
+
+_MAX_EVENTS: Final = 50
+
+
+class ConsumersResult(msgspec.Struct, kw_only=True):
+    """The pods that no request is made for; the others; what is said of the first fifty of these."""
+
+    pods: list[Pod] = []
+    consumers: list[Pod] = []
+    events: list[Event] = []
+
+
+def get_consumed_request(pod: Pod) -> str | None:
+    """The name of the request that a pod consumes: its annotation, else the old one."""
+    return next((name for key in CONSUME_ANNOTATIONS if (name := pod_annotation(pod, key)) is not None), None)
+
+
+def filter_out_consumers(pods: Iterable[Pod]) -> ConsumersResult:
+    """Takes out the pods that consume a request."""
+    found = ConsumersResult()
+    for pod in pods:
+        name = get_consumed_request(pod)
+        if name is None:
+            found.pods.append(pod)
+            continue
+        found.consumers.append(pod)
+        if len(found.events) < _MAX_EVENTS:
+            whose = f"{pod.namespace}/{name}"
+            text = f"Unschedulable pod didn't trigger scale-up, because it's consuming ProvisioningRequest {whose}"
+            found.events.append(build_pod_event(pod, "Normal", "", text))
+    return found
+
+
+DEFAULT_RESERVATION_TIME: Final[ComparedDuration] = 600 * SECOND
+DEFAULT_EXPIRATION_TIME: Final[ComparedDuration] = 7 * 24 * 3600 * SECOND
+_MAX_UPDATED: Final = 20
+"""So many conditions are written in one loop."""
+
+
+class RefreshResult(msgspec.Struct, kw_only=True):
+    """``namespace/name`` of requests whose booking is over, that were never provided, and that were deleted.
+
+    ``warnings``: what upstream only logs.
+    """
+
+    expired: list[str] = []
+    failed: list[str] = []
+    deleted: list[str] = []
+    warnings: list[str] = []
+
+
+def refresh_requests_steps(
+    requests: LoopRequests, *, now: Moment, instance: str = ""
+) -> StepsOf[WriteStatus | Delete, RefreshResult]:
+    """Ends bookings after ten minutes and requests that nothing came of after a week; deletes what ended a week ago.
+
+    Whatever class it is of, a request goes a week after its condition Provisioned or Failed changed, to whatever.
+    """
+    p, found = Progress(moment(now)), RefreshResult()
+    expired: list[ProvisioningRequest] = []
+    failed: list[ProvisioningRequest] = []
+    for request in requests:
+        if len(expired) >= _MAX_UPDATED:
+            break
+        if not is_supported_request(request, instance) or has_condition(
+            request, BOOKING_EXPIRED_CONDITION, FAILED_CONDITION
+        ):
+            continue
+        provisioned = find(request.status.conditions, PROVISIONED_CONDITION)
+        if provisioned is not None and provisioned.status == "True":
+            if _has_passed(changed_at(request, provisioned), DEFAULT_RESERVATION_TIME, now):
+                expired.append(request)
+        elif len(failed) < _MAX_UPDATED - len(expired) and _has_passed(
+            _get_creation_time(request), DEFAULT_EXPIRATION_TIME, now
+        ):
+            failed.append(request)
+    for request in expired:
+        reason, text = "CapacityReservationTimeExpired", "Capacity reservation time is expired"
+        refusal = yield from requests.write(
+            p, set_request_condition(request, BOOKING_EXPIRED_CONDITION, reason, text, p.now)
+        )
+        _record_outcome(found, found.expired, "failed to add BookingExpired condition to", request, refusal)
+    for request in failed:
+        refusal = yield from requests.write(
+            p, set_request_condition(request, FAILED_CONDITION, "Expired", "ProvisioningRequest is expired", p.now)
+        )
+        _record_outcome(found, found.failed, "failed to add Failed condition to", request, refusal)
+    for request in requests:
+        ended = (find(request.status.conditions, type_) for type_ in (PROVISIONED_CONDITION, FAILED_CONDITION))
+        if any(
+            each is not None and _has_passed(changed_at(request, each), DEFAULT_EXPIRATION_TIME, now) for each in ended
+        ):
+            refusal = yield from requests.delete(p, request)
+            _record_outcome(found, found.deleted, "Couldn't delete old", request, refusal)
+    return found
+
+
+def _get_creation_time(request: ProvisioningRequest) -> Moment:
+    return moment_in(request, request.metadata.creation_timestamp, "metadata.creationTimestamp")
+
+
+def _has_passed(since: Moment, length: int, now: Moment) -> bool:
+    return later(since, length) < now
+
+
+def _record_outcome(
+    found: RefreshResult, done: list[str], what: str, request: ProvisioningRequest, refusal: str
+) -> None:
+    if refusal:
+        found.warnings.append(f"{what} ProvReq {request.key}, err: {refusal}")
+    else:
+        done.append(request.key)
+
+
+class BookingResult(msgspec.Struct, kw_only=True):
+    """``pods``: to be placed on the snapshot (:func:`kscale.place`), so that nobody else takes their places."""
+
+    pods: list[Pod] = []
+    warnings: list[str] = []
+
+
+def book_capacity_steps(
+    requests: LoopRequests, placed: Iterable[Pod], *, now: Moment, instance: str = ""
+) -> StepsOf[WriteStatus, BookingResult]:
+    """The pods of requests that are provided and whose own pods are not all there yet.
+
+    ``placed``: the pods on the nodes of the snapshot.
+    """
+    p, found = Progress(moment(now)), BookingResult()
+    there = Counter(f"{pod.namespace}/{name}" for pod in placed if (name := get_consumed_request(pod)) is not None)
+    for request in requests:
+        if not _should_book_capacity(request, instance):
+            continue
+        if there[request.key] >= request.pod_count:
+            text = "Capacity booking consumed: all pods scheduled"
+            written = set_request_condition(request, BOOKING_EXPIRED_CONDITION, "CapacityBookingConsumed", text, p.now)
+        else:
+            try:
+                found.pods += requests.pods_of(request)
+                continue
+            except MissingTemplatesError as error:
+                written = set_request_condition(
+                    request, FAILED_CONDITION, "FailedToBookCapacity", f"Couldn't create pods, err: {error}", p.now
+                )
+        refusal = yield from requests.write(p, written)
+        if refusal:
+            found.warnings.append(f"failed to add a condition to ProvReq {request.key}, err: {refusal}")
+    return found
+
+
+def _should_book_capacity(request: ProvisioningRequest, instance: str) -> bool:
+    """``ShouldCapacityBeBooked``."""
+    ended = has_condition(request, FAILED_CONDITION, BOOKING_EXPIRED_CONDITION)
+    return is_supported_request(request, instance) and has_condition(request, PROVISIONED_CONDITION) and not ended
+
+
+class RetryBackoff(msgspec.Struct, kw_only=True, frozen=True):
+    """How long a request for which nothing was found waits: ``first``, then twice as long each time up to ``last``
+    (nanoseconds); ``most`` requests are remembered, 0: all."""
+
+    first: OtherDuration = 60 * SECOND
+    last: OtherDuration = 600 * SECOND
+    most: int = 1000
+
+
+_DEFAULT_BACKOFF: Final = RetryBackoff()
+
+
+class InjectedRequests(msgspec.Struct, kw_only=True):
+    """``requests``: those whose turn it is, with their pods.
+
+    ``retries`` go into the next loop; ``processed``: when a request was last accepted or given up, None for none;
+    ``warnings``: what upstream only logs.
+    """
+
+    requests: list[tuple[ProvisioningRequest, list[Pod]]] = []
+    retries: RetryTimes = {}
+    processed: Moment | None = None
+    warnings: list[str] = []
+
+
+def inject_next_request_steps(
+    requests: LoopRequests,
+    retries: RetryTimes,
+    *,
+    now: Moment,
+    instance: str = "",
+    batch: bool = False,
+    backoff: RetryBackoff = _DEFAULT_BACKOFF,
+) -> StepsOf[WriteStatus, InjectedRequests]:
+    """The first request, in the order given, that nothing came of yet and that has waited long enough.
+
+    It is marked as accepted first; if that cannot be written, it is the next one's turn. With ``batch``
+    (``--check-capacity-batch-processing``) requests that check capacity are accepted when that happens, not here.
+    """
+    p, found = Progress(moment(now)), InjectedRequests(retries=dict(retries))
+    for request in requests:
+        if not is_supported_request(request, instance) or not _is_due(request, found.retries, backoff, p.now):
+            continue
+        pods = yield from _build_pods_or_fail(p, requests, request, found)
+        if pods is None:
+            continue
+        if not (batch and is_check_capacity_request(request, instance)):
+            request = mark_accepted(request, p.now)
+            refusal = yield from requests.write(p, request)
+            if refusal:
+                _add_condition_warning(found, "Accepted", request, refusal)
+                continue
+        found.processed = p.now
+        found.requests.append((request, pods))
+        break
+    return found
+
+
+def get_check_capacity_batch_steps(
+    requests: LoopRequests,
+    retries: RetryTimes,
+    *,
+    most: int,
+    now: Moment,
+    instance: str = "",
+    backoff: RetryBackoff = _DEFAULT_BACKOFF,
+) -> StepsOf[WriteStatus, InjectedRequests]:
+    """Up to ``most`` requests that check capacity, by the same rules. A request that has just been injected waits
+    anew, as upstream has it: its next failure has been counted."""
+    p, found = Progress(moment(now)), InjectedRequests(retries=dict(retries))
+    for request in requests:
+        if len(found.requests) >= most:
+            break
+        if not is_check_capacity_request(request, instance) or not _is_due(request, found.retries, backoff, p.now):
+            continue
+        pods = yield from _build_pods_or_fail(p, requests, request, found)
+        if pods is not None:
+            found.requests.append((request, pods))
+    return found
+
+
+def _build_pods_or_fail(
+    p: Progress, requests: LoopRequests, request: ProvisioningRequest, found: InjectedRequests
+) -> StepsOf[WriteStatus, list[Pod] | None]:
+    """Its pods; None: there are none, and it has failed."""
+    try:
+        return requests.pods_of(request)
+    except MissingTemplatesError as error:
+        failed = set_request_condition(request, FAILED_CONDITION, "FailedToCreatePods", str(error), p.now)
+    refusal = yield from requests.write(p, failed)
+    if refusal:
+        _add_condition_warning(found, "Failed", request, refusal)
+    found.processed = p.now
+    return None
+
+
+def _add_condition_warning(found: InjectedRequests, what: str, request: ProvisioningRequest, refusal: str) -> None:
+    found.warnings.append(f"failed add {what} condition to ProvReq {request.key}, err: {refusal}")
+
+
+def _is_due(request: ProvisioningRequest, retries: RetryTimes, backoff: RetryBackoff, now: Moment) -> bool:
+    """Whether its turn may come; it waits for longer after the next failure then."""
+    uid = request.metadata.uid
+    if has_condition(request, FAILED_CONDITION, PROVISIONED_CONDITION):
+        retries.pop(uid, None)
+        return False
+    provisioned = find(request.status.conditions, PROVISIONED_CONDITION)
+    if provisioned is None:
+        return True
+    if provisioned.status != "False":
+        return False
+    known = retries.pop(uid, None)
+    wait = backoff.first if known is None else known
+    due = later(changed_at(request, provisioned), wait) < now
+    if due or known is not None:
+        retries[uid] = min(2 * wait, backoff.last) if due else wait
+    if 0 < backoff.most < len(retries):
+        del retries[next(iter(retries))]
+    return due
+
+
+_CONSUMERS_KEY = "pods that consume a provisioning request"
+
+
+class ProcessedPods(msgspec.Struct, kw_only=True):
+    """The pods that need nodes, requests considered.
+
+    ``consuming``: how many consume a request; ``snapshot_after``: with the pods whose capacity is booked; ``cursor``:
+    where the scan over nodes stands.
+    """
+
+    waiting: PendingPodList
+    consuming: int
+    snapshot_after: Snapshot
+    cursor: int
+
+
+class ProvisioningRequestProcessor:
+    """The provisioning requests of a loop under way: its parts are called in the order in which they stand here.
+
+    ``memory``: what the next loop will be handed; ``injected``: the pods that stand for a request, with that request
+    (``namespace/name`` both); ``warnings``: what upstream only logs.
+    """
+
+    def __init__(
+        self,
+        informers: Informers,
+        options: AutoscalingOptions,
+        memory: ProvisioningState,
+        profile: SchedulerProfile | None,
+        warnings: list[str],
+    ) -> None:
+        self.requests = LoopRequests(informers.provisioning_requests, informers.pod_templates)
+        self.options, self.profile, self.warnings = options, profile, warnings
+        self.memory = replace(
+            memory, hints=self._of_requests(memory.hints), booking_hints=self._of_requests(memory.booking_hints)
+        )
+        self._instance = options.check_capacity_processor_instance
+        self._backoff = RetryBackoff(
+            first=duration(options.provisioning_request_initial_backoff_time),
+            last=duration(options.provisioning_request_max_backoff_time),
+            most=options.provisioning_request_max_backoff_cache_size,
+        )
+        self.injected: dict[str, str] = {}
+
+    def _of_requests(self, hints: Mapping[str, str]) -> dict[str, str]:
+        """The hints of pods whose requests are there: a pod's UID is ``namespace/request-set-number``."""
+        return {uid: node for uid, node in hints.items() if uid.rsplit("-", 2)[0] in self.requests}
+
+    def upkeep(self, now: datetime | Moment) -> StepsOf[WriteStatus | Delete, None]:
+        """Ends what is too old."""
+        now = moment(now)
+        done = yield from refresh_requests_steps(self.requests, now=now, instance=self._instance)
+        self.warnings += done.warnings
+
+    def process(
+        self, p: Progress, waiting: PendingPodList, snapshot: Snapshot, cursor: int
+    ) -> StepsOf[Emit | WriteStatus, ProcessedPods]:
+        """The pods without those that consume a request, and with those of the next one."""
+        pods = [record.pod for record in waiting.records]
+        found = filter_out_consumers(pods)
+        yield from p.emit(*found.events)
+        gone = {id(pod) for pod in found.consumers}
+        kept = waiting.take(np.flatnonzero([id(pod) not in gone for pod in pods]))
+        kept = kept.followed_by((yield from self._inject(p.now)))
+        booked = yield from self._book(snapshot, cursor, p.now)
+        return ProcessedPods(
+            waiting=kept,
+            consuming=len(gone),
+            snapshot_after=snapshot if booked is None else booked.snapshot_after,
+            cursor=cursor if booked is None else booked.state.cursor,
+        )
+
+    def _inject(self, now: Moment) -> StepsOf[WriteStatus, list[Pod]]:
+        """The pods of the next request."""
+        found = yield from inject_next_request_steps(
+            self.requests,
+            self.memory.retries,
+            now=now,
+            instance=self._instance,
+            batch=self.options.check_capacity_batch_processing,
+            backoff=self._backoff,
+        )
+        self._remember(found)
+        self.injected = {pod.key: request.key for request, of_request in found.requests for pod in of_request}
+        return [pod for _, of_request in found.requests for pod in of_request]
+
+    def _book(self, snapshot: Snapshot, cursor: int, now: Moment) -> StepsOf[WriteStatus, PlaceResult | None]:
+        """Where the pods go whose capacity is kept; None: there are none."""
+        every = snapshot.placed.where(_CONSUMERS_KEY, _is_consumer, np.arange(len(snapshot.placed_node)))
+        there = [snapshot.placed[at].pod for at in every.tolist()]
+        booking = yield from book_capacity_steps(self.requests, there, now=now, instance=self._instance)
+        self.warnings += booking.warnings
+        if not booking.pods:
+            return None
+        simulator = HintingSimulator(self.memory.booking_hints, cursor=cursor, profile=self.profile)
+        placed = simulator.try_schedule(snapshot, booking.pods)
+        self.memory = replace(self.memory, booking_hints=simulator.hints)
+        return placed
+
+    def outcomes(self) -> dict[str, tuple[str, str]]:
+        """Return, for each injected pod, the request that it stands for and the message of its newest condition."""
+        messages = {}
+        for key in dict.fromkeys(self.injected.values()):
+            request = self.requests.get(key)
+            conditions = [] if request is None else [each for each in request.status.conditions if each.message]
+            newest = max((each.last_transition_time or "" for each in conditions), default="")
+            last = [each.message for each in conditions if (each.last_transition_time or "") == newest]
+            messages[key] = last[-1] if last else ""
+        return {pod: (key, messages[key]) for pod, key in self.injected.items()}
+
+    def batch(self, now: datetime | Moment) -> StepsOf[WriteStatus, list[tuple[ProvisioningRequest, list[Pod]]]]:
+        """The requests that check capacity together."""
+        now = moment(now)
+        found = yield from get_check_capacity_batch_steps(
+            self.requests,
+            self.memory.retries,
+            most=self.options.check_capacity_provisioning_request_max_batch_size,
+            now=now,
+            instance=self._instance,
+            backoff=self._backoff,
+        )
+        self._remember(found)
+        return found.requests
+
+    def _remember(self, found: InjectedRequests) -> None:
+        self.warnings += found.warnings
+        processed = self.memory.last_processed if found.processed is None else found.processed
+        self.memory = replace(self.memory, retries=found.retries, last_processed=processed)
+
+
+def _is_consumer(pod: Pod) -> bool:
+    return get_consumed_request(pod) is not None

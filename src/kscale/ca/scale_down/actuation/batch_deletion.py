@@ -1,0 +1,457 @@
+"""Delete nodes in batches and groups, and record how each deletion ended (upstream: ``actuation/delete_in_batch.go``,
+``group_deletion_scheduler.go``, ``delay.go``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from kscale.ca.errors import (
+    API_CALL_ERROR,
+    CLOUD_PROVIDER_ERROR,
+    INTERNAL_ERROR,
+    TRANSIENT_ERROR,
+    AutoscalerError,
+    ErrorRecord,
+)
+from kscale.ca.events import build_node_event, build_status_event
+from kscale.ca.gpu import DEFAULT_GPU_LABEL, get_dra_drivers_label, get_gpu_metric_labels
+from kscale.ca.metrics import build_observation
+from kscale.ca.nodes import is_ready
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists.lists import is_expendable
+from kscale.ca.scale_down.actuation.deletion_tracker import (
+    NODE_DELETE_ERROR_FAILED_TO_DELETE,
+    NODE_DELETE_ERROR_FAILED_TO_EVICT_PODS,
+    NODE_DELETE_ERROR_INTERNAL,
+    NODE_DELETE_OK,
+    NodeDeleteResult,
+    NodeDeletionTracker,
+)
+from kscale.ca.scale_down.actuation.drain import DrainAction, Evictor
+from kscale.ca.scale_down.actuation.tainting import TaintAction, clean_to_be_deleted, format_release_warning
+from kscale.ca.scale_down.drainability import DrainContext, Listers, get_pods_to_move
+from kscale.ca.scale_down.pdb import RemainingPdbTracker, filter_readable_budgets
+from kscale.effects import (
+    SECOND,
+    ApiError,
+    DeleteNodes,
+    Emit,
+    Get,
+    InBackground,
+    List,
+    Moment,
+    Observe,
+    Progress,
+    StepsOf,
+    Wait,
+    duration,
+)
+from kscale.effects.moments import OtherDuration
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.resource import ResourceSlice
+from kscale.objects.names import go_quote
+from kscale.objects.nodegroup import NodeGroup, ProviderError
+from kscale.objects.nodegroups import Groups
+
+__all__ = [
+    "DELAY_DELETION_ANNOTATION_PREFIX",
+    "BatchDeletionAction",
+    "DeletionEndAction",
+    "DeletionRecorder",
+    "GroupDeletionScheduler",
+    "NodeDeletionAction",
+    "NodeDeletionBatcher",
+    "NodeGroupView",
+    "delete_nodes_async",
+    "wait_for_delay_deletion",
+]
+
+
+DeletionEndAction = TaintAction | Emit | Observe
+"""What the end of a deletion asks for."""
+
+
+class DeletionRecorder:
+    """The last steps of deletions, and the tracker that is told."""
+
+    __slots__ = ("_gpu_label", "_gpu_types", "_options", "tracker")
+
+    def __init__(
+        self,
+        options: AutoscalingOptions,
+        tracker: NodeDeletionTracker,
+        gpu_label: str = DEFAULT_GPU_LABEL,
+        gpu_types: Collection[str] = (),
+    ) -> None:
+        self._options = options
+        self._gpu_label = gpu_label
+        self._gpu_types = gpu_types
+        self.tracker = tracker
+
+    def failed(
+        self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
+    ) -> StepsOf[DeletionEndAction, None]:
+        """A node stays: it is free again."""
+        message = "" if result.error is None else result.error.message
+        text = "failed to drain and delete node" if drain else "failed to delete empty node"
+        yield from p.emit(build_node_event(node, "Warning", "ScaleDownFailed", f"{text}: {message}"))
+        kept, _ = yield from clean_to_be_deleted(p, node, uncordon=self._options.cordon_node_before_terminating)
+        if kept is not None:
+            self.tracker.warn(format_release_warning(node, kept))
+        self.tracker.end_deletion(group, node.metadata.name, result, p.now)
+
+    def succeeded(
+        self, p: Progress, node: Node, group: str, drain: bool, slices: Iterable[ResourceSlice] = ()
+    ) -> StepsOf[DeletionEndAction, None]:
+        """The cloud deletes a node. Its taint stays. ``slices``: of the template of its group."""
+        name = node.metadata.name
+        yield from p.emit(build_node_event(node, "Normal", "ScaleDown", "nodes removed by cluster autoscaler"))
+        self.tracker.register_scale_down(group, name, p.now)
+        reason = ("underutilized" if drain else "empty") if is_ready(node) else "unready"
+        gpu, drivers = get_gpu_metric_labels(self._gpu_label, node, self._gpu_types), get_dra_drivers_label(slices)
+        yield from p.observe(
+            build_observation("scaled_down_nodes_total", 1.0, reason=reason, **gpu, dra_drivers=drivers)
+        )
+        if gpu["gpu_name"]:
+            yield from p.observe(build_observation("scaled_down_gpu_nodes_total", 1.0, reason=reason, **gpu))
+        if drain:
+            said = build_status_event(
+                self._options, "Normal", "ScaleDown", f"Scale-down: node {name} removed with drain"
+            )
+        else:
+            said = build_status_event(
+                self._options, "Normal", "ScaleDownEmpty", f"Scale-down: empty node {name} removed"
+            )
+        yield from p.emit(said)
+        self.tracker.end_deletion(group, name, NodeDeleteResult(result=NODE_DELETE_OK), p.now)
+
+
+DELAY_DELETION_ANNOTATION_PREFIX: Final = "delay-deletion.cluster-autoscaler.kubernetes.io/"
+DELAY_DELETION_POLL_INTERVAL: Final[OtherDuration] = 5 * SECOND
+
+
+def wait_for_delay_deletion(p: Progress, node: Node, timeout: int) -> StepsOf[Get | Wait, AutoscalerError | None]:
+    """Until no annotation asks to wait, or ``timeout`` nanoseconds are over (0: at once); the node goes in either case.
+
+    Only a node that cannot be read is an error. ``node`` is as it was when its deletion was decided.
+    """
+    if not timeout or not _has_delay_annotation(node):
+        return None
+    until = p.now + timeout
+    # The first look comes an interval from now, the last one when the time is up.
+    while p.now < until:
+        yield from p.wait(min(DELAY_DELETION_POLL_INTERVAL, until - p.now))
+        outcome = yield from p.act(Get(kind="Node", name=node.metadata.name, watched=True))
+        if outcome.error is not None:
+            text = f"failed to get node {node.metadata.name}: {outcome.error.message}"
+            return AutoscalerError(API_CALL_ERROR, text)
+        if not _has_delay_annotation(outcome.value):
+            return None
+    return None
+
+
+def _has_delay_annotation(node: Node) -> bool:
+    return any(key.startswith(DELAY_DELETION_ANNOTATION_PREFIX) for key in node.metadata.annotations or ())
+
+
+BatchDeletionAction = DeletionEndAction | DeleteNodes | Wait
+"""What deleting nodes together asks for."""
+
+
+class NodeDeletionBatcher:
+    """Collects nodes of a group for a while (``--node-deletion-batcher-interval``), then deletes them together."""
+
+    __slots__ = ("_buckets", "_ending", "_interval")
+
+    def __init__(self, options: AutoscalingOptions, ending: DeletionRecorder) -> None:
+        self._interval = duration(options.node_deletion_batcher_interval)
+        self._ending = ending
+        self._buckets: dict[str, list[tuple[Node, bool]]] = {}
+
+    def add(
+        self, p: Progress, nodes: Sequence[Node], group: str, drain: bool, groups: Groups
+    ) -> StepsOf[BatchDeletionAction, None]:
+        """Deletes nodes, at once or with what comes in the meantime: who finds no other there waits and deletes."""
+        if not self._interval:
+            yield from self._delete(p, [(node, drain) for node in nodes], group, groups)
+        elif self.collect(nodes, group, drain):
+            yield from p.wait(self._interval)
+            yield from self.remove(p, group, groups)
+
+    def collect(self, nodes: Sequence[Node], group: str, drain: bool) -> bool:
+        """Puts nodes with those of their group. Whether they are the first there."""
+        bucket = self._buckets.setdefault(group, [])
+        first = not bucket
+        bucket.extend((node, drain) for node in nodes)
+        return first
+
+    def remove(self, p: Progress, group: str, groups: Groups) -> StepsOf[BatchDeletionAction, None]:
+        """Deletes what was collected. Raises :class:`AutoscalerError` if that is nothing."""
+        if group not in self._buckets:
+            raise AutoscalerError("", f"Node Group {group} is not present in the batch deleter")
+        yield from self._delete(p, self._buckets.pop(group), group, groups)
+
+    def _delete(
+        self, p: Progress, nodes: Sequence[tuple[Node, bool]], group: str, groups: Groups
+    ) -> StepsOf[BatchDeletionAction, None]:
+        error = yield from self._ask_cloud(p, tuple(node for node, _ in nodes), groups)
+        known = groups.get(group)
+        template = None if known is None or known.template_error is not None else known.template
+        slices = [] if template is None else template.resource_slices
+        for node, drain in nodes:
+            if error is None:
+                yield from self._ending.succeeded(p, node, group, drain, slices)
+            else:
+                result = NodeDeleteResult(result=NODE_DELETE_ERROR_FAILED_TO_DELETE, error=error.record)
+                yield from self._ending.failed(p, node, group, drain, result)
+
+    def _ask_cloud(
+        self, p: Progress, nodes: tuple[Node, ...], groups: Groups
+    ) -> StepsOf[DeleteNodes, AutoscalerError | None]:
+        names = tuple(node.metadata.name for node in nodes)
+        try:
+            group = groups.of_node(names[0])
+        except ProviderError as error:
+            text = f"failed to find node group for {names[0]}: {error.message}"
+            return AutoscalerError(CLOUD_PROVIDER_ERROR, text)
+        if group is None:
+            return AutoscalerError(INTERNAL_ERROR, f"picked node that doesn't belong to a node group: {names[0]}")
+        refusal = (yield from p.act(DeleteNodes(group=group.id, nodes=names, objects=nodes))).error
+        if refusal is None:
+            return None
+        self._ending.tracker.register_failed_scale_down(group.id, p.now)
+        text = f"failed to delete nodes from group {group.id}: {refusal.message}"
+        return AutoscalerError(CLOUD_PROVIDER_ERROR, text)
+
+
+NodeDeletionAction = DrainAction | BatchDeletionAction
+"""What deleting a node asks for."""
+
+_OTHER_NODES_FAILED: Final = NodeDeleteResult(
+    result=NODE_DELETE_ERROR_FAILED_TO_DELETE,
+    error=ErrorRecord(type=TRANSIENT_ERROR, message="couldn't scale down other nodes in this node group"),
+)
+
+
+class GroupDeletionScheduler:
+    """Nodes that are ready to go, by group: atomic groups wait until all are. Kept from loop to loop."""
+
+    __slots__ = ("_batcher", "_ending", "_evictor", "_failed", "_options", "_queue")
+
+    def __init__(
+        self, options: AutoscalingOptions, evictor: Evictor, batcher: NodeDeletionBatcher, ending: DeletionRecorder
+    ) -> None:
+        self._options = options
+        self._evictor = evictor
+        self._batcher = batcher
+        self._ending = ending
+        self._queue: dict[str, list[Node]] = {}
+        self._failed: set[str] = set()
+
+    def reset(self) -> int:
+        """Before each start: groups that failed may try again; nodes that wait go on waiting. Tells how many do."""
+        self._failed.clear()
+        return sum(map(len, self._queue.values()))
+
+    def schedule_deletion(
+        self,
+        node: Node,
+        pods: Sequence[Pod],
+        group: NodeGroup,
+        batch_size: int,
+        now: Moment,
+        *,
+        drain: bool,
+        groups: Groups,
+        force: bool = False,
+    ) -> StepsOf[NodeDeletionAction, None]:
+        """Prepares a node - drains it, waits for others - and passes it on. One that cannot be prepared stays."""
+        p = Progress(now)
+        try:
+            atomic = group.options_or(self._options.node_group_defaults).zero_or_max_node_scaling
+        except ProviderError as error:
+            text = f"GetOptions returned error {error.message}"
+            result = NodeDeleteResult(
+                result=NODE_DELETE_ERROR_INTERNAL, error=ErrorRecord(type=INTERNAL_ERROR, message=text)
+            )
+            yield from self.abort(p, node, group.id, drain, result)
+            return
+        failure = yield from self._prepare(p, node, pods, drain, force)
+        if failure is not None and force:
+            asked = DeleteNodes(group=group.id, nodes=(node.metadata.name,), objects=(node,), force=True)
+            refusal = (yield from p.act(asked)).error
+            if refusal is None:
+                failure = None  # and the node is passed on like any other, as upstream has it
+            else:
+                told = ErrorRecord(type="", message=refusal.message)
+                failure = NodeDeleteResult(result=NODE_DELETE_ERROR_FAILED_TO_DELETE, error=told)
+        if failure is not None:
+            yield from self.abort(p, node, group.id, drain, failure)
+        else:
+            yield from self.add_to_batcher(p, node, group.id, batch_size, drain, atomic, groups)
+
+    def _prepare(
+        self, p: Progress, node: Node, pods: Sequence[Pod], drain: bool, force: bool
+    ) -> StepsOf[DrainAction, NodeDeleteResult | None]:
+        name = node.metadata.name
+        if drain:
+            drained = yield from self._evictor.drain(p, name, pods, force=force)
+            if drained.error is not None:
+                return NodeDeleteResult(
+                    result=NODE_DELETE_ERROR_FAILED_TO_EVICT_PODS,
+                    error=drained.error.record,
+                    evictions=drained.results,
+                )
+        else:
+            yield from self._evictor.evict_daemon_sets(p, name, pods)
+        error = yield from wait_for_delay_deletion(p, node, duration(self._options.node_deletion_delay_timeout))
+        if error is not None:
+            return NodeDeleteResult(result=NODE_DELETE_ERROR_FAILED_TO_DELETE, error=error.record)
+        return None
+
+    def add_to_batcher(
+        self, p: Progress, node: Node, group: str, batch_size: int, drain: bool, atomic: bool, groups: Groups
+    ) -> StepsOf[BatchDeletionAction, None]:
+        """Passes on a node that is ready, with all of its group that waited for it.
+
+        Where they differ, the last one says for all whether they were drained.
+        """
+        queue = self._queue.setdefault(group, [])
+        queue.append(node)
+        if atomic:
+            if group in self._failed:
+                queue.clear()
+                yield from self._ending.failed(p, node, group, drain, _OTHER_NODES_FAILED)
+                return
+            if len(queue) < batch_size:
+                return
+        del self._queue[group]
+        yield from self._batcher.add(p, queue, group, drain, groups)
+
+    def abort(
+        self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
+    ) -> StepsOf[DeletionEndAction, None]:
+        """A node stays, and with it the nodes of its group that waited."""
+        self._failed.add(group)
+        waiting = self._queue.pop(group, [])
+        yield from self._ending.failed(p, node, group, drain, result)
+        for other in waiting:
+            if other is not node:
+                yield from self._ending.failed(p, other, group, drain, _OTHER_NODES_FAILED)
+
+
+_CONTROLLER_KINDS = ("ReplicationController", "ReplicaSet", "StatefulSet", "DaemonSet", "Job")
+
+
+class NodeGroupView(msgspec.Struct, kw_only=True, frozen=True):
+    """Nodes of one group that are deleted together, empty ones or such to drain; ``batch_size`` 0: all of them."""
+
+    group: NodeGroup
+    nodes: list[Node]
+    batch_size: int = 0
+    drain: bool = False
+
+
+def delete_nodes_async(
+    bucket: NodeGroupView,
+    scheduler: GroupDeletionScheduler,
+    groups: Groups,
+    options: AutoscalingOptions,
+    delay: int,
+    now: Moment,
+    *,
+    force: bool = False,
+) -> StepsOf[DeletionEndAction | List | InBackground, None]:
+    """After ``delay`` nanoseconds looks at what now runs on the nodes, and schedules the deletion of those that may go.
+
+    What one node takes of disruption budgets does not count for the next. ``force`` skips no check.
+    """
+    p = Progress(now)
+    if delay > 0:
+        yield from p.wait(delay)
+    names = [node.metadata.name for node in bucket.nodes]
+    outcome = yield from p.act(List(kind="Pod", nodes=tuple(names)))
+    if outcome.error is not None:
+        yield from _abort_all(p, bucket, scheduler, f"createSnapshot returned error {outcome.error.message}")
+        return
+    on_node = _group_pods_by_node(outcome.value, names, options.expendable_pods_priority_cutoff)
+    listers, budgets = None, RemainingPdbTracker()
+    if bucket.drain:
+        outcome = yield from p.act(List(kind="PodDisruptionBudget"))
+        if outcome.error is not None:
+            text = f"podDisruptionBudgetLister.List returned error {outcome.error.message}"
+            yield from _abort_all(p, bucket, scheduler, text)
+            return
+        budgets = RemainingPdbTracker(filter_readable_budgets(outcome.value))
+        controllers, error = yield from _list_controllers(p)
+        if error is not None:
+            yield from _abort_all(p, bucket, scheduler, f"controllers cannot be listed: {error.message}")
+            return
+        listers = Listers(controllers)
+    for node in bucket.nodes:
+        pods = on_node[node.metadata.name]
+        problem = _find_deletion_problem(node, pods, DrainContext(p.now, options, listers, budgets), bucket.drain)
+        if problem is not None:
+            yield from scheduler.abort(p, node, bucket.group.id, bucket.drain, _build_internal_error(problem))
+            continue
+        deletion = partial(
+            scheduler.schedule_deletion,
+            node,
+            pods,
+            bucket.group,
+            bucket.batch_size or len(bucket.nodes),
+            drain=bucket.drain,
+            groups=groups,
+            force=force,
+        )
+        yield from p.act(InBackground(deletion))
+
+
+def _find_deletion_problem(node: Node, pods: Sequence[Pod], context: DrainContext, drain: bool) -> str | None:
+    """Why the node may not go after all."""
+    found = get_pods_to_move(pods, context)
+    name = go_quote(node.metadata.name)
+    if found.error is not None:
+        return f"GetPodsToMove for {name} returned error: {found.error}"
+    if not drain and found.pods:
+        return f"failed to delete empty node {name}, new pods scheduled"
+    if not drain and found.on_completion_pods:
+        return f"failed to delete empty node {name}, active on-completion pods present"
+    return None
+
+
+def _group_pods_by_node(pods: Sequence[Pod], names: Sequence[str], cutoff: int) -> dict[str, list[Pod]]:
+    found: dict[str, list[Pod]] = {name: [] for name in names}
+    for pod in pods:
+        if pod.spec.node_name in found and not is_expendable(pod, cutoff):
+            found[pod.spec.node_name].append(pod)
+    return found
+
+
+def _list_controllers(p: Progress) -> StepsOf[List, tuple[list[KubeObject], ApiError | None]]:
+    """The controllers that exist now."""
+    found: list[KubeObject] = []
+    for kind in _CONTROLLER_KINDS:
+        outcome = yield from p.act(List(kind=kind))
+        if outcome.error is not None:
+            return [], outcome.error
+        found += outcome.value
+    return found, None
+
+
+def _abort_all(
+    p: Progress, bucket: NodeGroupView, scheduler: GroupDeletionScheduler, problem: str
+) -> StepsOf[DeletionEndAction, None]:
+    for node in bucket.nodes:
+        yield from scheduler.abort(p, node, bucket.group.id, bucket.drain, _build_internal_error(problem))
+
+
+def _build_internal_error(message: str) -> NodeDeleteResult:
+    error = ErrorRecord(type=INTERNAL_ERROR, message=message)
+    return NodeDeleteResult(result=NODE_DELETE_ERROR_INTERNAL, error=error)

@@ -1,0 +1,479 @@
+"""Whether a pod may be moved off its node: rules and engine (upstream: ``simulator/drainability``,
+``simulator/drain.go``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from kscale.ca.nodes import is_long_terminating
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down import drainability_status
+from kscale.ca.scale_down.drainability_status import (
+    BLOCK_DRAIN,
+    DRAIN_OK,
+    SKIP_DRAIN,
+    UNDEFINED_OUTCOME,
+    WAIT_FOR_COMPLETION,
+    BlockingPod,
+    DrainStatus,
+    build_blocked_status,
+)
+from kscale.ca.scale_down.pdb import RemainingPdbTracker
+from kscale.effects import Moment, duration, moment
+from kscale.objects.api.apps import DaemonSet, Job, ReplicaSet, StatefulSet
+from kscale.objects.api.core import Pod, ReplicationController
+from kscale.objects.api.meta import KubeObject, OwnerReference
+from kscale.objects.api.volumes import Volume
+from kscale.objects.argument_types import typed
+from kscale.objects.pod_owners import (
+    READ_ANNOTATIONS,
+    SAFE_TO_EVICT,
+    SAFE_TO_EVICT_LOCAL_VOLUMES,
+    controller_of,
+    is_daemonset_pod,
+    is_mirror_pod,
+    pod_annotation,
+)
+from kscale.objects.times import nanoseconds
+
+__all__ = [
+    "DrainContext",
+    "DrainabilityChecker",
+    "Listers",
+    "PodsToMove",
+    "Rule",
+    "build_over_budget_status",
+    "check_daemon_set",
+    "check_drainability",
+    "check_local_storage",
+    "check_long_terminating",
+    "check_mirror",
+    "check_not_safe_to_evict",
+    "check_on_completion",
+    "check_pdb",
+    "check_replica_count",
+    "check_replicated",
+    "check_safe_to_evict",
+    "check_system",
+    "check_terminal",
+    "get_default_rules",
+    "get_drain_status",
+    "get_pods_to_move",
+    "is_local_volume",
+    "is_old_system_pod",
+    "is_pdb_exhausted",
+]
+
+
+_RESOURCE_NAMES: dict[type[KubeObject], str] = {
+    ReplicationController: "replicationcontroller",
+    ReplicaSet: "replicaset.apps",
+    StatefulSet: "statefulset.apps",
+    DaemonSet: "daemonset.apps",
+    Job: "job.batch",
+}
+_ControllerType = TypeVar("_ControllerType", bound=KubeObject)
+
+
+class Listers:
+    """The controllers that exist, by kind, namespace and name."""
+
+    __slots__ = ("_objects", "_standing")
+
+    def __init__(self, objects: Iterable[KubeObject] = ()) -> None:
+        """Objects of other kinds are not kept."""
+        self._objects: dict[tuple[type[KubeObject], str, str], Any] = {
+            (type(item), item.metadata.namespace, item.metadata.name): item
+            for item in objects
+            if type(item) in _RESOURCE_NAMES
+        }
+        self._standing: tuple[int, dict[tuple[type[KubeObject], str, str], bool]] | None = None
+
+    def get(self, kind: type[_ControllerType], namespace: str, name: str) -> _ControllerType | None:
+        found: _ControllerType | None = self._objects.get((kind, namespace, name))
+        return found
+
+    def standing(self, minimum: int) -> dict[tuple[type[KubeObject], str, str], bool]:
+        """All that rules read of controllers (not to be written to): which there are, and whether they want fewer
+        replicas than a minimum (:mod:`.rules.replica_count`)."""
+        if self._standing is None or self._standing[0] != minimum:
+            self._standing = minimum, {key: _has_too_few_replicas(item, minimum) for key, item in self._objects.items()}
+        return self._standing[1]
+
+    @staticmethod
+    def not_found(kind: type[KubeObject], name: str) -> str:
+        """The lister's error text."""
+        return f'{_RESOURCE_NAMES[kind]} "{name}" not found'
+
+
+def _has_too_few_replicas(item: KubeObject, minimum: int) -> bool:
+    if not isinstance(item, ReplicationController | ReplicaSet):
+        return False
+    return item.spec.replicas is not None and item.spec.replicas < minimum
+
+
+@dataclass(frozen=True, slots=True)
+class DrainContext:
+    """``listers`` None: controllers are not looked up. ``now``: an aware datetime or a moment, else InputError.
+    ``pdbs``: what is left of the disruption budgets at that moment; without it there are none."""
+
+    now: Moment
+    options: AutoscalingOptions
+    listers: Listers | None = None
+    pdbs: RemainingPdbTracker = field(default_factory=RemainingPdbTracker)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "now", moment(self.now))
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule with its ``name``: ``check`` says of a pod, in a context, what draining its node would mean."""
+
+    name: str
+    check: Callable[[Pod, DrainContext], DrainStatus]
+
+
+_OK = DrainStatus(outcome=DRAIN_OK)
+_UNDEFINED = DrainStatus()
+
+
+def check_daemon_set(pod: Pod, context: DrainContext) -> DrainStatus:
+    """DrainOk for DaemonSet pods."""
+    del context
+    return _OK if is_daemonset_pod(pod) else _UNDEFINED
+
+
+def check_local_storage(pod: Pod, context: DrainContext) -> DrainStatus:
+    """BlockDrain for a hostPath volume, or an emptyDir that is not in memory, that no annotation names as safe."""
+    del context
+    safe = (pod_annotation(pod, SAFE_TO_EVICT_LOCAL_VOLUMES) or "").split(",")
+    if not any(is_local_volume(volume) and volume.name not in safe for volume in pod.spec.volumes):
+        return _UNDEFINED
+    return build_blocked_status(
+        drainability_status.LOCAL_STORAGE_REQUESTED, f"pod with local storage present: {pod.metadata.name}"
+    )
+
+
+def is_local_volume(volume: Volume) -> bool:
+    """On the node's own disk."""
+    if volume.host_path is not None:
+        return True
+    return volume.empty_dir is not None and volume.empty_dir.get("medium") != "Memory"
+
+
+_SKIP = DrainStatus(outcome=SKIP_DRAIN)
+
+
+def check_long_terminating(pod: Pod, context: DrainContext) -> DrainStatus:
+    """SkipDrain for pods that overstayed their grace period."""
+    return _SKIP if is_long_terminating(pod, context.now) else _UNDEFINED
+
+
+def check_mirror(pod: Pod, context: DrainContext) -> DrainStatus:
+    """SkipDrain for mirror pods."""
+    del context
+    return _SKIP if is_mirror_pod(pod) else _UNDEFINED
+
+
+def check_not_safe_to_evict(pod: Pod, context: DrainContext) -> DrainStatus:
+    """BlockDrain for the safe-to-evict value ``false``."""
+    del context
+    if pod_annotation(pod, SAFE_TO_EVICT) != "false":
+        return _UNDEFINED
+    error = f"pod annotated as not safe to evict present: {pod.metadata.name}"
+    return build_blocked_status(drainability_status.NOT_SAFE_TO_EVICT_ANNOTATION, error)
+
+
+_WAIT = DrainStatus(outcome=WAIT_FOR_COMPLETION)
+
+
+def check_on_completion(pod: Pod, context: DrainContext) -> DrainStatus:
+    """WaitForCompletion for the safe-to-evict value ``on-completion``."""
+    del context
+    return _WAIT if pod_annotation(pod, SAFE_TO_EVICT) == "on-completion" else _UNDEFINED
+
+
+def is_pdb_exhausted(pod: Pod, context: DrainContext) -> bool:
+    """Whether some budget that covers the pod allows no more disruption."""
+    return any(pdb.disruptions_allowed < 1 for pdb in context.pdbs.matching(pod))
+
+
+def build_over_budget_status(key: str) -> DrainStatus:
+    """BlockDrain for the pod ``namespace/name``: a budget that covers it allows no disruption."""
+    return build_blocked_status(drainability_status.NOT_ENOUGH_PDB, f"not enough pod disruption budget to move {key}")
+
+
+def check_pdb(pod: Pod, context: DrainContext) -> DrainStatus:
+    """BlockDrain if any matching budget allows no disruption."""
+    return build_over_budget_status(pod.key) if is_pdb_exhausted(pod, context) else _UNDEFINED
+
+
+_APPS_GROUP = "apps"
+
+
+def check_replica_count(pod: Pod, context: DrainContext) -> DrainStatus:
+    """BlockDrain for pods whose controller is missing or has too few replicas; else undefined.
+
+    The controller is looked up by name in the pod's own namespace.
+    """
+    owner = controller_of(pod.metadata)
+    if context.listers is None or owner is None or owner.api_version.count("/") > 1:
+        return _UNDEFINED
+    group = owner.api_version.rpartition("/")[0]
+    if owner.kind == "ReplicationController":
+        return _check_controller_replicas(pod, owner, context, context.listers, ReplicationController)
+    if is_daemonset_pod(pod):
+        if owner.kind == "DaemonSet" and group == _APPS_GROUP:
+            return _check_controller_exists(
+                pod, owner, context.listers, DaemonSet, "daemonset for {} is not present, err: {}"
+            )
+        return _UNDEFINED
+    if owner.kind == "Job":
+        return _check_controller_exists(pod, owner, context.listers, Job, "job for {} is not available: err: {}")
+    if owner.kind == "ReplicaSet":
+        return _check_controller_replicas(pod, owner, context, context.listers, ReplicaSet)
+    if owner.kind == "StatefulSet" and group == _APPS_GROUP:
+        return _check_controller_exists(
+            pod, owner, context.listers, StatefulSet, "statefulset for {} is not available: err: {}"
+        )
+    return _UNDEFINED
+
+
+def _check_controller_exists(
+    pod: Pod, owner: OwnerReference, listers: Listers, kind: type[KubeObject], text: str
+) -> DrainStatus:
+    if listers.get(kind, pod.metadata.namespace, owner.name) is None:
+        return build_blocked_status(
+            drainability_status.CONTROLLER_NOT_FOUND, text.format(pod.key, Listers.not_found(kind, owner.name))
+        )
+    return _UNDEFINED
+
+
+def _check_controller_replicas(
+    pod: Pod,
+    owner: OwnerReference,
+    context: DrainContext,
+    listers: Listers,
+    kind: type[ReplicationController | ReplicaSet],
+) -> DrainStatus:
+    controller = listers.get(kind, pod.metadata.namespace, owner.name)
+    text = f"replication controller for {pod.key} "
+    if controller is None:
+        error = f"{text}is not available, err: {Listers.not_found(kind, owner.name)}"
+        return build_blocked_status(drainability_status.CONTROLLER_NOT_FOUND, error)
+    minimum = context.options.min_replica_count
+    replicas = controller.spec.replicas
+    if replicas is not None and replicas < minimum:
+        # Upstream prints the address of the number where the number is meant.
+        return build_blocked_status(
+            drainability_status.MIN_REPLICAS_REACHED, f"{text}has too few replicas spec: <address> min: {minimum}"
+        )
+    return _UNDEFINED
+
+
+_KNOWN_CONTROLLERS = frozenset(("ReplicationController", "Job", "ReplicaSet", "StatefulSet"))
+
+
+def check_replicated(pod: Pod, context: DrainContext) -> DrainStatus:
+    """BlockDrain for pods without controller; with ``skip_nodes_with_custom_controller_pods`` the controller must
+    also be of a known kind."""
+    owner = controller_of(pod.metadata)
+    custom = context.options.skip_nodes_with_custom_controller_pods
+    if owner is not None and (not custom or owner.kind in _KNOWN_CONTROLLERS):
+        return _UNDEFINED
+    return build_blocked_status(drainability_status.NOT_REPLICATED, f"{pod.key} is not replicated")
+
+
+def check_safe_to_evict(pod: Pod, context: DrainContext) -> DrainStatus:
+    """DrainOk for the annotation value ``true``."""
+    del context
+    return _OK if pod_annotation(pod, SAFE_TO_EVICT) == "true" else _UNDEFINED
+
+
+def is_old_system_pod(pod: Pod, context: DrainContext) -> bool:
+    """Whether a pod has been there for ``blocking_system_pod_distruption_timeout``."""
+    created = pod.metadata.creation_timestamp
+    timeout = duration(context.options.blocking_system_pod_distruption_timeout)
+    return created is not None and context.now > nanoseconds(created) + timeout
+
+
+def check_system(pod: Pod, context: DrainContext) -> DrainStatus:
+    """For kube-system pods without matching PDB: DrainOk once they are older than
+    ``blocking_system_pod_distruption_timeout``, BlockDrain before."""
+    if pod.metadata.namespace != "kube-system" or context.pdbs.matching(pod):
+        return _UNDEFINED
+    if is_old_system_pod(pod, context):
+        return _OK
+    return build_blocked_status(
+        drainability_status.UNMOVABLE_KUBE_SYSTEM_POD,
+        f"non-daemonset, non-mirrored, non-pdb-assigned kube-system pod present: {pod.metadata.name}",
+    )
+
+
+def check_terminal(pod: Pod, context: DrainContext) -> DrainStatus:
+    """DrainOk for failed pods, and for succeeded ones that will not be started again."""
+    del context
+    ended = pod.status.phase == "Failed" or (
+        pod.status.phase == "Succeeded" and pod.spec.restart_policy in ("Never", "OnFailure")
+    )
+    return _OK if ended else _UNDEFINED
+
+
+class PodsToMove(msgspec.Struct, kw_only=True):
+    """What draining a node means for its pods, in node order.
+
+    ``pods`` find another place; ``daemon_set_pods`` go with the node; ``on_completion_pods`` are waited for. With
+    ``blocking`` set the node cannot be drained; the lists hold what was gathered up to that pod.
+    """
+
+    pods: list[Pod] = []
+    daemon_set_pods: list[Pod] = []
+    on_completion_pods: list[Pod] = []
+    blocking: BlockingPod | None = None
+    status: DrainStatus | None = None
+    """The verdict on the blocking pod."""
+
+    @property
+    def error(self) -> str | None:
+        return None if self.status is None else self.status.error
+
+
+@typed
+def get_default_rules(options: AutoscalingOptions) -> list[Rule]:
+    """The rules in registration order; three of them depend on options."""
+    every = (
+        (True, "Mirror", check_mirror),
+        (True, "LongTerminating", check_long_terminating),
+        (options.skip_nodes_with_custom_controller_pods, "ReplicaCount", check_replica_count),
+        (True, "DaemonSet", check_daemon_set),
+        (True, "SafeToEvict", check_safe_to_evict),
+        (True, "Terminal", check_terminal),
+        (True, "OnCompletion", check_on_completion),
+        (True, "Replicated", check_replicated),
+        (options.skip_nodes_with_system_pods, "System", check_system),
+        (True, "NotSafeToEvict", check_not_safe_to_evict),
+        (options.skip_nodes_with_local_storage, "LocalStorage", check_local_storage),
+        (True, "PDB", check_pdb),
+    )
+    return [Rule(name, check) for present, name, check in every if present]
+
+
+@typed
+def get_drain_status(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> DrainStatus:
+    """The first verdict of ``rules``, asked in their order about a pod in a ``context``, that is not undefined.
+
+    A status with overrides decides nothing by itself: it is kept in mind, and when a later rule has one of those
+    outcomes, the earliest such status is the answer.
+    """
+    remembered: list[DrainStatus] = []
+    for rule in rules:
+        status = rule.check(pod, context)
+        if status.overrides:
+            remembered.append(msgspec.structs.replace(status, rule=rule.name))
+            continue
+        for earlier in remembered:
+            if status.outcome in earlier.overrides:
+                return earlier
+        if status.outcome != UNDEFINED_OUTCOME:
+            return msgspec.structs.replace(status, rule=rule.name)
+    return _UNDEFINED
+
+
+def get_pods_to_move(pods: Iterable[Pod], context: DrainContext, rules: Sequence[Rule] | None = None) -> PodsToMove:
+    """Judges the pods of a node in order, up to the first that blocks (``GetPodsToMove``)."""
+    if rules is None:
+        return DrainabilityChecker(context).pods_to_move(pods)
+    return _collect_pods(pods, lambda pod: get_drain_status(pod, context, rules))
+
+
+def _collect_pods(pods: Iterable[Pod], judge: Callable[[Pod], DrainStatus]) -> PodsToMove:
+    result = PodsToMove()
+    for pod in pods:
+        status = judge(pod)
+        if status.outcome in (UNDEFINED_OUTCOME, DRAIN_OK):
+            (result.daemon_set_pods if is_daemonset_pod(pod) else result.pods).append(pod)
+        elif status.outcome == WAIT_FOR_COMPLETION:
+            result.on_completion_pods.append(pod)
+        elif status.outcome == BLOCK_DRAIN:
+            result.blocking = BlockingPod(pod=pod.key, reason=status.blocking_reason)
+            result.status = status
+            break
+        else:
+            assert status.outcome == SKIP_DRAIN
+    return result
+
+
+class DrainabilityChecker:
+    """The default rules over many nodes, each distinct shape of pod judged once.
+
+    What the rules read of most pods is the same for all pods of a controller; only disruption budgets change while
+    nodes are removed, and they are asked anew. Verdicts are those of :func:`get_drain_status`.
+    """
+
+    __slots__ = ("_context", "_rules", "_seen", "_without_pdb")
+
+    def __init__(self, context: DrainContext) -> None:
+        self._context = context
+        self._rules = get_default_rules(context.options)
+        self._without_pdb = self._rules[:-1]
+        self._seen: dict[tuple[object, ...], DrainStatus] = {}
+
+    def status(self, pod: Pod) -> DrainStatus:
+        """The verdict on one pod."""
+        key = _get_pod_shape(pod)
+        if key is None:
+            return get_drain_status(pod, self._context, self._rules)
+        known = self._seen.get(key)
+        if known is None:
+            known = self._seen[key] = get_drain_status(pod, self._context, self._without_pdb)
+        if known.outcome == BLOCK_DRAIN:
+            return get_drain_status(pod, self._context, self._rules)  # its text names the pod
+        if known.outcome != UNDEFINED_OUTCOME:
+            return known
+        return get_drain_status(pod, self._context, self._rules[-1:]) if is_pdb_exhausted(pod, self._context) else known
+
+    def pods_to_move(self, pods: Iterable[Pod]) -> PodsToMove:
+        """``GetPodsToMove`` for one node."""
+        return _collect_pods(pods, self.status)
+
+
+def _get_pod_shape(pod: Pod) -> tuple[object, ...] | None:
+    """Everything that the default rules but the last read of a pod; None where that includes a time."""
+    metadata, spec = pod.metadata, pod.spec
+    if metadata.deletion_timestamp is not None or metadata.namespace == "kube-system":
+        return None
+    annotations = metadata.annotations
+    owner = controller_of(metadata) if metadata.owner_references else None
+    return (
+        metadata.namespace,
+        None if owner is None else (owner.api_version, owner.kind, owner.name),
+        tuple(map(annotations.get, READ_ANNOTATIONS)) if annotations else None,
+        tuple(volume.name for volume in spec.volumes if is_local_volume(volume)) if spec.volumes else None,
+        pod.status.phase,
+        spec.restart_policy,
+    )
+
+
+@typed
+def check_drainability(
+    pods: Iterable[Pod],
+    *,
+    now: datetime | Moment,
+    options: AutoscalingOptions | None = None,
+    listers: Listers | None = None,
+    pdbs: RemainingPdbTracker | None = None,
+) -> PodsToMove:
+    """Whether a node with these pods can be drained, and what happens to each: the default rules of ``options``.
+
+    Without ``listers`` controllers are not looked up; without ``pdbs`` there are no disruption budgets.
+    """
+    options = options or AutoscalingOptions()
+    context = DrainContext(moment(now), options, listers, pdbs or RemainingPdbTracker())
+    return get_pods_to_move(pods, context)

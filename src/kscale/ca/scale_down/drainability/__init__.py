@@ -1,1 +1,0 @@
-"""Drainability: may this pod be moved off its node? One file a rule."""

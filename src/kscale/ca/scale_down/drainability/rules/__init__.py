@@ -1,1 +1,0 @@
-"""The rules, one file each (``simulator/drainability/rules``)."""

@@ -1,0 +1,180 @@
+"""``kscale.scale_up``: one loop of scale-up, from pending pods to a plan.
+
+Upstream: ``core/static_autoscaler.go`` (RunOnce), ``core/scaleup/orchestrator/orchestrator.go``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace as replace_input
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from kscale.ca.cluster_state import clear_scale_up_failures, is_cluster_healthy
+from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
+from kscale.ca.events import build_status_event
+from kscale.ca.expander.chain import build_dry_run_responder, build_expander_chain
+from kscale.ca.expander.types import ExpanderInput, RankResponder
+from kscale.ca.group_inputs import get_described_targets, restore_targets
+from kscale.ca.legacy.scale_up import LEGACY_EXPANDERS
+from kscale.ca.legacy.scale_up_loop import legacy_scale_up_loop_steps
+from kscale.ca.loop_context import LoopContext, check_actionable, check_csi_nodes
+from kscale.ca.node_group_set import Comparator
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_up.inputs import OrchestratorInputs, ScaleUpInputs
+from kscale.ca.scale_up.loop import ScaleUpLoop
+from kscale.ca.scale_up.orchestrator import OrchestratorAction
+from kscale.ca.scale_up.plan import PodFilterResult, ScaleUpPlan
+from kscale.ca.scale_up_status import SCALE_UP_NOT_TRIED
+from kscale.ca.state import LoopState, clear_unneeded_nodes
+from kscale.effects import (
+    DecreaseTargetSize,
+    Delete,
+    Moment,
+    Observe,
+    Progress,
+    StepsOf,
+    WriteStatus,
+    as_if_done,
+    moment,
+)
+from kscale.errors import InputError
+from kscale.objects.argument_types import typed
+from kscale.objects.nodegroups import Groups, GroupsLike
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["ScaleUpAction", "check_scale_up_options", "scale_up", "scale_up_steps"]
+
+ScaleUpAction = OrchestratorAction | DecreaseTargetSize | WriteStatus | Delete | Observe
+"""What a loop of scale-up asks for: targets of requests that timed out are lowered first."""
+
+
+@typed
+def scale_up(
+    cluster: Cluster | Snapshot,
+    groups: GroupsLike,
+    *,
+    now: datetime | Moment,
+    options: AutoscalingOptions | None = None,
+    state: LoopState | None = None,
+    inputs: ScaleUpInputs | None = None,
+    rank: RankResponder | None = None,
+) -> ScaleUpPlan:
+    """Decide one loop of scale-up as if everything succeeded: a dry run of :func:`kscale.ca.scale_up_steps`, whose
+    arguments it takes. Nothing is changed.
+
+    ``rank`` answers for the grpc expander (:class:`kscale.drivers.GrpcExpander` asks its server); without it that
+    expander keeps every option.
+
+    The plan's ``groups`` have the target sizes after it. A caller who passes the same description of groups again, with
+    the plan's ``state``, need not add them: until the new nodes have come or have timed out, the sizes in the state
+    count, unless a group is described with another target size than before.
+    """
+    if not isinstance(groups, Groups):
+        groups = [*groups]
+    described = {} if isinstance(groups, Groups) else get_described_targets(groups)
+    known = restore_targets(groups, cluster, state, moment(now))
+    steps = scale_up_steps(cluster, known, now=now, options=options, state=state, inputs=inputs)
+    given = inputs.expander_input if inputs is not None else None
+    done = as_if_done(steps, now=moment(now), respond=build_dry_run_responder(given, rank))
+    return done.value.with_events(done.events).remembering(described)
+
+
+@typed
+def scale_up_steps(
+    cluster: Cluster | Snapshot,
+    groups: GroupsLike,
+    *,
+    now: datetime | Moment,
+    options: AutoscalingOptions | None = None,
+    state: LoopState | None = None,
+    inputs: ScaleUpInputs | None = None,
+) -> StepsOf[ScaleUpAction, ScaleUpPlan]:
+    """One loop of scale-up as a step machine.
+
+    ``groups``: those that exist, and those that could be made (``exists`` False). ``inputs``: what there is to say
+    besides (:class:`kscale.ca.ScaleUpInputs`). With ``profile="legacy"`` in the options the loop is that of release
+    1.3; of what that release did not know (``quotas``, ``comparator``, ``draining``, ``all_or_nothing``, salvo, minimum
+    sizes) nothing counts.
+
+    Raises InputError for options that upstream refuses at start-up, and :class:`kscale.ca.AutoscalerError` for a chain
+    of expanders that cannot be built, a group whose size cannot be read, or a node without CSINode where the options
+    ask for CSI-node-aware simulation.
+    """
+    options = options or AutoscalingOptions()
+    check_scale_up_options(options)
+    now = moment(now)
+    p = Progress(now)
+    given = inputs or ScaleUpInputs()
+    given_input = given.expander_input or ExpanderInput()
+    if given.gpu_label is not None:
+        given_input = replace_input(given_input, gpu_label=given.gpu_label)
+    before = state or LoopState()
+    scene = LoopContext(
+        cluster, groups, now, options, given.profile, given_input.gpu_label, given.templates, before.templates
+    )
+    if options.legacy:
+        if not given_input.cluster_node_count:
+            given_input = replace_input(given_input, cluster_node_count=len(scene.lists.all))
+        return (
+            yield from legacy_scale_up_loop_steps(
+                p,
+                scene,
+                before,
+                templates=given.templates,
+                expander_input=replace_input(given_input, now=given_input.now or now),
+                pods=given.pods,
+                rng=given.rng,
+            )
+        )
+    idle = check_actionable(len(scene.lists.all), len(scene.lists.ready), options, given.process_age)
+    if idle is not None:
+        if idle.tell:
+            yield from p.emit(build_status_event(options, "Warning", "ClusterUnhealthy", idle.message))
+        return ScaleUpPlan(
+            result=SCALE_UP_NOT_TRIED,
+            before=PodFilterResult(scene.snapshot, warnings=[idle.message]),
+            state=clear_unneeded_nodes(before),
+            groups=scene.all_groups,
+        )
+    loop = ScaleUpLoop(
+        p,
+        scene,
+        replace(before, cluster=clear_scale_up_failures(before.cluster)),
+        OrchestratorInputs(
+            expander_input=given_input,
+            quotas=given.quotas,
+            comparator=given.comparator or Comparator.from_options(options),
+            profile=scene.profile,
+            all_or_nothing=given.all_or_nothing,
+            rng=given.rng,
+        ),
+    )
+    yield from loop.end_old_requests()
+    check_csi_nodes(scene.found)
+    loop.find_templates(given.templates)
+    yield from loop.update()
+    if not is_cluster_healthy(loop.state.cluster, options):
+        yield from p.emit(build_status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
+        loop.state = clear_unneeded_nodes(loop.state)
+        return loop.plan()
+    yield from loop.look_at_pods(given.pods, given.draining, given.enforcer, given.max_looks)
+    yield from loop.scale()
+    # A loop that raises groups to their minimum tells of that instead.
+    if options.enforce_node_group_min_size:
+        yield from loop.raise_to_minimum()
+    else:
+        yield from loop.tell_untried()
+    return loop.plan()
+
+
+def check_scale_up_options(options: AutoscalingOptions) -> None:
+    """Raises what :func:`scale_up_steps` says of options."""
+    problems = options.problems()
+    if problems:
+        raise InputError(problems)
+    names = [options.expander] if options.legacy else options.expander_names
+    build_expander_chain(names)
+    if options.legacy and names[0] not in LEGACY_EXPANDERS:
+        raise AutoscalerError(INTERNAL_ERROR, f"Expander {names[0]} not supported")

@@ -1,0 +1,217 @@
+"""Observations of a loop under upstream's metric names (upstream: ``metrics/metrics.go``)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Final
+
+from kscale.ca.cluster_state import ClusterStateRegistry, get_backoff_status, is_cluster_healthy, is_group_healthy
+from kscale.ca.gpu import get_dra_drivers_label, get_gpu_metric_labels
+from kscale.ca.identity_cache import cached_by_identity
+from kscale.ca.metrics import build_observation
+from kscale.ca.node_group_set import ScaleUpInfo
+from kscale.ca.nodes import TO_BE_DELETED_TAINT, is_being_deleted
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down.latency import NodeLatency
+from kscale.ca.scale_down.unneeded import UnremovableNode
+from kscale.ca.template_devices import MISMATCH_TYPES
+from kscale.ca.templates import TaintConfig
+from kscale.effects import SECOND, Moment, Observation
+from kscale.objects.api.core import Node
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroups import Groups
+from kscale.objects.quantity import Quantity
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = [
+    "build_device_mismatch_observations",
+    "build_failed_scale_up_observations",
+    "build_group_health_observations",
+    "build_group_observations",
+    "build_inactive_observations",
+    "build_latency_observations",
+    "build_node_observations",
+    "build_readiness_observations",
+    "build_scale_up_observations",
+    "build_skipped_scale_up_observations",
+    "build_unremovable_observations",
+]
+
+_SKIPPED_REASONS: Final = {"cpu": "CpuResourceLimit", "memory": "MemoryResourceLimit"}
+_NODE_STATES: Final = ("ready", "unready", "notStarted", "suspended", "longUnregistered", "unregistered")
+
+
+def build_node_observations(snapshot: Snapshot, now: Moment, taints: TaintConfig) -> list[Observation]:
+    """Cores and bytes of the nodes that stay, and how many taints of which kind there are."""
+
+    def amounts(node: Node) -> tuple[int, int, list[str]]:
+        capacity = node.status.capacity or {}
+        kinds = [*map(taints.kind_of, node.spec.taints)]
+        return _get_amount(capacity.get("cpu")), _get_amount(capacity.get("memory")), kinds
+
+    nodes = snapshot.columns.objects
+    found = cached_by_identity(snapshot, ("sizes of nodes", taints), nodes, amounts)
+    cores, memory, kinds = cached_by_identity(snapshot, ("sizes of all nodes", taints), [found], _sum_sizes)[0]
+    if TO_BE_DELETED_TAINT in kinds:
+        stay = [each for each, node in zip(found, nodes, strict=True) if not is_being_deleted(node, now)]
+        cores, memory, _ = _sum_sizes(stay)
+    return [
+        build_observation("cluster_cpu_current_cores", cores),
+        build_observation("cluster_memory_current_bytes", memory),
+        *(build_observation("node_taints_count", count, type=kind) for kind, count in kinds.items()),
+    ]
+
+
+def _sum_sizes(sizes: Sequence[tuple[int, int, list[str]]]) -> tuple[int, int, Counter[str]]:
+    if not sizes:
+        return 0, 0, Counter()
+    cores, memory, kinds = zip(*sizes, strict=True)
+    return sum(cores), sum(memory), Counter(chain.from_iterable(kinds))
+
+
+def _get_amount(amount: Quantity | None) -> int:
+    return 0 if amount is None else max(0, amount.value())
+
+
+def build_group_observations(groups: Groups, options: AutoscalingOptions) -> list[Observation]:
+    """The bounds of the groups that exist, and the most nodes that there may be."""
+    there = [group for group in groups if group.exists]
+    most = sum(group.max_size for group in there)
+    if options.max_nodes_total > 0:
+        most = min(most, options.max_nodes_total)
+    found = [build_observation("max_nodes_count", most)]
+    if options.emit_per_nodegroup_metrics:
+        for group in there:
+            found.append(build_observation("node_group_min_count", group.min_size, node_group=group.id))
+            found.append(build_observation("node_group_max_count", group.max_size, node_group=group.id))
+    return found
+
+
+def build_readiness_observations(
+    state: ClusterStateRegistry, groups: Groups, options: AutoscalingOptions
+) -> list[Observation]:
+    """What the update found out."""
+    running = [group for group in groups if not group.upcoming]
+    provisioned = sum(group.autoprovisioned for group in running)
+    total = state.total
+    lists = (
+        total.ready, total.unready, total.not_started, total.suspended, total.long_unregistered, total.unregistered,
+    )  # fmt: skip
+    found = [
+        build_observation("node_groups_count", len(running) - provisioned, node_group_type="autoscaled"),
+        build_observation("node_groups_count", provisioned, node_group_type="autoprovisioned"),
+    ]
+    if options.emit_per_nodegroup_metrics:
+        found += [build_observation("node_group_target_count", group.size, node_group=group.id) for group in running]
+    found.append(build_observation("cluster_safe_to_autoscale", int(is_cluster_healthy(state, options))))
+    found += [
+        build_observation("nodes_count", len(names), state=which)
+        for which, names in zip(_NODE_STATES, lists, strict=True)
+    ]
+    return found
+
+
+def build_inactive_observations() -> list[Observation]:
+    """What is said of a cluster that is left alone."""
+    found = [build_observation("cluster_safe_to_autoscale", 0)]
+    return found + [build_observation("nodes_count", 0, state=which) for which in _NODE_STATES]
+
+
+def build_scale_up_observations(
+    resized: Iterable[tuple[ScaleUpInfo, Moment]],
+    templates: Mapping[str, NodeTemplate],
+    gpu_label: str,
+    gpu_types: Collection[str],
+) -> list[Observation]:
+    """The nodes that were asked for."""
+    found = []
+    for info, _ in resized:
+        labels = _get_device_labels(templates.get(info.group), gpu_label, gpu_types)
+        count = info.new - info.current
+        found.append(build_observation("scaled_up_nodes_total", count, **labels))
+        del labels["dra_drivers"]
+        if labels["gpu_name"]:
+            found.append(build_observation("scaled_up_gpu_nodes_total", count, **labels))
+    return found
+
+
+def build_skipped_scale_up_observations(exceeded: Mapping[str, Iterable[str]]) -> list[Observation]:
+    """Groups that quotas held back."""
+    return [
+        build_observation("skipped_scale_events_count", 1.0, direction="up", reason=_SKIPPED_REASONS[name])
+        for names in exceeded.values()
+        for name in names
+        if name in _SKIPPED_REASONS
+    ]
+
+
+def build_failed_scale_up_observations(
+    state: ClusterStateRegistry, templates: Mapping[str, NodeTemplate], gpu_label: str, gpu_types: Collection[str]
+) -> list[Observation]:
+    """Scale-ups that failed in this loop, and how many nodes with them."""
+    found = []
+    for group, failures in state.failures.items():
+        for failure in failures:
+            reason = failure.error.code
+            labels = _get_device_labels(templates.get(group), gpu_label, gpu_types)
+            found.append(build_observation("failed_scale_ups_total", 1.0, reason=reason, **labels))
+            found.append(build_observation("failed_node_creations_total", failure.delta, reason=reason))
+            del labels["dra_drivers"]
+            if labels["gpu_name"]:
+                found.append(build_observation("failed_gpu_scale_ups_total", 1.0, reason=reason, **labels))
+    return found
+
+
+def _get_device_labels(template: NodeTemplate | None, gpu_label: str, gpu_types: Collection[str]) -> dict[str, str]:
+    if template is None:
+        return {"gpu_resource_name": "", "gpu_name": "", "dra_drivers": ""}
+    gpu = get_gpu_metric_labels(gpu_label, template.node, gpu_types)
+    return {**gpu, "dra_drivers": get_dra_drivers_label(template.resource_slices)}
+
+
+def build_latency_observations(found: Iterable[NodeLatency]) -> list[Observation]:
+    """How much longer than they had to nodes were unneeded."""
+    return [
+        build_observation(
+            "node_removal_latency_seconds",
+            each.latency / SECOND,
+            deleted="true" if each.deleted else "false",
+            delay_reason=each.delay_reason,
+        )
+        for each in found
+    ]
+
+
+def build_device_mismatch_observations(mismatches: Mapping[str, Counter[str]]) -> list[Observation]:
+    """How many groups of devices differ from templates, by driver and by how they do."""
+    return [
+        build_observation("dra_node_template_resources_mismatch", counts[type_], driver=driver, mismatch_type=type_)
+        for driver, counts in mismatches.items()
+        for type_ in MISMATCH_TYPES
+    ]
+
+
+def build_unremovable_observations(unremovable: Mapping[str, UnremovableNode]) -> list[Observation]:
+    """Why nodes stay; of reasons that nothing stays for nothing is said."""
+    counts = Counter(map(attrgetter("reason"), unremovable.values()))
+    return [build_observation("unremovable_nodes_count", count, reason=reason) for reason, count in counts.items()]
+
+
+def build_group_health_observations(
+    state: ClusterStateRegistry, groups: Groups, now: Moment, options: AutoscalingOptions, templates: Collection[str]
+) -> list[Observation]:
+    """Of every group, with ``emit_per_nodegroup_metrics``: whether it is healthy, and why it is left alone."""
+    found = []
+    for group in groups:
+        if group.upcoming or not group.exists:
+            continue
+        healthy = is_group_healthy(state, group.id, options)
+        found.append(build_observation("node_group_healthiness", int(healthy), node_group=group.id))
+        backoff = get_backoff_status(state, group.id, now, has_template=group.id in templates)
+        if backoff is not None:
+            reason = backoff.error.code or "unknown"
+            found.append(build_observation("node_group_backoff_status", 1, node_group=group.id, reason=reason))
+    return found

@@ -1,0 +1,262 @@
+"""Skip loops whose inputs are unchanged and that no time threshold can change.
+
+A loop is a function of the cluster, the groups, the state and the time. It can be skipped if the previous loop
+returned the state that it was given, apart from the times of loops (:func:`repeat_state`), and until a moment that
+loops compare with now is as long ago as one of the durations that they compare with (:func:`find_next_difference`).
+Moments are found by the type of their field, durations by the type of the option or of the constant
+(:data:`COMPARED_CONSTANTS`).
+
+A loop is a function of the cluster, the groups, the state that it was handed, and now. Of equal clusters and groups it
+finds the same again, if it was handed the same, and if now makes no difference. The first is so if the last loop handed
+on what it was handed itself, but for the moments of loops (:func:`repeat_state`). The second is so until one of the
+moments that a loop can compare now with is so long ago as one of the durations that it can compare with
+(:func:`find_next_difference`). Both are found by their declarations: moments of the state by the type of their field,
+durations by the type of the option or of the constant (:data:`COMPARED_CONSTANTS`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from kscale.ca import loop_context, node_infos, nodes
+from kscale.ca import nodes as pods
+from kscale.ca.cluster_state import ClusterAutoscalerStatus, readiness, register
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists import should_scale_up
+from kscale.ca.provisioning_requests import processors
+from kscale.ca.state import LoopState
+from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, Moment, duration, from_text
+from kscale.effects.moments import MOMENT_MARK
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.nodegroup import DURATION_OPTIONS
+from kscale.objects.nodegroups import Groups
+from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
+from kscale.snapshot.pods.record import GONE
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = [
+    "COMPARED_CONSTANTS",
+    "collect_node_moments",
+    "collect_state_moments",
+    "find_next_difference",
+    "get_young_system_pod_times",
+    "is_repeated_loop",
+    "is_stable_snapshot",
+    "repeat_state",
+]
+
+_NO_SYSTEM_PODS: Final = np.empty(0, dtype=np.int64)
+
+COMPARED_CONSTANTS: Final = (
+    loop_context.NODES_NOT_READY_AFTER_START_TIMEOUT,
+    should_scale_up.UNSCHEDULABLE_POD_WITH_GPU_TIME_BUFFER,
+    should_scale_up.UNSCHEDULABLE_POD_TIME_BUFFER,
+    node_infos.STABILIZATION_DELAY,
+    nodes.MAX_NODE_DELETION_TIME,
+    pods.DEFAULT_TERMINATION_GRACE_PERIOD,
+    pods.POD_LONG_TERMINATING_EXTRA_THRESHOLD,
+    readiness.LEGACY_STATUS_SETTING_DELAY,
+    readiness.LEGACY_NODE_STARTUP_TIME,
+    register.SCALE_DOWN_TIMEOUT,
+    processors.DEFAULT_RESERVATION_TIME,
+    processors.DEFAULT_EXPIRATION_TIME,
+)
+"""The constants that rules compare the age of something with: every one that is annotated as a
+:data:`~kscale.effects.moments.ComparedDuration`. A test checks that none is missing here."""
+
+
+def repeat_state(state: LoopState, now: Moment) -> LoopState | None:
+    """What a loop at ``now`` hands on that finds what the loop before it found, which handed on ``state``. None: no
+    loop is like another yet, or this one comes sooner than any before."""
+    cluster, down = state.cluster, state.scale_down
+    last = cluster.last_update
+    if last is None or down.last_update != last or down.update_interval is None or now - last < down.update_interval:
+        return None
+    updated = now if cluster.last_scale_down_update == last else cluster.last_scale_down_update
+    return replace(
+        state,
+        cluster=replace(cluster, last_update=now, last_scale_down_update=updated),
+        scale_down=replace(down, last_update=now),
+        templates={
+            name: replace(item, added=now) if item.added == last else item for name, item in state.templates.items()
+        },
+    )
+
+
+def is_repeated_loop(before: LoopState, after: LoopState) -> bool:
+    """Whether a loop that was handed ``before`` and handed on ``after`` found the same as the loop before it."""
+    now = after.cluster.last_update
+    expected = None if now is None else repeat_state(before, now)
+    if expected is None or _strip_probe_times(before.cluster.last_status) != _strip_probe_times(
+        after.cluster.last_status
+    ):
+        return False
+    return _drop_status(expected) == _drop_status(after)
+
+
+def is_stable_snapshot(snapshot: Snapshot) -> bool:
+    """Whether no pod waits for a node, and none is about to end. Of the others only the ages of some kube-system pods
+    make a difference (:func:`get_young_system_pod_times`)."""
+    table = snapshot.table
+    ending = table.column("deleted")[table.column("state") != GONE] != ZERO_TIME
+    return not snapshot.counts["pending"] and not ending.any()
+
+
+def _drop_status(state: LoopState) -> LoopState:
+    return replace(state, cluster=replace(state.cluster, last_status=None))
+
+
+def _strip_probe_times(status: ClusterAutoscalerStatus | None) -> Any:
+    """A status without the moments at which loops looked."""
+
+    def without(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: without(each) for key, each in value.items() if key not in ("lastProbeTime", "time")}
+        return [without(each) for each in value] if isinstance(value, list) else value
+
+    return without(msgspec.to_builtins(status))
+
+
+def get_young_system_pod_times(snapshot: Snapshot) -> NDArray[np.int64]:
+    """Return when placed kube-system pods were made that may hold their node while they are young: int64[n].
+
+    Such a pod lets its node go once it is older than ``blocking_system_pod_distruption_timeout``.
+    """
+    every = np.arange(len(snapshot.placed_node), dtype=np.int64)
+    positions = snapshot.placed.where(_SYSTEM_PODS_KEY, _is_system_pod, every)
+    positions = positions[positions < len(snapshot.placed.rows)]
+    return np.unique(snapshot.table.column("created")[snapshot.placed.rows[positions]])
+
+
+_SYSTEM_PODS_KEY: Final = "pods of the system that no DaemonSet runs"
+
+
+def _is_system_pod(pod: Pod) -> bool:
+    return pod.namespace == "kube-system" and not (is_daemonset_pod(pod) or is_mirror_pod(pod))
+
+
+def collect_node_moments(nodes: Iterable[Node]) -> set[Moment]:
+    """The moments of nodes that a loop may compare now with."""
+    texts: set[str | None] = set()
+    found: set[Moment] = set()
+    for node in nodes:
+        texts.add(node.metadata.creation_timestamp)
+        texts.update([each.last_transition_time for each in node.status.conditions])
+        for taint in node.spec.taints:
+            texts.add(taint.time_added)
+            if taint.value.isdecimal() and int(taint.value) <= LAST_TIME // SECOND:  # not all numbers are seconds
+                found.add(int(taint.value) * SECOND)
+    found.update(from_text(text) for text in texts if text)
+    return found
+
+
+def find_next_difference(
+    state: LoopState,
+    nodes: Iterable[Moment],
+    groups: Groups,
+    options: AutoscalingOptions,
+    *,
+    begun: Moment,
+    now: Moment,
+    system_pods: NDArray[np.int64] = _NO_SYSTEM_PODS,
+) -> Moment:
+    """The first moment after ``now`` at which a loop with the same cluster and groups, handed this state, may find
+    something else. ``nodes``: :func:`collect_node_moments`; ``begun``: when the process began; ``system_pods``:
+    :func:`get_young_system_pod_times`."""
+    last = state.cluster.last_update
+    moments = {each for each in collect_state_moments(state) if each != last}.union(nodes, (begun,))
+    durations = {0, *COMPARED_CONSTANTS, *_iterate_durations(options)}
+    for group in groups:
+        if group.options is not None:
+            values = [getattr(group.options, name) for name in DURATION_OPTIONS]
+            durations |= {round(each * SECOND) for each in values if each is not None}
+    of = np.array(sorted(moments - {ZERO_TIME}), np.int64)
+    sums = (of[:, None] + np.array(sorted(durations), np.int64)[None, :]).ravel()
+    old = system_pods + duration(options.blocking_system_pod_distruption_timeout)
+    ahead = [each.min() for each in (sums[sums > now], old[old >= now] + 1) if len(each)]  # older than that, not as old
+    return int(min(ahead)) if ahead else int(np.iinfo(np.int64).max)
+
+
+def collect_state_moments(state: LoopState) -> set[Moment]:
+    """Return all moments in a state: the values of fields that are annotated as a :data:`~kscale.effects.Moment`."""
+    found: set[Moment] = set()
+    collect = _build_collector(msgspec.inspect.type_info(LoopState))
+    assert collect is not None
+    collect(state, found)
+    return found
+
+
+_Collector = Callable[[Any, set[Moment]], None]
+_COLLECTORS: dict[type, _Collector | None] = {}
+
+
+def _build_collector(type_: msgspec.inspect.Type) -> _Collector | None:
+    """What collects the moments in a value of a type; None: there are none in it."""
+    match type_:
+        case msgspec.inspect.Metadata():
+            if type_.extra == MOMENT_MARK:
+                return _add_moment
+            return _build_collector(type_.type)
+        case msgspec.inspect.StructType():
+            if type_.cls is ClusterAutoscalerStatus:
+                return None  # a status only shows what stands elsewhere
+            if type_.cls not in _COLLECTORS:
+                _COLLECTORS[type_.cls] = _build_struct_collector(type_)
+            return _COLLECTORS[type_.cls]
+        case msgspec.inspect.UnionType():
+            inner = [each for each in map(_build_collector, type_.types) if each is not None]
+            return _build_optional_collector(inner[0]) if inner else None
+        case msgspec.inspect.DictType():
+            return _build_items_collector(_build_collector(type_.value_type), dict.values)
+        case msgspec.inspect.CollectionType():
+            return _build_items_collector(_build_collector(type_.item_type), iter)
+    return None
+
+
+def _add_moment(value: Any, found: set[Moment]) -> None:
+    found.add(value)
+
+
+def _build_struct_collector(type_: msgspec.inspect.StructType) -> _Collector | None:
+    fields = [(field.name, inner) for field in type_.fields if (inner := _build_collector(field.type)) is not None]
+
+    def collect(value: Any, found: set[Moment]) -> None:
+        for name, inner in fields:
+            inner(getattr(value, name), found)
+
+    return collect if fields else None
+
+
+def _build_optional_collector(inner: _Collector) -> _Collector:
+    def collect(value: Any, found: set[Moment]) -> None:
+        if value is not None:
+            inner(value, found)
+
+    return collect
+
+
+def _build_items_collector(inner: _Collector | None, items: Callable[[Any], Iterable[Any]]) -> _Collector | None:
+    if inner is None:
+        return None
+    if inner is _add_moment:
+        return lambda value, found: found.update(items(value))
+
+    def collect(value: Any, found: set[Moment]) -> None:
+        for item in items(value):
+            inner(item, found)
+
+    return collect
+
+
+def _iterate_durations(options: AutoscalingOptions) -> Iterator[int]:
+    for field in options.__struct_fields__:
+        value = getattr(options, field)
+        if isinstance(value, timedelta):
+            yield duration(value)

@@ -1,0 +1,356 @@
+"""Read catalogues that clouds print: their JSON dumps and Google's price table.
+
+* ``aws ec2 describe-instance-types``: pods from network interfaces and their addresses, as the EKS CNI counts them.
+* ``az vm list-skus --resource-type virtualMachines --all``.
+* ``gcloud compute machine-types list --format json``.
+* a list of Karpenter's instance types (its kwok provider's catalogue), with offerings and prices.
+
+None but the last names prices: see :mod:`~kscale.capacity.catalogue.reading`.
+
+Upstream: gce_price_info.go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from kscale.capacity.architectures import ARCHITECTURES
+from kscale.capacity.catalogue.table import constrained_cores, price_in, rows_of
+from kscale.capacity.catalogue.types import Catalogue, InstanceType, Kept, Machine, Overhead
+from kscale.errors import InputError, Problem
+from kscale.objects.decode import escaped, from_dict
+from kscale.objects.quantity import Quantity
+
+__all__ = ["HEADER", "read_dump", "read_google_prices", "shape_of"]
+
+
+HEADER = ("table", "key", "value")
+_REGION = "us_central1"
+_ON_DEMAND, _SPOT = "instancePrices", "preemptiblePrices"
+_NAME = re.compile(r"([a-z]\d+[a-z]?)-(standard|highmem|highcpu)-(\d+)(?:-[a-z]+)?")
+_ARM = ("t2a", "c4a", "n4a")
+_MIB_A_CORE: dict[str, dict[str, float]] = {
+    "n1": {"standard": 3840, "highmem": 6656, "highcpu": 921.6},
+    "n2": {"standard": 4096, "highmem": 8192, "highcpu": 1024},
+    "n2d": {"standard": 4096, "highmem": 8192, "highcpu": 1024},
+    "e2": {"standard": 4096, "highmem": 8192, "highcpu": 1024},
+    "n4": {"standard": 4096, "highmem": 8192, "highcpu": 2048},
+    "c2": {"standard": 4096},
+    "c2d": {"standard": 4096, "highmem": 8192, "highcpu": 2048},
+    "c3": {"standard": 4096, "highmem": 8192, "highcpu": 2048},
+    "c3d": {"standard": 4096, "highmem": 8192},
+    "t2d": {"standard": 4096},
+    "t2a": {"standard": 4096},
+    "z3": {"highmem": 8192},
+    "g2": {"standard": 4096},
+}
+_OTHERS = {"n2-highmem-128": 864 * 1024}
+_L4 = {4: 1, 8: 1, 12: 1, 16: 1, 24: 2, 32: 1, 48: 4, 96: 8}
+_A2 = re.compile(r"a2-(highgpu|megagpu|ultragpu)-(\d+)g")
+
+
+def shape_of(name: str) -> tuple[int, int, int, str] | None:
+    """(cores, MiB, GPUs, their name) of a machine type by its name; None where no rule says it."""
+    if found := _A2.fullmatch(name):
+        gpus = int(found[2])
+        if found[1] == "megagpu":
+            return 96, 1360 * 1024, gpus, "nvidia-tesla-a100"
+        gib, gpu = (85, "nvidia-tesla-a100") if found[1] == "highgpu" else (170, "nvidia-a100-80gb")
+        return 12 * gpus, gib * 1024 * gpus, gpus, gpu
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    family, kind, cores = found[1], found[2], int(found[3])
+    each = _MIB_A_CORE.get(family, {}).get(kind)
+    if each is None or (family == "g2" and cores not in _L4):
+        return None
+    memory = _OTHERS.get(name, int(cores * each))
+    return (cores, memory, _L4[cores], "nvidia-l4") if family == "g2" else (cores, memory, 0, "")
+
+
+def read_google_prices(text: str, source: str, kept: Kept) -> Catalogue:
+    """The machine types with a price. Those whose shape their name does not say are left out and counted."""
+    prices: dict[str, dict[str, float]] = {_ON_DEMAND: {}, _SPOT: {}}
+    problems: list[Problem] = []
+    for place, cells in rows_of(text, source, HEADER):
+        table, key, value = (cells.get(column) for column in HEADER)
+        if table not in prices:
+            continue  # of disks, GPUs and single cores
+        price = price_in(value) if isinstance(value, str) else None
+        if not key or price is None:
+            problems.append(Problem(f'"{value}" is not a price', source, place, "value"))
+        else:
+            prices[table][key] = price
+    if problems:
+        raise InputError(problems)
+    found = list(_machines(prices[_ON_DEMAND], prices[_SPOT]))
+    left_out = Counter("the name does not say what it has" for each in found if isinstance(each, str))
+    types = [each.instance_type(kept, Overhead.GKE) for each in found if isinstance(each, Machine)]
+    return Catalogue({each.name: each for each in types}, source, left_out)
+
+
+def _machines(on_demand: dict[str, float], spot: dict[str, float]) -> Iterable[Machine | str]:
+    for name in dict.fromkeys((*on_demand, *spot)):
+        shape = shape_of(name)
+        if shape is None:
+            yield name
+            continue
+        cores, memory, gpus, gpu_name = shape
+        yield Machine(
+            name,
+            "arm64" if name.partition("-")[0] in _ARM else "amd64",
+            cores,
+            memory,
+            gpus,
+            gpu_name,
+            prices={_REGION: on_demand[name]} if name in on_demand else {},
+            spot_prices={_REGION: spot[name]} if name in spot else {},
+        )
+
+
+_ARCH = {"x86_64": "amd64", "x64": "amd64", "amd64": "amd64", "arm64": "arm64"}
+
+
+class _Pascal(msgspec.Struct, rename="pascal"):
+    """Base of what AWS prints."""
+
+
+class _Cores(_Pascal):
+    default_v_cpus: int = msgspec.field(name="DefaultVCpus")
+
+
+class _Memory(_Pascal):
+    size_in_mib: int = msgspec.field(name="SizeInMiB")
+
+
+class _Processor(_Pascal):
+    supported_architectures: list[str]
+
+
+class _Gpu(_Pascal):
+    count: int
+    name: str = ""
+    manufacturer: str = ""
+
+
+class _Gpus(_Pascal):
+    gpus: list[_Gpu] = []
+
+
+class _Network(_Pascal):
+    maximum_network_interfaces: int
+    ipv4_addresses_per_interface: int
+
+
+class _Ec2Type(_Pascal):
+    instance_type: str
+    v_cpu_info: _Cores = msgspec.field(name="VCpuInfo")
+    memory_info: _Memory
+    processor_info: _Processor
+    network_info: _Network
+    gpu_info: _Gpus | None = None
+
+
+class _Capability(msgspec.Struct):
+    name: str
+    value: str
+
+
+class _AzureSku(msgspec.Struct, rename="camel"):
+    name: str
+    capabilities: list[_Capability] = []
+
+
+class _Accelerator(msgspec.Struct, rename="camel"):
+    guest_accelerator_type: str
+    guest_accelerator_count: int
+
+
+class _GceType(msgspec.Struct, rename="camel"):
+    name: str
+    guest_cpus: int
+    memory_mb: int
+    architecture: str = "X86_64"
+    accelerators: list[_Accelerator] = []
+
+
+class _Requirement(msgspec.Struct):
+    key: str
+    operator: str
+    values: list[str] = []
+
+
+class _Offering(msgspec.Struct):
+    price: float = msgspec.field(name="Price")
+    available: bool = msgspec.field(name="Available", default=True)
+    requirements: list[_Requirement] = msgspec.field(name="Requirements", default_factory=list)
+
+
+class _KarpenterType(msgspec.Struct, rename="camel"):
+    name: str
+    resources: dict[str, Quantity]
+    architecture: str = "amd64"
+    operating_systems: tuple[str, ...] = ("linux",)
+    offerings: list[_Offering] = []
+
+
+_Found = InstanceType | str  # a type, or why it is left out
+
+
+def read_dump(data: Any, source: str, kept: Kept) -> Catalogue:
+    """The catalogue in a provider's dump; what is no machine for Linux pods is left out and counted.
+
+    Raises InputError for a dump of no known form, and for entries that cannot be read, all at once.
+    """
+    prefix, items = _items(data, source)
+    first = items[0] if items else {}
+    read: tuple[type[Any], Callable[[Any, Kept], _Found]]
+    if "InstanceType" in first:
+        read = _Ec2Type, _of_aws
+    elif "guestCpus" in first:
+        read = _GceType, _of_gce
+    elif "offerings" in first:
+        read = _KarpenterType, _of_karpenter
+    elif "capabilities" in first or "resourceType" in first:
+        read = _AzureSku, _of_azure
+    else:
+        text = "a list of instance types expected: of aws ec2 describe-instance-types, az vm list-skus, gcloud compute "
+        raise InputError(Problem(f"{text}machine-types list, or of Karpenter", source))
+    kind, make = read
+    problems: list[Problem] = []
+    types: dict[str, InstanceType] = {}
+    left_out: Counter[str] = Counter()
+    for number, item in enumerate(items):
+        name = item.get("InstanceType", item.get("name")) if isinstance(item, Mapping) else None
+        if isinstance(item, Mapping) and item.get("resourceType", "virtualMachines") != "virtualMachines":
+            left_out["not a machine"] += 1
+            continue
+        place = f"{prefix}[{number}]" + (f" ({escaped(name)})" if isinstance(name, str) else "")
+        try:
+            found = make(from_dict(item, kind, source=source, object_path=place), kept)
+        except InputError as error:
+            problems += error.problems
+            continue
+        except ValueError as error:
+            problems.append(Problem(str(error), source, place))
+            continue
+        if isinstance(found, str):
+            left_out[found] += 1
+        elif missing := [amount for amount in ("cpu", "memory") if found.capacity[amount].sign <= 0]:
+            left_out[f"{place}: {missing[0]} is {found.capacity[missing[0]]}"] += 1
+        elif found.name in types:
+            left_out["the same type in another place"] += 1
+        else:
+            types[found.name] = found
+    if problems:
+        raise InputError(problems, total=len(items))
+    return Catalogue(types, source, left_out)
+
+
+def _items(data: Any, source: str) -> tuple[str, list[Any]]:
+    prefix = ""
+    if isinstance(data, Mapping) and "InstanceTypes" in data:
+        prefix, data = "InstanceTypes", data["InstanceTypes"]
+    elif isinstance(data, Mapping) and "value" in data:
+        prefix, data = "value", data["value"]
+    if not isinstance(data, list) or not all(isinstance(item, Mapping) for item in data[:1]):
+        raise InputError(Problem(f"a list of instance types expected, got {type(data).__name__}", source))
+    return prefix, data
+
+
+def _arch(names: Iterable[str]) -> str:
+    """The first that Kubernetes has a name for and nodes are made of; empty = none."""
+    return next((_ARCH[name.lower()] for name in names if name.lower() in _ARCH), "")
+
+
+def _of_aws(item: _Ec2Type, kept: Kept) -> _Found:
+    arch = _arch(item.processor_info.supported_architectures)
+    if not arch:
+        return "of another architecture"
+    gpus = item.gpu_info.gpus if item.gpu_info is not None else []
+    name = f"{gpus[0].manufacturer} {gpus[0].name}".strip() if gpus else ""
+    network = item.network_info
+    return Machine(
+        item.instance_type,
+        arch,
+        item.v_cpu_info.default_v_cpus,
+        item.memory_info.size_in_mib,
+        sum(gpu.count for gpu in gpus),
+        name,
+        network.maximum_network_interfaces * (network.ipv4_addresses_per_interface - 1) + 2,
+    ).instance_type(kept, Overhead.EKS)
+
+
+def _of_azure(item: _AzureSku, kept: Kept) -> _Found:
+    has = {capability.name: capability.value for capability in item.capabilities}
+    arch = _arch([has.get("CpuArchitectureType", "x64")])
+    if not arch:
+        return "of another architecture"
+    if "vCPUs" not in has or "MemoryGB" not in has:
+        raise ValueError("the capabilities have no vCPUs and MemoryGB")
+    try:
+        cores, memory = constrained_cores(item.name, int(has["vCPUs"])), round(float(has["MemoryGB"]) * 1024)
+        cores = int(has.get("vCPUsAvailable", cores))
+        gpus = int(has.get("GPUs", "0"))
+    except ValueError:
+        raise ValueError("a capability of vCPUs, vCPUsAvailable, MemoryGB, GPUs is no number") from None
+    return Machine(item.name, arch, cores, memory, gpus).instance_type(kept, Overhead.AKS)
+
+
+def _of_gce(item: _GceType, kept: Kept) -> _Found:
+    arch = _arch([item.architecture])
+    if not arch:
+        return "of another architecture"
+    gpus = [each for each in item.accelerators if "tpu" not in each.guest_accelerator_type]
+    if len(gpus) < len(item.accelerators):
+        return "with TPUs"
+    name = gpus[0].guest_accelerator_type if gpus else ""
+    count = sum(each.guest_accelerator_count for each in gpus)
+    return Machine(item.name, arch, item.guest_cpus, item.memory_mb, count, name).instance_type(kept, Overhead.GKE)
+
+
+def _of_karpenter(item: _KarpenterType, kept: Kept) -> _Found:
+    if "linux" not in item.operating_systems:
+        return "not for Linux"
+    if item.architecture not in ARCHITECTURES:
+        return "of another architecture"
+    if missing := [name for name in ("cpu", "memory") if name not in item.resources]:
+        raise ValueError(f"the resources have no {missing[0]}")
+    prices: dict[str, dict[str, float]] = {"on-demand": {}, "spot": {}}
+    for offering in item.offerings:
+        if offering.available and offering.price >= 0:
+            values = {each.key: each.values for each in offering.requirements}
+            for capacity_type in values.get("karpenter.sh/capacity-type", ["on-demand"]):
+                for zone in values.get("topology.kubernetes.io/zone", [""]):
+                    mine, region = prices.setdefault(capacity_type, {}), _region(zone)
+                    mine[region] = min(mine.get(region, offering.price), offering.price)
+    machine = Machine(
+        item.name,
+        item.architecture,
+        item.resources["cpu"].value(),
+        item.resources["memory"].value() // 2**20,
+        pods=item.resources["pods"].value() if "pods" in item.resources else None,
+        prices=prices["on-demand"],
+        spot_prices=prices["spot"],
+    )
+    found = machine.instance_type(kept, Overhead.NONE)
+    disk = {name: amount for name, amount in item.resources.items() if name == "ephemeral-storage"}
+    return InstanceType(
+        found.name,
+        found.arch,
+        {**found.capacity, **disk},
+        {**found.allocatable, **disk},
+        found.prices,
+        found.spot_prices,
+        found.gpu_name,
+    )
+
+
+def _region(zone: str) -> str:
+    """The region of a zone by its name (``us-east-1a``, ``us-central1-a``), spelled with ``_``."""
+    return (re.sub(r"-?[a-z]$", "", zone) or "any").replace("-", "_")

@@ -1,0 +1,294 @@
+"""Node pools and nodes of a generated cluster, and its random numbers, the same on every platform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+__all__ = [
+    "CREATED",
+    "POOL_LABEL",
+    "REGION",
+    "ZONES",
+    "InstanceType",
+    "Node",
+    "Pool",
+    "SplitMix64",
+    "child_uid",
+    "make_nodes",
+    "make_pools",
+]
+
+
+_MASK = (1 << 64) - 1
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes draws name suffixes from
+_PAIRS = tuple(a + b for b in _SUFFIX for a in _SUFFIX)
+_TRIPLES = tuple(pair + c for c in _SUFFIX for pair in _PAIRS)
+_SUFFIXES = len(_TRIPLES) * len(_PAIRS)
+T = TypeVar("T")
+
+
+def child_uid(uid: str, number: int) -> str:
+    """A UID for each number: that of the owner but for the last twelve digits, so that large dumps compress."""
+    return f"{uid[:24]}{number:012x}"
+
+
+class SplitMix64:
+    """Steele, Lea and Flood's SplitMix64 (OOPSLA 2014)."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, seed: int) -> None:
+        self._state = seed & _MASK
+
+    def bits(self) -> int:
+        """The next 64 random bits."""
+        self._state = state = (self._state + 0x9E3779B97F4A7C15) & _MASK
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
+        return state ^ (state >> 31)
+
+    def below(self, n: int) -> int:
+        """An integer in [0, n); the bias of the multiplication is below n / 2**64."""
+        return (self.bits() * n) >> 64
+
+    def between(self, least: int, most: int) -> int:
+        """An integer in [least, most]."""
+        return least + self.below(most - least + 1)
+
+    def percent(self, chance: int) -> bool:
+        """True in ``chance`` of 100 draws."""
+        return self.below(100) < chance
+
+    def choice(self, options: Sequence[T]) -> T:
+        """One of the options."""
+        return options[self.below(len(options))]
+
+    def weighted(self, options: Sequence[tuple[T, int]]) -> T:
+        """One of the options, each as often as its weight says."""
+        at = self.below(sum(weight for _, weight in options))
+        for option, weight in options:
+            if at < weight:
+                return option
+            at -= weight
+        raise ValueError("weights must be positive")
+
+    def suffix(self, length: int) -> str:
+        """A random part of a name, as Kubernetes makes them."""
+        bits, out = self.bits(), []
+        for _ in range(length):
+            bits, at = divmod(bits, len(_SUFFIX))
+            out.append(_SUFFIX[at])
+        return "".join(out)
+
+    def suffixes(self, n: int) -> Iterator[str]:
+        """``n`` random endings of five characters, all different."""
+        # An arithmetic progression modulo a power of 27 repeats itself only after all of them.
+        at, step = self.below(_SUFFIXES), 3 * self.below(_SUFFIXES // 3) + 1
+        for _ in range(n):
+            rest, low = divmod(at, len(_TRIPLES))
+            yield _TRIPLES[low] + _PAIRS[rest]
+            at = (at + step) % _SUFFIXES
+
+    def uid(self) -> str:
+        """A version 4 UUID."""
+        text = f"{self.bits():016x}{self.bits():016x}"
+        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
+
+
+POOL_LABEL = "eks.amazonaws.com/nodegroup"
+REGION = "us-east-1"
+ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+CREATED = "2026-03-02T08:11:29Z"
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """A machine size: what it has and what EKS leaves of it for pods (Amazon Linux 2023)."""
+
+    name: str
+    vcpu: int
+    memory_mib: int
+    alloc_cpu: int  # milli-cores
+    alloc_memory_mib: int
+    price: float  # US dollars per hour, on demand
+    gpu: int = 0
+
+
+M5_XLARGE = InstanceType("m5.xlarge", 4, 16384, 3920, 14162, 0.192)
+M5_2XLARGE = InstanceType("m5.2xlarge", 8, 32768, 7910, 29317, 0.384)
+M5_4XLARGE = InstanceType("m5.4xlarge", 16, 65536, 15890, 57691, 0.768)
+C5_4XLARGE = InstanceType("c5.4xlarge", 16, 32768, 15890, 27381, 0.68)
+R5_4XLARGE = InstanceType("r5.4xlarge", 16, 131072, 15890, 118312, 1.008)
+G4DN_4XLARGE = InstanceType("g4dn.4xlarge", 16, 65536, 15890, 59946, 1.204, gpu=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A node group: ``share`` of the nodes in percent, in one zone or in turn over all."""
+
+    name: str
+    instance: InstanceType
+    share: int
+    zone: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    taint: tuple[str, str, str] | None = None  # key, value, effect
+    spot: bool = False
+
+    def zones(self) -> tuple[str, ...]:
+        """Where its nodes may be."""
+        return (self.zone,) if self.zone else ZONES
+
+
+_POOLS = (
+    *(Pool(f"general-{zone[-1]}", M5_4XLARGE, 20, zone, {"workload-class": "general"}) for zone in ZONES),
+    Pool("memory", R5_4XLARGE, 12, labels={"workload-class": "memory"}),
+    Pool("spot", M5_2XLARGE, 12, labels={"workload-class": "spot"}, taint=("spot", "true", "NoSchedule"), spot=True),
+    Pool(
+        "compute",
+        C5_4XLARGE,
+        8,
+        labels={"workload-class": "compute"},
+        taint=("dedicated", "compute", "NoSchedule"),
+    ),
+    Pool("system", M5_XLARGE, 5, labels={"workload-class": "system"}),
+    Pool(
+        "gpu",
+        G4DN_4XLARGE,
+        3,
+        labels={"workload-class": "gpu", "nvidia.com/gpu.present": "true"},
+        taint=("nvidia.com/gpu", "present", "NoSchedule"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node: its place in the fleet and what makes it differ from its pool's others."""
+
+    name: str
+    pool: Pool
+    zone: str
+    address: str
+    uid: str
+    instance_id: str
+
+    def manifest(self, max_pods: int, *, lean: bool) -> dict[str, Any]:
+        """The node as the API server would return it."""
+        kind, taint = self.pool.instance, self.pool.taint
+        labels = {
+            "beta.kubernetes.io/arch": "amd64",
+            "beta.kubernetes.io/instance-type": kind.name,
+            "beta.kubernetes.io/os": "linux",
+            "eks.amazonaws.com/capacityType": "SPOT" if self.pool.spot else "ON_DEMAND",
+            POOL_LABEL: self.pool.name,
+            "failure-domain.beta.kubernetes.io/region": REGION,
+            "failure-domain.beta.kubernetes.io/zone": self.zone,
+            "kubernetes.io/arch": "amd64",
+            "kubernetes.io/hostname": self.name,
+            "kubernetes.io/os": "linux",
+            "node.kubernetes.io/instance-type": kind.name,
+            "topology.ebs.csi.aws.com/zone": self.zone,
+            "topology.kubernetes.io/region": REGION,
+            "topology.kubernetes.io/zone": self.zone,
+            **self.pool.labels,
+        }
+        spec: dict[str, Any] = {"providerID": f"aws:///{self.zone}/{self.instance_id}"}
+        if taint:
+            spec["taints"] = [{"key": taint[0], "value": taint[1], "effect": taint[2]}]
+        gpu = {"nvidia.com/gpu": str(kind.gpu)} if kind.gpu else {}
+        status: dict[str, Any] = {
+            "capacity": {
+                "cpu": str(kind.vcpu),
+                "ephemeral-storage": "83873772Ki",
+                "hugepages-1Gi": "0",
+                "hugepages-2Mi": "0",
+                "memory": f"{kind.memory_mib * 1024 - 524288}Ki",
+                **gpu,
+                "pods": str(max_pods),
+            },
+            "allocatable": {
+                "cpu": f"{kind.alloc_cpu}m",
+                "ephemeral-storage": "76224326324",
+                "hugepages-1Gi": "0",
+                "hugepages-2Mi": "0",
+                "memory": f"{kind.alloc_memory_mib * 1024}Ki",
+                **gpu,
+                "pods": str(max_pods),
+            },
+            "conditions": [
+                {
+                    "type": name,
+                    "status": "True" if name == "Ready" else "False",
+                    "lastHeartbeatTime": "2026-03-09T11:58:04Z",
+                    "lastTransitionTime": CREATED,
+                    "reason": reason,
+                    "message": f"kubelet {text}",
+                }
+                for name, reason, text in (
+                    ("MemoryPressure", "KubeletHasSufficientMemory", "has sufficient memory available"),
+                    ("DiskPressure", "KubeletHasNoDiskPressure", "has no disk pressure"),
+                    ("PIDPressure", "KubeletHasSufficientPID", "has sufficient PID available"),
+                    ("Ready", "KubeletReady", "is posting ready status"),
+                )
+            ],
+            "addresses": [
+                {"type": "InternalIP", "address": self.address},
+                {"type": "Hostname", "address": self.name},
+            ],
+            "nodeInfo": {
+                "architecture": "amd64",
+                "bootID": self.uid,
+                "containerRuntimeVersion": "containerd://2.1.4",
+                "kernelVersion": "6.12.37-61.105.amzn2023.x86_64",
+                "kubeProxyVersion": "",
+                "kubeletVersion": "v1.37.0-eks-2f0a8d1",
+                "machineID": self.uid.replace("-", ""),
+                "operatingSystem": "linux",
+                "osImage": "Amazon Linux 2023.8.20250707",
+                "systemUUID": self.uid,
+            },
+        }
+        if not lean:
+            status["images"] = [
+                {"names": [f"602401143452.dkr.ecr.{REGION}.amazonaws.com/eks/{image}"], "sizeBytes": size}
+                for image, size in (("kube-proxy:v1.37.0-eksbuild.1", 31472133), ("pause:3.10", 318731))
+            ]
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": self.name,
+                "uid": self.uid,
+                "creationTimestamp": CREATED,
+                "labels": labels,
+                "annotations": {"node.alpha.kubernetes.io/ttl": "15"},
+            },
+            "spec": spec,
+            "status": status,
+        }
+
+
+def make_pools(n_nodes: int) -> list[tuple[Pool, int]]:
+    """How many nodes each pool has: by share, largest remainder first, ties in the order of the table."""
+    exact = [pool.share * n_nodes for pool in _POOLS]
+    sizes = [share // 100 for share in exact]
+    by_remainder = sorted(range(len(_POOLS)), key=lambda i: (-(exact[i] % 100), i))
+    for i in by_remainder[: n_nodes - sum(sizes)]:
+        sizes[i] += 1
+    return [(pool, size) for pool, size in zip(_POOLS, sizes, strict=True) if size]
+
+
+def make_nodes(pools: list[tuple[Pool, int]], rng: SplitMix64) -> list[Node]:
+    """The nodes, pool by pool."""
+    nodes: list[Node] = []
+    for pool, size in pools:
+        zones = pool.zones()
+        for i in range(size):
+            at = len(nodes) + 256
+            address = f"10.{at >> 16}.{at >> 8 & 255}.{at & 255}"
+            name = f"ip-{address.replace('.', '-')}.ec2.internal"
+            nodes.append(Node(name, pool, zones[i % len(zones)], address, rng.uid(), f"i-0{rng.bits():016x}"))
+    return nodes

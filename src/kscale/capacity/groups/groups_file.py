@@ -1,0 +1,565 @@
+"""The groups file (``-g``): entries, JSON Schema and reading; every mistake is reported with its field.
+
+kscale's own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Container, Iterator
+from dataclasses import replace as dataclasses_replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from kscale.errors import InputError, Problem
+from kscale.files import read_file
+from kscale.objects.api.core import Node, Pod, Taint
+from kscale.objects.api.meta import ApiStruct, ObjectMeta, ResourceList
+from kscale.objects.api.resource import ResourceSlice
+from kscale.objects.api.storage import CSINode
+from kscale.objects.argument_types import typed
+from kscale.objects.decode import escaped, from_dict, syntax_problem
+from kscale.objects.names import go_quote, label_value_errors, qualified_name_errors
+from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
+from kscale.objects.quantity import Quantity
+from kscale.objects.validation import check, refuse_repeated_keys
+from kscale.records import components_of
+from kscale.snapshot.text.files import unpacked
+
+if TYPE_CHECKING:
+    from kscale.capacity.catalogue import Catalogue
+
+__all__ = [
+    "GroupEntry",
+    "GroupOptions",
+    "GroupTaint",
+    "GroupTemplate",
+    "groups_from",
+    "groups_schema",
+    "groups_schema_text",
+    "read_groups",
+    "read_plain",
+    "read_plain_file",
+]
+
+
+_NUMBER: Final = "a list of at least one"
+
+
+def read_plain_file(path: str | os.PathLike[str], what: str, number: str = _NUMBER) -> Any:
+    """:func:`read_plain` of a file. Raises InputError, also for one that cannot be read."""
+    try:
+        raw = read_file(path)
+    except OSError as error:
+        raise InputError(Problem(error.strerror or str(error), source=str(path))) from None
+    return read_plain(raw, str(path), what, number)
+
+
+def read_plain(raw: bytes, source: str, what: str, number: str = _NUMBER) -> Any:
+    """The data in a file's bytes (packed or not). ``what`` is looked for in it, and how many (``number``). Raises
+    InputError with ``source`` and the place."""
+    found_text = unpacked(raw, source)
+    if isinstance(found_text, Problem):
+        raise InputError(found_text)
+    text = bytes(found_text)
+    name = source.removesuffix(".gz").removesuffix(".zst")
+    if text.lstrip()[:1] in (b"[", b"{") and not name.endswith((".yaml", ".yml")):
+        try:
+            data = msgspec.json.decode(text)
+            refuse_repeated_keys(text)
+            return data
+        except InputError as error:
+            raise InputError([dataclasses_replace(problem, source=source) for problem in error.problems]) from None
+        except RecursionError:
+            raise InputError(Problem("nested too deeply to be read", source)) from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if isinstance(error, msgspec.DecodeError):
+                raise InputError(syntax_problem(error, text, source)) from None
+            raise InputError(Problem(f"not UTF-8: {error}", source)) from None
+    from kscale.snapshot.text.documents import only_document
+
+    found = only_document(text, source)
+    if found is None:
+        raise InputError(Problem(f"no {what} in it: {number} is expected", source))
+    return found
+
+
+class GroupOptions(NodeGroupOptions, forbid_unknown_fields=True):
+    """What differs for this group from the autoscaler's own options. Durations are seconds."""
+
+
+class GroupTemplate(Node):
+    """A new node, as the API server would return it, and what drivers publish for it.
+
+    ``resourceSlices``: its own devices (dynamic resource allocation). The name of the node is filled in; a pool without
+    ``resourceSliceCount`` is taken to be complete. ``csiNode``: its CSI drivers and their attach limits.
+    """
+
+    resource_slices: list[ResourceSlice] = msgspec.field(default_factory=list)
+    csi_node: CSINode | None = None
+
+    @property
+    def node(self) -> Node:
+        """The node alone."""
+        return Node(**{name: getattr(self, name) for name in Node.__struct_fields__})
+
+    def node_template(self, pods: list[Pod]) -> NodeTemplate:
+        """Return the template with these pods."""
+        counts = Counter((each.spec.driver, each.spec.pool.name) for each in self.resource_slices)
+
+        def complete(item: ResourceSlice) -> ResourceSlice:
+            pool = item.spec.pool
+            if pool.resource_slice_count:
+                return item
+            pool = replace(pool, resource_slice_count=counts[item.spec.driver, pool.name])
+            return replace(item, spec=replace(item.spec, pool=pool))
+
+        slices = [*map(complete, self.resource_slices)]
+        return NodeTemplate(node=self.node, pods=pods, csi_node=self.csi_node, resource_slices=slices)
+
+
+class GroupTaint(Taint, forbid_unknown_fields=True):
+    """A taint of every new node; effects NoSchedule, PreferNoSchedule, NoExecute."""
+
+
+class GroupEntry(ApiStruct, forbid_unknown_fields=True):
+    """A node group: how many nodes it may have, and what a new one looks like.
+
+    What a new node looks like comes from exactly one of ``template``, ``fromNode`` and ``instanceType``; without any,
+    from the first good node among those that ``nodes`` or ``nodeSelector`` name. ``labels``, ``taints`` and
+    ``capacity`` are put on top.
+    """
+
+    id: str
+    """By which the cloud knows it."""
+    min: int = 0
+    """In nodes."""
+    max: int = 1000
+    """In nodes."""
+    target: int | None = None
+    """The size that the cloud was asked for, which may be outside of min and max; absent = as many nodes as the group
+    has."""
+    template: GroupTemplate | None = None
+    """A node, as the API server would return it."""
+    pods: list[Pod] = msgspec.field(default_factory=list)
+    """With ``template``: the pods that every new node carries (DaemonSets)."""
+    from_node: str | None = None
+    """The name of a node of the cluster that new nodes are like."""
+    instance_type: str | None = None
+    """A machine size of the catalogue."""
+    catalogue: str | None = None
+    """The file with the machine sizes, or an imported catalogue; a relative path starts at the groups file."""
+    zone: str = ""
+    """With ``instanceType``: the zone of new nodes."""
+    region: str = ""
+    """With ``instanceType``: the region of new nodes and of the price."""
+    nodes: list[str] = msgspec.field(default_factory=list)
+    """The names of the nodes that belong to the group."""
+    node_selector: dict[str, str] | None = None
+    """Or the labels that all of them have."""
+    labels: dict[str, str] | None = None
+    taints: list[GroupTaint] = msgspec.field(default_factory=list)
+    capacity: ResourceList | None = None
+    price: float | None = None
+    """Of one node for one hour."""
+    options: GroupOptions | None = None
+    exists: bool = True
+    """False: the group would first have to be made (node auto-provisioning)."""
+    autoprovisioned: bool = False
+    """The group was made by the autoscaler."""
+
+
+def _quantity_schema(type_: type) -> dict[str, Any]:
+    if type_ is Quantity:
+        return {"type": ["string", "number"], "description": "A quantity such as 500m, 2 or 16Gi."}
+    raise NotImplementedError(type_)
+
+
+def groups_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a groups file: what the reader checks, as far as a schema can say it."""
+    name, definitions = components_of(GroupEntry, _quantity_schema)
+    # What the objects of the API are, Kubernetes publishes.
+    for kind in ("Pod", "ResourceSlice", "CSINode"):
+        definitions[kind] = {"type": "object", "description": f"A {kind}, as the API server returns it."}
+    _restrict_template(definitions["GroupTemplate"])
+    _restrict(definitions)
+    definitions["Groups"] = {"type": "array", "items": {"$ref": f"#/$defs/{name}"}, "minItems": 1}
+    groups = {"$ref": "#/$defs/Groups"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "kscale groups file",
+        "description": "The node groups that an estimate may add nodes to.",
+        "oneOf": [
+            groups,
+            {
+                "type": "object",
+                "properties": {"groups": groups},
+                "required": ["groups"],
+                "additionalProperties": False,
+            },
+        ],
+        "$defs": {"Groups": definitions["Groups"], **_reachable("GroupEntry", definitions)},
+    }
+
+
+_NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_LABELS: dict[str, Any] = {
+    "type": "object",
+    "propertyNames": {"pattern": f"^([-a-z0-9.]+/)?{_NAME}$"},
+    "additionalProperties": {"type": ["string", "null"], "pattern": f"^({_NAME})?$", "maxLength": 63},
+}
+_AMOUNTS: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": {
+        "type": ["string", "number", "null"],
+        "pattern": "^[^-]",
+        "minimum": 0,
+        "description": "A quantity such as 500m, 2 or 16Gi.",
+    },
+}
+
+
+def _restrict_template(template: dict[str, Any]) -> None:
+    """No field but those of a node and what comes with it; of these, null is absent."""
+    template["additionalProperties"] = False
+    fields = template["properties"]
+    fields |= {name: {} for name in ("apiVersion", "kind", "metadata", "spec", "status")}
+    slices = fields["resourceSlices"]
+    default = slices.pop("default")
+    fields["resourceSlices"] = {"anyOf": [slices, {"type": "null"}], "default": default}
+
+
+def _restrict(definitions: dict[str, Any]) -> None:
+    """What the types do not say."""
+    entry, taint, options = (definitions[name] for name in ("GroupEntry", "GroupTaint", "GroupOptions"))
+    fields = entry["properties"]
+    fields["id"] |= {"minLength": 1, "pattern": "^[^\\u0000-\\u001f\\u007f]*$"}
+    for name in ("min", "max"):
+        fields[name] |= {"minimum": 0}
+    for name in ("target", "price"):
+        fields[name]["anyOf"][0] |= {"minimum": 0}
+    fields["nodes"] |= {"uniqueItems": True}
+    for name, schema in (("labels", _LABELS), ("nodeSelector", _LABELS), ("capacity", _AMOUNTS)):
+        fields[name]["anyOf"][0] = schema
+    for schema in options["properties"].values():
+        if schema["anyOf"][0] == {"type": "number"}:
+            schema["anyOf"][0] = {"type": "number", "minimum": 0}
+    taint["properties"]["key"] = {"type": "string", "minLength": 1, "pattern": f"^([-a-z0-9.]+/)?{_NAME}$"}
+    taint["properties"]["effect"] = {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]}
+    taint["required"] = ["key", "effect"]
+    for struct in (entry, taint):
+        for name, schema in struct["properties"].items():
+            if name not in ("id", "key", "effect") and "anyOf" not in schema:  # the reader takes null for absent
+                default = {"default": schema.pop("default")} if "default" in schema else {}
+                struct["properties"][name] = {"anyOf": [schema, {"type": "null"}], **default}
+    templates = ("template", "fromNode", "instanceType")
+    entry["anyOf"] = [*map(_given, templates), _given("nodes", minItems=1), _given("nodeSelector", minProperties=1)]
+    entry["allOf"] = [{"not": {"allOf": [_given(a), _given(b)]}} for a, b in itertools.combinations(templates, 2)]
+    entry["allOf"] += [
+        {"if": _given(name, **some), "then": _given(needed)}
+        for name, some, needed in (
+            ("catalogue", {"minLength": 1}, "instanceType"),
+            ("zone", {"minLength": 1}, "instanceType"),
+            ("region", {"minLength": 1}, "instanceType"),
+            ("pods", {"minItems": 1}, "template"),
+        )
+    ]
+
+
+def _given(name: str, **some: int) -> dict[str, Any]:
+    """That a field is there, and not null."""
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}, **some}}}
+
+
+def _reachable(root: str, definitions: dict[str, Any]) -> dict[str, Any]:
+    """The definitions that ``root`` refers to, itself included, by name."""
+    found: dict[str, Any] = {}
+    ahead = [root]
+    while ahead:
+        name = ahead.pop()
+        if name in found:
+            continue
+        found[name] = definitions[name]
+        ahead += re.findall(r'"#/\$defs/(\w+)"', msgspec.json.encode(definitions[name]).decode())
+    return dict(sorted(found.items()))
+
+
+def groups_schema_text() -> str:
+    """The schema as it is published: indented JSON with a final line feed."""
+    return msgspec.json.format(msgspec.json.encode(groups_schema()), indent=2).decode() + "\n"
+
+
+_NO_GROUP = "no node group in it: a list of at least one is expected"
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+@typed
+def read_groups(
+    path: str | os.PathLike[str],
+    *,
+    node_names: Container[str] | None = None,
+    catalogue: str | os.PathLike[str] | Catalogue | None = None,
+) -> list[NodeGroup]:
+    """The node groups of a file (JSON or YAML, ``.gz`` or not), in order.
+
+    ``node_names``: the nodes of the cluster, so that ``fromNode`` and ``nodes`` can be checked (None = not checked).
+    ``catalogue``: where ``instanceType`` is looked up in entries that name no catalogue themselves.
+    Raises InputError with every mistake in the file.
+    """
+    data, folder = read_plain_file(path, "node group"), Path(path).parent
+    return groups_from(data, source=str(path), folder=folder, node_names=node_names, catalogue=catalogue)
+
+
+_OWN_FIELDS: Final[dict[str, type[msgspec.Struct]]] = {"": GroupEntry, "options": GroupOptions, "taints": GroupTaint}
+
+
+def _with_known_fields(problem: Problem) -> Problem:
+    """Where a field is not known: which are."""
+    owner = _OWN_FIELDS.get(problem.field.partition("[")[0])
+    if owner is None or "unknown field" not in problem.message:
+        return problem
+    known = ", ".join(each.encode_name for each in msgspec.structs.fields(owner))
+    return dataclasses_replace(problem, message=f"{problem.message}; there are {known}")
+
+
+@typed
+def groups_from(
+    data: Any,
+    *,
+    source: str = "",
+    folder: str | os.PathLike[str] = ".",
+    node_names: Container[str] | None = None,
+    catalogue: str | os.PathLike[str] | Catalogue | None = None,
+) -> list[NodeGroup]:
+    """The node groups of plain data, a list of dicts; relative catalogue paths start at ``folder``.
+
+    ``source``: what problems call the data. Otherwise as :func:`read_groups`. Raises InputError with every mistake.
+    """
+    if isinstance(data, dict) and set(data) == {"groups"}:
+        data = data["groups"]
+    if not isinstance(data, list):
+        raise InputError(Problem(f"a list of node groups expected, got {type(data).__name__}", source))
+    if not data:
+        raise InputError(Problem(_NO_GROUP, source))
+    problems: list[Problem] = []
+    shelf = _Shelf(Path(folder), catalogue)
+    groups: list[NodeGroup] = []
+    first: dict[str, int] = {}
+    owner: dict[str, int] = {}
+    for index, item in enumerate(data):
+        place = f"groups[{index}]"
+        if isinstance(item, dict) and isinstance(item.get("id"), str):
+            place = f"{place} ({escaped(item['id'])})"
+        try:
+            entry = from_dict(item, GroupEntry, source=source, object_path=place)
+        except InputError as error:
+            problems += map(_with_known_fields, error.problems)
+            continue
+        if entry.id in first:
+            problems.append(Problem(f"the id is that of groups[{first[entry.id]}]", source, place, "id"))
+        first.setdefault(entry.id, index)
+        mistakes = [Problem(message, source, place, field) for field, message in _mistakes(entry, node_names)]
+        if entry.template is not None:
+            unknown = _unknown_fields(item["template"], msgspec.inspect.type_info(GroupTemplate), "template")
+            mistakes += [Problem(message, source, place, field) for field, message in unknown]
+        for position, name in enumerate(entry.nodes):
+            if name in owner:
+                text = f'node "{name}" is of groups[{owner[name]}] already'
+                mistakes.append(Problem(text, source, place, f"nodes[{position}]"))
+            owner.setdefault(name, index)
+        try:
+            template, price = shelf.template(entry) if not mistakes else (None, None)
+        except InputError as error:
+            field = "instanceType" if isinstance(error, KeyError) else "catalogue"
+            mistakes += [Problem(str(problem), source, place, field) for problem in error.problems]
+        problems += mistakes
+        if not mistakes:
+            groups.append(_group(entry, template, price))
+    if problems:
+        raise InputError(problems, total=len(data))
+    return groups
+
+
+def _group(entry: GroupEntry, template: NodeTemplate | None, price: float | None) -> NodeGroup:
+    return NodeGroup(
+        id=entry.id,
+        min_size=entry.min,
+        max_size=entry.max,
+        target_size=entry.target,
+        nodes=entry.nodes,
+        node_selector=entry.node_selector,
+        template=template,
+        from_node=entry.from_node,
+        labels=entry.labels,
+        taints=list(entry.taints),
+        capacity=entry.capacity,
+        price=price if entry.price is None else entry.price,
+        options=entry.options,
+        exists=entry.exists,
+        autoprovisioned=entry.autoprovisioned,
+    )
+
+
+def _mistakes(entry: GroupEntry, node_names: Container[str] | None) -> Iterator[tuple[str, str]]:
+    """(field, what is wrong with it) of an entry that has the right shape."""
+    if not entry.id:
+        yield "id", "is empty"
+    elif not entry.id.isprintable():
+        yield "id", "has control characters"
+    yield from _limits(entry)
+    given = [
+        name
+        for name, value in (
+            ("template", entry.template),
+            ("fromNode", entry.from_node),
+            ("instanceType", entry.instance_type),
+        )
+        if value is not None
+    ]
+    if len(given) > 1:
+        yield given[1], f"{' and '.join(given)} exclude each other"
+    if not given and not entry.nodes and not entry.node_selector:
+        yield "", "no template: give template, fromNode, instanceType, nodes or nodeSelector"
+    for field, value in (("catalogue", entry.catalogue), ("zone", entry.zone), ("region", entry.region)):
+        if value and entry.instance_type is None:
+            yield field, "is of use with instanceType only"
+    if entry.pods and entry.template is None:
+        yield "pods", "is of use with template only"
+    if entry.template is not None and not (entry.template.status.allocatable or entry.template.status.capacity):
+        yield "template.status.allocatable", "is empty: the node would have room for nothing"
+    yield from _template(entry)
+    if node_names is not None:
+        if entry.from_node is not None and entry.from_node not in node_names:
+            yield "fromNode", f'there is no node "{entry.from_node}"'
+        for i, name in enumerate(entry.nodes):
+            if name not in node_names:
+                yield f"nodes[{i}]", f'there is no node "{name}"'
+    yield from _additions(entry)
+
+
+def _template(entry: GroupEntry) -> Iterator[tuple[str, str]]:
+    """What no node can be, as the reading of a dump says it."""
+    if entry.template is not None:
+        node = entry.template.node
+        named = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, name="x"))
+        for finding in check(named):
+            yield f"template.{finding.field}", finding.message
+        yield from _labels("template.metadata.labels", entry.template.metadata.labels)
+        for position, each in enumerate(entry.template.resource_slices):
+            spec, field = each.spec, f"template.resourceSlices[{position}].spec"
+            for name, value in (("driver", spec.driver), ("pool.name", spec.pool.name)):
+                if not value:
+                    yield f"{field}.{name}", "is empty"
+            for name, given in (
+                ("nodeSelector", spec.node_selector is not None),
+                ("allNodes", bool(spec.all_nodes)),
+                ("perDeviceNodeSelection", bool(spec.per_device_node_selection)),
+            ):
+                if given:
+                    yield f"{field}.{name}", "is not of one node: a template has its own devices only"
+    for position, pod in enumerate(entry.pods):
+        for finding in check(pod):
+            if finding.fatal and finding.field != "metadata.name":
+                yield f"pods[{position}].{finding.field}", finding.message
+
+
+_ALSO_KNOWN: Final[dict[type, frozenset[str]]] = {ObjectMeta: frozenset({"managedFields", "selfLink"})}
+"""Fields of the API that nothing here reads."""
+
+
+def _unknown_fields(data: Any, type_: msgspec.inspect.Type, path: str) -> Iterator[tuple[str, str]]:
+    """(path, what is wrong) of every field of plain data that the type of the API does not have."""
+    match type_:
+        case msgspec.inspect.UnionType():
+            for each in type_.types:
+                yield from _unknown_fields(data, each, path)
+        case msgspec.inspect.ListType() if isinstance(data, list):
+            for i, item in enumerate(data):
+                yield from _unknown_fields(item, type_.item_type, f"{path}[{i}]")
+        case msgspec.inspect.DictType() if isinstance(data, dict):
+            for key, item in data.items():
+                yield from _unknown_fields(item, type_.value_type, f"{path}[{key}]")
+        case msgspec.inspect.StructType() if isinstance(data, dict):
+            fields = {field.encode_name: field.type for field in type_.fields}
+            for name, item in data.items():
+                if name in fields:
+                    yield from _unknown_fields(item, fields[name], f"{path}.{name}")
+                elif name not in _ALSO_KNOWN.get(type_.cls, ()):
+                    yield f"{path}.{name}", f"unknown field; there are {', '.join(fields)}"
+
+
+def _labels(field: str, labels: dict[str, str] | None) -> Iterator[tuple[str, str]]:
+    for key, value in (labels or {}).items():
+        for error in qualified_name_errors(key):
+            yield field, f"{go_quote(key)}: {error}"
+        for error in label_value_errors(value):
+            yield f"{field}[{key}]", f"{go_quote(value)}: {error}"
+
+
+def _limits(entry: GroupEntry) -> Iterator[tuple[str, str]]:
+    for field, size in (("min", entry.min), ("max", entry.max), ("target", entry.target)):
+        if size is not None and size < 0:
+            yield field, f"{size} is negative"
+    if entry.min > entry.max >= 0:
+        yield "min", f"min {entry.min} is more than max {entry.max}"
+
+
+def _additions(entry: GroupEntry) -> Iterator[tuple[str, str]]:
+    yield from _labels("labels", entry.labels)
+    yield from _labels("nodeSelector", entry.node_selector)
+    for i, taint in enumerate(entry.taints):
+        if not taint.key:
+            yield f"taints[{i}].key", "is empty"
+        else:
+            yield from _labels(f"taints[{i}]", {taint.key: taint.value})
+        if taint.effect not in _EFFECTS:
+            yield f"taints[{i}].effect", f'"{taint.effect}" is not one of {", ".join(_EFFECTS)}'
+    for name, amount in (entry.capacity or {}).items():
+        if amount.sign < 0:
+            yield f"capacity[{name}]", f"{amount} is negative"
+    if entry.price is not None and not (math.isfinite(entry.price) and entry.price >= 0):
+        yield "price", f"{entry.price} is not a price"
+    if entry.options is not None:
+        for field, value in msgspec.to_builtins(entry.options).items():
+            if not isinstance(value, bool) and not (math.isfinite(value) and value >= 0):
+                yield f"options.{field}", f"{value} is negative or not a number"
+
+
+class _Shelf:
+    """The catalogues of a file, each read once."""
+
+    def __init__(self, folder: Path, default: str | os.PathLike[str] | Catalogue | None) -> None:
+        self._folder = folder
+        self._default = default
+        self._read: dict[Path, Catalogue] = {}
+
+    def template(self, entry: GroupEntry) -> tuple[NodeTemplate | None, float | None]:
+        """What a new node is, if the entry itself says so, and what the catalogue asks for it."""
+        if entry.template is not None:
+            return entry.template.node_template(entry.pods), None
+        if entry.instance_type is None:
+            return None, None
+        kind = self._catalogue(entry.catalogue)[entry.instance_type]
+        return kind.template(zone=entry.zone, region=entry.region), kind.price(entry.region)
+
+    def _catalogue(self, named: str | None) -> Catalogue:
+        if named is not None:
+            path = self._folder / named
+        elif self._default is None:
+            raise InputError("instanceType needs a catalogue")
+        elif isinstance(self._default, str | os.PathLike):
+            path = Path(self._default)
+        else:
+            return self._default
+        if path not in self._read:
+            from kscale.capacity.catalogue import read_catalogue  # most files name no instance types
+
+            self._read[path] = read_catalogue(path)
+        return self._read[path]

@@ -1,0 +1,395 @@
+"""Placement constraints of a mix as arrays: zones and similar cells, exclusion rules, pod shapes.
+
+Nodes that agree in every topology label that some constraint counts by are one *cell*. Each cell gets one node without
+limits in a simulated cluster; the exact predicates then say where each pod may go, and of these cells it takes the one
+with fewest of its like, then the one with least load. Inside a cell only nodes tell pods apart.
+
+What predicates say about pairs of pods on one node becomes knapsack rows: host ports and required anti-affinity exactly
+(a *rule* that every plan obeys, so that a bound may use it), spread over nodes as something that is enough for it
+(``strict``: a plan uses it, a bound does not).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.objects.api.core import Node, NodeStatus, Pod, PodAffinity
+from kscale.objects.api.meta import ObjectMeta
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.quantity import Quantity
+from kscale.objects.selectors import SelectorError
+from kscale.scheduling.bounds.instance import BinKinds
+from kscale.scheduling.fork import fork
+from kscale.scheduling.plugins import PROFILE
+from kscale.scheduling.plugins.inter_pod_affinity import Term, carried_terms
+from kscale.scheduling.plugins.pod_topology_spread import hard_constraints
+from kscale.scheduling.profile import HOSTNAME, Context, SchedulerProfile
+from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = [
+    "FREE",
+    "Cells",
+    "Limits",
+    "Rule",
+    "Shapes",
+    "assign",
+    "cells_of",
+    "rank_of",
+    "rules_of",
+    "shapes_of",
+    "topology_keys",
+]
+
+
+FREE = -1
+_MOST_CELLS = 16
+_JUDGED = ("PodTopologySpread", "InterPodAffinity")
+_ROOM = {"cpu": "1T", "memory": "1Ei", "ephemeral-storage": "1Ei", "pods": "1G"}
+
+
+def topology_keys(classes: Sequence[PodClass], ctx: Context) -> list[str]:
+    """The labels by which some required term or hard constraint of a pending class counts, but for the host name."""
+    keys: dict[str, None] = {}
+    for pod in classes:
+        keys.update(dict.fromkeys(term.topology_key for term in (*pod.affinity, *pod.anti_affinity)))
+        try:
+            keys.update(dict.fromkeys(each.row.key for each in hard_constraints(pod, ctx)))
+        except SelectorError:
+            continue
+    keys.pop(HOSTNAME, None)
+    return list(keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """``keys`` that make cells, ``labels`` of each cell; ``of_offer`` int64[T], ``of_node`` int64[N] of nodes that
+    exist (:data:`FREE` = in none). ``left_out``: keys with so many values that cells by them would be no help."""
+
+    keys: tuple[str, ...]
+    labels: list[dict[str, str]]
+    of_offer: NDArray[np.int64]
+    of_node: NDArray[np.int64]
+    left_out: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def cells_of(keys: Sequence[str], offers: Sequence[dict[str, str]], nodes: Sequence[dict[str, str]]) -> Cells:
+    """Cells by labels of offers and nodes; one for everything where no key tells offers apart."""
+    used, left_out = [], []
+    for key in keys:
+        values = {labels.get(key) for labels in offers}
+        if 1 < len(values) <= _MOST_CELLS:
+            used.append(key)
+        elif len(values) > _MOST_CELLS:
+            left_out.append(key)
+    while True:
+        seen = dict.fromkeys(tuple(labels.get(key) for key in used) for labels in offers)
+        if len(seen) <= _MOST_CELLS:
+            break
+        left_out.append(used.pop())
+    number = {values: i for i, values in enumerate(seen)}
+
+    def of(labels: dict[str, str]) -> int:
+        return number.get(tuple(labels.get(key) for key in used), FREE)
+
+    return Cells(
+        tuple(used),
+        [{key: value for key, value in zip(used, values, strict=True) if value is not None} for values in number],
+        np.array([of(labels) for labels in offers], dtype=np.int64),
+        np.array([of(labels) for labels in nodes], dtype=np.int64),
+        tuple(left_out),
+    )
+
+
+def rank_of(pod: PodClass, ctx: Context) -> int:
+    """When a pod of the class is placed: those with constraints over host names first, then over other keys, then those
+    with affinity, with anti-affinity, and the others last."""
+    try:
+        keys = {each.row.key for each in hard_constraints(pod, ctx)}
+    except SelectorError:
+        keys = set()
+    if keys:
+        return 0 if HOSTNAME in keys else 1
+    if pod.affinity:
+        return 2
+    return 3 if pod.anti_affinity else 4
+
+
+def assign(
+    snapshot: Snapshot,
+    classes: Sequence[PodClass],
+    exemplars: Sequence[Pod],
+    class_of: NDArray[np.int64],
+    cells: Cells,
+    may: NDArray[np.bool_],
+    load: NDArray[np.float64],
+) -> NDArray[np.int64]:
+    """int64[n]: the cell of each pod, in the order given; :data:`FREE` where no offer holds it at all.
+
+    ``class_of`` int64[n]; ``may`` bool[C, cells]: where some offer holds a pod of the class; ``load`` float64[C, R]:
+    what a pod is of all that is asked of each resource.
+
+    A pod goes where its rules let it and there is least of what it asks for, so that all cells come to have the same
+    mixture: pods that ask for different things fill nodes best. One that its rules let go nowhere goes by that alone:
+    whether it is so is for the exact check to say.
+    """
+    giants = [NodeTemplate(node=_giant(i, labels)) for i, labels in enumerate(cells.labels)]
+    disabled = frozenset(plugin.name for plugin in PROFILE) - set(_JUDGED)
+    stand_ins = [_only(pod, cells.keys, c) for c, pod in enumerate(exemplars)]
+    world = fork(snapshot, stand_ins, templates=giants, profile=SchedulerProfile(disabled_filters=disabled))
+    nodes = [world.add(i) for i in range(len(giants))]
+    number = [world.pod(pod.key) for pod in stand_ins]
+    labels = [(pod.namespace, tuple(sorted((pod.labels or {}).items()))) for pod in classes]
+    apart = np.array([bool(pod.anti_affinity or pod.spread) for pod in classes])
+    alike: dict[object, NDArray[np.int64]] = {}
+    total = np.zeros((len(cells), load.shape[1]))
+    found = np.full(len(class_of), FREE, dtype=np.int64)
+    for i, c in enumerate(class_of.tolist()):
+        like = alike.setdefault(labels[c], np.zeros(len(cells), dtype=np.int64))
+        most = total @ load[c]
+        order = np.lexsort((most, like)) if apart[c] else np.argsort(most, kind="stable")
+        for cell in order.tolist():
+            if may[c, cell] and world.schedule(number[c], nodes[cell]):
+                found[i] = cell
+                total[cell] += load[c]
+                if apart[c]:
+                    like[cell] += 1
+                break
+        else:
+            there = np.flatnonzero(may[c])
+            if there.size:
+                found[i] = there[np.argmin(most[there])]
+                total[found[i]] += load[c]
+    return found
+
+
+def _giant(number: int, labels: dict[str, str]) -> Node:
+    name = f"kscale-cell-{number}"
+    room = {resource: Quantity(amount) for resource, amount in _ROOM.items()}
+    return Node(
+        metadata=ObjectMeta(name=name, labels={**labels, HOSTNAME: name}),
+        status=NodeStatus(capacity=room, allocatable=room),
+    )
+
+
+def _only(pod: Pod, keys: Sequence[str], number: int) -> Pod:
+    """The pod with only those rules that count by some of the keys, under a name of its own."""
+    replace = msgspec.structs.replace
+    spec = pod.spec
+    spread = spec.topology_spread_constraints
+    if spread is not None:
+        spread = [each for each in spread if each.topology_key in keys]
+    affinity = spec.affinity
+    if affinity is not None:
+        affinity = replace(
+            affinity,
+            pod_affinity=_terms(affinity.pod_affinity, keys),
+            pod_anti_affinity=_terms(affinity.pod_anti_affinity, keys),
+        )
+    return replace(
+        pod,
+        metadata=replace(pod.metadata, name=f"kscale-{number}-{pod.metadata.name}", uid=f"kscale-{number}"),
+        spec=replace(spec, node_name="", affinity=affinity, topology_spread_constraints=spread),
+    )
+
+
+def _terms(affinity: PodAffinity | None, keys: Sequence[str]) -> PodAffinity | None:
+    if affinity is None:
+        return None
+    kept = [term for term in affinity.required if term.topology_key in keys]
+    return msgspec.structs.replace(affinity, required=kept, preferred=[])
+
+
+_ANY = "0.0.0.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """On one node: the sum of ``weights`` (class -> weight of one pod) is at most ``most``."""
+
+    weights: dict[int, int]
+    most: int
+    strict: bool = False
+
+
+def rules_of(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context) -> list[Rule]:
+    """The rules among classes of pods, of which there are ``counts``."""
+    rules = [*_ports(classes), *_anti_affinity(classes, ctx)]
+    apart = max((sum(counts[c] for c in rule.weights) for rule in rules if rule.most == 1), default=0)
+    return rules + _spread(classes, counts, ctx, apart)
+
+
+def _ports(classes: Sequence[PodClass]) -> list[Rule]:
+    """One rule for each port on each address; a pod that wants it on every address counts for all of them."""
+    users: dict[tuple[str, int], dict[str, list[int]]] = {}
+    for c, pod in enumerate(classes):
+        for ip, protocol, port in pod.ports:
+            users.setdefault((protocol, port), {}).setdefault(ip, []).append(c)
+    rules = []
+    for by_address in users.values():
+        everywhere = by_address.pop(_ANY, [])
+        rules += [Rule(dict.fromkeys([*everywhere, *members], 1), 1) for members in by_address.values() or [[]]]
+    return rules
+
+
+def _anti_affinity(classes: Sequence[PodClass], ctx: Context) -> list[Rule]:
+    """One rule for each term with the host name as key whose carriers are meant by it themselves."""
+    carriers: dict[Term, list[int]] = {}
+    for c, pod in enumerate(classes):
+        for term in carried_terms(pod):
+            if term.key == HOSTNAME:
+                carriers.setdefault(term, []).append(c)
+    rules = []
+    for term, carrying in carriers.items():
+        meant = {c for c, pod in enumerate(classes) if term.means(pod, ctx.namespace_labels(pod.namespace))}
+        own = [c for c in carrying if c in meant]
+        if not own:
+            continue
+        others = meant - set(carrying)
+        # One carrier fills the whole; the others, as many of them as a node may ever hold, only a part each.
+        whole = 1 << 20 if others else 1
+        rules.append(Rule({**dict.fromkeys(own, whole), **dict.fromkeys(sorted(others), 1)}, whole))
+    return rules
+
+
+def _spread(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context, apart: int) -> list[Rule]:
+    """For each hard constraint over host names: no more of the pods that have such constraints, and count for it, than
+    its skew. Enough as long as they are placed before other pods, and some node has none.
+
+    ``apart``: pods that cannot share a node anyway. Where there are no more with constraints than that, one for each
+    node is enough for all constraints, and one rule does.
+    """
+    rows: dict[object, tuple[int, list[int]]] = {}
+    carriers: list[int] = []
+    for c, pod in enumerate(classes):
+        try:
+            constraints = hard_constraints(pod, ctx)
+        except SelectorError:
+            continue
+        mine = [each for each in constraints if each.row.key == HOSTNAME]
+        if mine:
+            carriers.append(c)
+        for each in mine:
+            skew, _ = rows.get(each.row, (each.max_skew, []))
+            rows[each.row] = min(skew, each.max_skew), []
+    if not carriers:
+        return []
+    if len(rows) > 1 and sum(counts[c] for c in carriers) <= apart:
+        return [Rule(dict.fromkeys(carriers, 1), 1, strict=True)]
+    rules = []
+    for row, (skew, _) in rows.items():
+        members = [c for c in carriers if row.counts(classes[c])]  # type: ignore[attr-defined]  # a SpreadRow
+        if members:
+            rules.append(Rule(dict.fromkeys(members, 1), skew, strict=True))
+    return rules
+
+
+_MOST_RESOURCES = 14  # of an instance; rules beyond these are kept class by class only
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """On numbers of bins, as in :class:`~kscale.scheduling.bounds.instance.BinKinds`."""
+
+    available: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    high: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """``demand`` int64[S, R] with a column for each kept rule behind the resources; ``limit``: of one node, for a
+    bound, ``strict_limit``: for a plan; ``allowed`` bool[S, T]; ``of_class`` int64[C]: which shape; ``count`` int64[S].
+    ``rule_most`` int64: what a node has of each rule; ``strict`` bool[R]: columns that a bound leaves out."""
+
+    demand: NDArray[np.int64]
+    count: NDArray[np.int64]
+    limit: NDArray[np.int64]
+    strict_limit: NDArray[np.int64]
+    allowed: NDArray[np.bool_]
+    of_class: NDArray[np.int64]
+    rule_most: NDArray[np.int64]
+    strict: NDArray[np.bool_]
+
+    @property
+    def differs(self) -> bool:
+        """Whether a plan has to obey more than a bound."""
+        return bool(self.strict.any() or (self.strict_limit < np.minimum(self.limit, self.count)).any())
+
+    def kinds(
+        self,
+        capacity: NDArray[np.int64],
+        cost: NDArray[np.int64],
+        limits: Limits,
+        *,
+        strict: bool,
+    ) -> BinKinds:
+        """The instance of a plan (``strict``) or of a bound. ``capacity`` int64[T, resources]: without the rules."""
+        rules = np.repeat(self.rule_most[None], len(capacity), axis=0)
+        room = np.hstack([capacity, rules])
+        columns = np.ones(room.shape[1], dtype=bool) if strict else ~self.strict
+        return BinKinds.of(
+            np.ascontiguousarray(self.demand[:, columns]),
+            self.count,
+            np.ascontiguousarray(room[:, columns]),
+            cost,
+            allowed=self.allowed,
+            max_per_bin=self.strict_limit if strict else self.limit,
+            available=limits.available,
+            rows=limits.rows,
+            high=limits.high,
+        )
+
+
+def shapes_of(
+    demand: NDArray[np.int64], counts: NDArray[np.int64], allowed: NDArray[np.bool_], rules: Sequence[Rule]
+) -> Shapes:
+    """``demand`` int64[C, R], ``counts`` int64[C], ``allowed`` bool[C, T] of the classes; rules refer to classes."""
+    part: list[list[tuple[int, int]]] = [[] for _ in counts]
+    for number, rule in enumerate(rules):
+        for c, weight in rule.weights.items():
+            part[c].append((number, weight))
+    numbers: dict[tuple[bytes, bytes, tuple[tuple[int, int], ...]], int] = {}
+    of_class = np.empty(len(counts), dtype=np.int64)
+    first: list[int] = []
+    for c in range(len(counts)):
+        key = demand[c].tobytes(), allowed[c].tobytes(), tuple(part[c])
+        of_class[c] = numbers.setdefault(key, len(numbers))
+        if of_class[c] == len(first):
+            first.append(c)
+    count = np.bincount(of_class, weights=counts, minlength=len(first)).astype(np.int64)
+    limit = np.full(len(first), np.iinfo(np.int32).max, dtype=np.int64)
+    strict_limit = limit.copy()
+    columns: list[tuple[int, int, dict[int, int], bool]] = []  # (pods, most, shape -> weight, strict)
+    for rule in rules:
+        members = {int(of_class[c]): weight for c, weight in rule.weights.items()}
+        for s, weight in members.items():
+            strict_limit[s] = min(strict_limit[s], rule.most // weight)
+            if not rule.strict:
+                limit[s] = min(limit[s], rule.most // weight)
+        if len(members) > 1:
+            columns.append((int(count[list(members)].sum()), rule.most, members, rule.strict))
+    columns.sort(key=lambda column: -column[0])
+    columns = columns[: max(0, _MOST_RESOURCES - demand.shape[1])]
+    extra = np.zeros((len(first), len(columns)), dtype=np.int64)
+    for r, (_, _, members, _) in enumerate(columns):
+        for s, weight in members.items():
+            extra[s, r] = weight
+    return Shapes(
+        demand=np.hstack([demand[first], extra]),
+        count=count,
+        limit=limit,
+        strict_limit=strict_limit,
+        allowed=allowed[first],
+        of_class=of_class,
+        rule_most=np.array([most for _, most, _, _ in columns], dtype=np.int64),
+        strict=np.array([False] * demand.shape[1] + [strict for *_, strict in columns], dtype=bool),
+    )

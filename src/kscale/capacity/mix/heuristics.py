@@ -1,0 +1,433 @@
+"""Packings without and with a solver: greedy filling, even filling, diving, and restricted integer programs.
+
+Diving fills one bin after the other as well as it goes, which is best where items are large. Where a bin holds many,
+all bins may come to hold nearly the same mixture, and then next to nothing is lost.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.capacity.mix.packing import Packed, Packing
+from kscale.scheduling.bounds.effort import Effort
+from kscale.scheduling.bounds.instance import BinKinds
+from kscale.scheduling.bounds.master import Master, Solved
+from kscale.scheduling.bounds.mixed_bins import Flow, Fluid
+from kscale.scheduling.bounds.pricing import Proof, Values, least_cost, relax, surrogate
+
+__all__ = ["best_first_fit", "cheaper", "dive", "evenly", "fill", "packed_greedily", "resource_prices", "volume_bound"]
+
+
+_STEPS = 2_000
+_PROMISING = 8  # kinds that are tried alone
+
+
+def resource_prices(kinds: BinKinds) -> NDArray[np.float64]:
+    """float64[R]: prices such that no bin's resources are worth more than it costs, and all items together as much as
+    possible.
+
+    Resources play against kinds of bins, with multiplicative weights: S. Arora, E. Hazan, S. Kale, "The multiplicative
+    weights update method", Theory of Computing 8 (2012).
+    """
+    total = kinds.demand.astype(np.float64).T @ kinds.count
+    paid = kinds.cost > 0
+    # What no bin with a cost offers has no price: only free bins hold items that ask for it.
+    used = np.flatnonzero((total > 0) & kinds.capacity[paid].any(axis=0))
+    if not used.size or not paid.any():
+        return np.zeros(kinds.demand.shape[1])
+    # What a bin offers of each resource, as a share of what is asked, for one unit of cost.
+    offer = kinds.capacity[paid][:, used] / total[used] / kinds.cost[paid, None]
+    offer = offer / offer.max()
+    weights = np.full(len(used), 1.0 / len(used))
+    best, least = weights, np.inf
+    for step in range(_STEPS):
+        worth = offer @ weights
+        worst = int(np.argmax(worth))
+        if worth[worst] < least:
+            best, least = weights, float(worth[worst])
+        # In units of what it is worth now: resources that are plenty everywhere lose their price at once.
+        weights = weights * np.exp(-offer[worst] / worth[worst] / (1.0 + step) ** 0.5)
+        weights = weights / weights.sum()
+    prices = np.zeros(kinds.demand.shape[1])
+    prices[used] = best / total[used]
+    # Scaled so that the dearest filling of a bin is worth what the bin costs.
+    worth = (kinds.capacity[paid] @ prices) / kinds.cost[paid]
+    found: NDArray[np.float64] = prices / float(worth.max())
+    return found
+
+
+def volume_bound(kinds: BinKinds) -> Proof:
+    """A proven least cost from prices of resources."""
+    of_resources = resource_prices(kinds)
+    prices = kinds.demand @ of_resources
+    values = Values.of(prices, kinds)
+    relaxed = relax(kinds, prices, kinds.count, np.full(kinds.size, np.inf))
+    upper = np.minimum(
+        surrogate(kinds, values, relaxed.weight),
+        surrogate(kinds, values, np.repeat(of_resources[None], kinds.size, axis=0)),
+    )
+    return least_cost(kinds, values, upper, np.zeros(len(kinds.rows)))
+
+
+def fill(
+    packing: Packing, prices: NDArray[np.float64], effort: Effort, weights: NDArray[np.float64] | None = None
+) -> None:
+    """Put what is left into bins, one filling after the other: the one worth most for its cost, as often as it goes.
+
+    ``weights`` float64[T]: what counts instead of the cost, such as the share of a limit that a bin takes.
+    """
+    kinds = packing.kinds
+    weights = kinds.cost.astype(np.float64) if weights is None else weights
+    prices = np.where(prices > 0, prices, 1e-6 * float(prices.max(initial=1.0)))
+    while packing.rest.any():
+        effort.spend(50 + kinds.size * (2 + kinds.classes / 8))
+        ask = np.where(packing.open_kinds(), np.maximum(weights, 1e-9), np.inf)
+        relaxed = relax(kinds, np.where(packing.rest > 0, prices, 0.0), packing.rest, np.zeros(kinds.size))
+        score = relaxed.worth / ask
+        kind = int(np.argmax(score))
+        if score[kind] <= 0:
+            return
+        pattern = relaxed.filling[kind].astype(np.int64)
+        better = packing.cheapest(pattern, kind)
+        most = np.iinfo(np.int64).max if packing.loose else 1
+        if not packing.put(better if better >= 0 else kind, pattern, most):
+            return
+
+
+def first_fit(packing: Packing, kind: int, effort: Effort) -> None:
+    """Put what is left into bins of one kind, as first-fit decreasing does, as far as it fits there.
+
+    The first bin of first-fit decreasing holds what fits when the items are tried in decreasing order, and the next
+    bins do the same with the rest. Equal bins are filled at once. Each bin becomes the cheapest kind that holds what is
+    in it.
+    """
+    kinds = packing.kinds
+    capacity, most = kinds.capacity[kind], kinds.most[kind].astype(np.int64)
+    size = (kinds.demand / np.maximum(capacity, 1)).max(axis=1)
+    decreasing = np.lexsort((np.arange(kinds.classes), -size))
+    order = decreasing[(most[decreasing] > 0) & (packing.rest[decreasing] > 0)].tolist()
+    while order:
+        free = capacity.copy()
+        pattern = np.zeros(kinds.classes, dtype=np.int64)
+        for k in order:
+            demand = kinds.demand[k]
+            used = demand > 0
+            number = min(int(packing.rest[k]), int(most[k]))
+            if used.any():
+                number = min(number, int((free[used] // demand[used]).min()))
+            pattern[k] = number
+            free -= number * demand
+        effort.spend(len(order))
+        if not pattern.any():
+            return
+        cheapest = packing.cheapest(pattern, kind)
+        copies = np.iinfo(np.int64).max if packing.loose else 1
+        if packing.put(cheapest if cheapest >= 0 else kind, pattern, copies) <= 0:
+            return
+        order = [k for k in order if packing.rest[k] > 0]
+
+
+def best_first_fit(packing: Packing, prices: NDArray[np.float64], effort: Effort) -> Packed:
+    """Return the best packing that puts what is left into bins of one kind first, out of the most promising kinds.
+
+    What a kind does not hold is filled by ``prices`` of items (:func:`fill`), as is everything where that is cheapest.
+    Where limits may leave items out, bins that hold most for their share of a limit are tried, too.
+    """
+    kinds = packing.kinds
+    greedy = packing.copy()
+    fill(greedy, prices, effort)
+    best = greedy.packed()
+    for kind in _promising(packing):
+        if effort.over:
+            return best
+        other = packing.copy()
+        first_fit(other, kind, effort)
+        fill(other, prices, effort)
+        best = _better(best, other.packed(), kinds)
+    if not best.missing.any():
+        return best
+    for q in np.flatnonzero(np.isfinite(kinds.high) & (kinds.rows > 0).any(axis=1)).tolist():
+        other = packing.copy()
+        fill(
+            other, np.ones(kinds.classes), effort, np.maximum(kinds.rows[q], 0) + kinds.cost / (kinds.cost.sum() + 1.0)
+        )
+        best = _better(best, other.packed(), kinds)
+    return best
+
+
+def _better(one: Packed, other: Packed, kinds: BinKinds) -> Packed:
+    return other if other.before(one, kinds) else one
+
+
+def _promising(packing: Packing) -> list[int]:
+    """Return the kinds that are cheapest alone and, where rows limit the bins, those that need the fewest."""
+    kinds = packing.kinds
+    held = (kinds.most > 0) @ packing.rest
+    bins = (kinds.demand.T.astype(np.float64) @ packing.rest / np.maximum(kinds.capacity, 1)).max(axis=1)
+    usable = np.flatnonzero((held > 0) & packing.open_kinds())
+    share = np.maximum(held[usable], 1)
+    orders = [kinds.cost[usable] * bins[usable] / share]
+    if not packing.loose:
+        orders.append(bins[usable] / share)
+    chosen = [usable[np.argsort(order, kind="stable")[:_PROMISING]] for order in orders]
+    return list(dict.fromkeys(np.concatenate(chosen).tolist()))
+
+
+def packed_greedily(kinds: BinKinds, effort: Effort) -> Packed:
+    """Bins without a solver. ``least`` bins that stay empty are there too."""
+    return best_first_fit(Packing(kinds), kinds.demand @ resource_prices(kinds), effort)
+
+
+_FLOWS = 5  # numbers of bins that are looked at
+_TRIES = 4  # orders of placing for each
+_POWER = 4  # of the load of a resource: the higher, the more the fullest counts
+_COPIES = 4  # times the mean of a class on one bin are looked at together
+_TIGHT = 0.5  # share of the places for a class above which it goes first
+_KINDS = 12  # with more there are too many numbers of bins to choose from
+_PAIRS = 4_000  # of a class and a kind
+_PLACES = 20_000_000  # items times bins
+
+
+def evenly(kinds: BinKinds, effort: Effort) -> Packed | None:
+    """The cheapest of a few such packings; None where the instance is too large for it, or nothing was found."""
+    if kinds.size > _KINDS or kinds.size * kinds.classes > _PAIRS or not kinds.count.any() or effort.over:
+        return None
+    fluid = Fluid(kinds)
+    count = kinds.count.copy()
+    found = None
+    for _ in range(_FLOWS):
+        flow = fluid.whole(effort, count)
+        if flow is None or int(flow.bins.sum()) * int(kinds.count.sum()) > _PLACES:
+            break
+        trouble = np.zeros(kinds.classes, dtype=np.int64)
+        fewest = kinds.count
+        for _ in range(_TRIES):
+            packed, left = _packed(kinds, flow, trouble, effort)
+            if found is None or packed.before(found, kinds):
+                found = packed
+            if left.sum() < fewest.sum():
+                fewest = left
+            if not left.any() or effort.over:
+                return found
+            trouble += left > 0
+        # Twice as many more as the last time, of those that found no place.
+        count = count + np.maximum(fewest, count - kinds.count) * (fewest > 0)
+    return found
+
+
+def _packed(
+    kinds: BinKinds, flow: Flow, trouble: NDArray[np.int64], effort: Effort
+) -> tuple[Packed, NDArray[np.int64]]:
+    """(the packing, int64[K]: items that needed other bins). ``trouble`` int64[K]: what goes first."""
+    bins = _Bins(kinds, np.repeat(np.arange(kinds.size), flow.bins))
+    for k in _order(kinds, flow.bins, trouble).tolist():
+        left = int(kinds.count[k])
+        for t, n in _whole(flow.share[:, k], left):
+            left -= bins.put(k, n, bins.kind == t)
+        bins.put(k, left, np.ones(len(bins.kind), dtype=bool))
+    effort.spend(kinds.classes * (50 + len(bins.kind) / 4))
+    packing = Packing(kinds)
+    for kind, pattern in zip(bins.kind.tolist(), bins.pattern, strict=True):
+        if pattern.any():
+            cheapest = packing.cheapest(pattern, kind) if kinds.cost[kind] else kind
+            packing.put(cheapest if cheapest >= 0 else kind, pattern, 1)
+    left_out = packing.rest.copy()
+    fill(packing, kinds.demand @ (1.0 / np.maximum(kinds.capacity.max(axis=0), 1)), effort)
+    return packing.packed(), left_out
+
+
+def _order(kinds: BinKinds, bins: NDArray[np.int64], trouble: NDArray[np.int64]) -> NDArray[np.intp]:
+    """The classes in the order of placing: those that found no place before, those with few places, the largest."""
+    there = np.flatnonzero(bins)
+    room = np.maximum(kinds.capacity[there], 1)
+    size = np.array([float((row / room).max(axis=1).min(initial=np.inf)) for row in kinds.demand])
+    places = bins[there] @ kinds.most[there].astype(np.int64)
+    roomy = kinds.count <= _TIGHT * places
+    order = np.lexsort((np.arange(kinds.classes), -size, roomy, -trouble))
+    return order[kinds.count[order] > 0]
+
+
+def _whole(share: NDArray[np.float64], count: int) -> list[tuple[int, int]]:
+    """How many of ``count`` items go into which kinds of bins: shares, rounded, the largest parts up."""
+    total = float(share.sum())
+    if total <= 0:
+        return []
+    exact = share * (count / total)
+    whole = np.floor(exact + 1e-9).astype(np.int64)
+    up = np.argsort(whole - exact, kind="stable")[: max(0, count - int(whole.sum()))]
+    whole[up] += 1
+    return [(int(t), int(whole[t])) for t in np.flatnonzero(whole)]
+
+
+class _Bins:
+    """``kind`` int64[N], ``pattern`` int64[N, K]: what they hold by now."""
+
+    def __init__(self, kinds: BinKinds, kind: NDArray[np.int64]) -> None:
+        self.kinds, self.kind = kinds, kind
+        self.pattern = np.zeros((len(kind), kinds.classes), dtype=np.int64)
+        self._free = kinds.capacity[kind]
+        self._room = np.maximum(kinds.capacity[kind], 1).astype(np.float64)
+
+    def put(self, k: int, count: int, where: NDArray[np.bool_]) -> int:
+        """Up to ``count`` items of a class into some of the bins, each where it weighs least; how many."""
+        done = 0
+        demand = self.kinds.demand[k]
+        used = np.flatnonzero(demand)
+        while done < count:
+            fits = self.kinds.most[self.kind, k] - self.pattern[:, k]
+            if len(used):
+                fits = np.minimum(fits, (self._free[:, used] // demand[used]).min(axis=1))
+            open_ones = np.flatnonzero(where & (fits > 0))
+            if not len(open_ones):
+                break
+            copies = 1 + _COPIES * -(-(count - done) // len(open_ones))
+            step = np.arange(1, copies + 1)
+            room = self._room[open_ones][:, used]
+            load = 1.0 - self._free[open_ones][:, used] / room
+            weight = demand[used] / room
+            after = ((load[:, None] + step[:, None] * weight[:, None]) ** _POWER).sum(axis=2)
+            before = ((load[:, None] + (step - 1)[:, None] * weight[:, None]) ** _POWER).sum(axis=2)
+            burden = np.where(step <= fits[open_ones, None], after - before, np.inf)
+            # Column by column: of equal ones the emptier bin, and no bin its second before its first.
+            order = np.argsort(burden.T, axis=None, kind="stable")[: count - done]
+            order = order[np.isfinite(burden.T.ravel()[order])]
+            put = np.bincount(order % len(open_ones), minlength=len(open_ones))
+            self.pattern[open_ones, k] += put
+            self._free[open_ones] -= put[:, None] * demand
+            done += int(put.sum())
+        return done
+
+
+_ROUNDS = 4  # of new fillings after each step
+_CANDIDATES = 30
+_NEARLY = 0.8
+_KINDS_OF_ROUNDING = 60  # of which new fillings are looked for
+
+
+def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -> Packed:
+    """Whole bins for all items that the limits allow a bin for; the columns of ``master`` are those of ``kinds``.
+
+    Every bin becomes the cheapest kind that holds what is in it. When the effort is over, what is left is packed
+    greedily.
+    """
+    packing = Packing(kinds)
+    solved = master.solve()
+    chosen = _promising_of_rounding(master, solved)
+    few = kinds.only(chosen)
+    while packing.rest.any():
+        if not _whole_of_rounding(packing, master, solved) and not _best(packing, master, solved):
+            break
+        if not packing.rest.any():
+            break
+        if effort.over:
+            break
+        master.leave(*packing.left())
+        solved = _priced_again(packing, master, chosen, few, effort, threads)
+    return best_first_fit(packing, solved.prices, effort)
+
+
+def _promising_of_rounding(master: Master, solved: Solved) -> NDArray[np.intp]:
+    """The kinds with the columns that are in use or nearest to it."""
+    kind = np.array(master.kind, dtype=np.intp)
+    worth = np.array(master.pattern) @ solved.prices / np.maximum(solved.ask[kind], 1e-300)
+    best = np.full(master.kinds.size, -1.0)
+    np.maximum.at(best, kind, np.where(solved.values > 0, 2.0, worth))
+    found: NDArray[np.intp] = np.sort(np.argsort(-best, kind="stable")[:_KINDS_OF_ROUNDING])
+    return found
+
+
+def _whole_of_rounding(packing: Packing, master: Master, solved: Solved) -> bool:
+    """Settle the whole parts, the largest first."""
+    some = False
+    for j in np.argsort(-solved.values, kind="stable").tolist():
+        whole = int(solved.values[j] + 1e-9)
+        if whole < 1:
+            break
+        pattern = master.pattern[j]
+        own = master.kind[j]
+        kind = packing.cheapest(pattern, own) if packing.kinds.cost[own] else own
+        some |= kind >= 0 and packing.put(kind, pattern, whole) > 0
+    return some
+
+
+def _best(packing: Packing, master: Master, solved: Solved) -> bool:
+    """Settle one bin: the one that is worth most for what it costs, among those of which the program wants some; and
+    with it others of which it wants nearly all."""
+    scored: list[tuple[float, int, float, NDArray[np.int64]]] = []
+    for j in np.argsort(-solved.values, kind="stable")[:_CANDIDATES].tolist():
+        if solved.values[j] < 1e-7:
+            break
+        pattern = np.minimum(master.pattern[j], packing.rest)
+        if not pattern.any():
+            continue
+        kind = packing.cheapest(pattern, master.kind[j])
+        if kind < 0:
+            continue
+        cost = max(float(packing.kinds.cost[kind]), 1e-9)
+        score = float(pattern @ solved.prices) / cost * (0.5 + 0.5 * solved.values[j])
+        scored.append((score, kind, solved.values[j], pattern))
+    scored.sort(key=lambda each: -each[0])
+    settled = 0
+    for i, (_, kind, value, pattern) in enumerate(scored):
+        if i == 0 or value >= _NEARLY:
+            settled += packing.put(kind, pattern, 1)
+    return settled > 0
+
+
+def _priced_again(
+    packing: Packing, master: Master, chosen: NDArray[np.intp], few: BinKinds, effort: Effort, threads: int
+) -> Solved:
+    kinds = packing.kinds
+    for _ in range(_ROUNDS):
+        solved = master.solve()
+        effort.spend(300 + len(master.pattern) + solved.iterations * (10 + kinds.classes // 4))
+        effort.spend(50 + len(chosen) * (2 + kinds.classes / 8))
+        wanted = solved.ask[chosen] * (1.0 + 1e-3)
+        relaxed = relax(few, solved.prices, packing.rest, wanted, threads=threads)
+        better = np.flatnonzero(relaxed.filling @ solved.prices > wanted)
+        if not master.add(chosen[better], relaxed.filling[better]):
+            break
+    solved = master.solve()
+    effort.spend(300 + len(master.pattern) + solved.iterations * (10 + kinds.classes // 4))
+    return solved
+
+
+_COLUMNS = 600  # of which a program is still solved in a moment
+_NODES = 20  # of the search
+_CLOSE = 5e-4  # a plan so close to the linear program is left as it is
+
+
+def cheaper(kinds: BinKinds, master: Master, packed: Packed, effort: Effort) -> Packed:
+    """``packed``, or whole bins of the columns of ``master`` and of ``packed`` that cost less and leave no more items
+    out. ``master`` is that of ``kinds``, dived through or not; it is done with afterwards.
+    """
+    master.leave(kinds.count, kinds.available, kinds.least, kinds.low, kinds.high)
+    master.add(packed.kind, packed.pattern)
+    cost = packed.cost(kinds)
+    lowest = master.solve().objective
+    if effort.over or len(master.kind) > _COLUMNS or cost <= lowest * (1.0 + _CLOSE):
+        return packed
+    copies, nodes = master.integral(_NODES, effort.out_of_time)
+    effort.spend(5_000 + nodes * len(master.kind))
+    if copies is None:
+        return packed
+    found = _bins(kinds, master, copies, effort)
+    return found if found.before(packed, kinds) else packed
+
+
+def _bins(kinds: BinKinds, master: Master, copies: NDArray[np.int64], effort: Effort) -> Packed:
+    """The bins: items that columns hold more often than there are any are left out of the last ones."""
+    packing = Packing(kinds)
+    left: list[tuple[int, NDArray[np.int64]]] = []
+    for j in np.argsort(-kinds.cost[np.array(master.kind, dtype=np.intp)], kind="stable").tolist():
+        kind, pattern, count = master.kind[j], master.pattern[j], int(copies[j])
+        count -= packing.put(kind, pattern, count) if count and pattern.any() else 0
+        left += [(kind, pattern)] * count if pattern.any() else []
+    for kind, pattern in left:
+        some = np.minimum(pattern, packing.rest)
+        if some.any():
+            cheapest = packing.cheapest(some, kind)
+            packing.put(cheapest if cheapest >= 0 else kind, some, 1)
+    fill(packing, np.ones(kinds.classes), effort)
+    return packing.packed()

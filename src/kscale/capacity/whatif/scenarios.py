@@ -1,0 +1,493 @@
+"""Scenario files: edits, questions, conditions and products of scenarios; every mistake is reported with its field,
+and result records of ``kscale whatif``.
+
+kscale's own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from kscale.ca.flag_parsing import parse_flags
+from kscale.ca.options import AutoscalingOptions
+from kscale.capacity.groups.groups_file import read_plain_file
+from kscale.errors import InputError, Problem
+from kscale.objects.api.meta import ApiStruct
+from kscale.objects.argument_types import typed
+from kscale.objects.decode import escaped, from_dict
+from kscale.records import Record, components_of
+
+__all__ = [
+    "BASELINE",
+    "METRICS",
+    "READ",
+    "Condition",
+    "Edit",
+    "GroupsEdit",
+    "LoseEdit",
+    "PodsEdit",
+    "PricesEdit",
+    "Question",
+    "RequestsEdit",
+    "Scenario",
+    "ScenarioRow",
+    "SetGroup",
+    "WhatIfReport",
+    "options_in",
+    "parse_condition",
+    "read_scenarios",
+    "scenarios_from",
+    "scenarios_schema_text",
+    "varied",
+]
+
+
+BASELINE = "baseline"
+
+
+class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+    """One scenario. ``nodes`` there are after the decision, and what an hour of them costs (null: some price is not
+    known); ``bound``: no decision on these groups that places the same pods costs less (null: not looked for, or not
+    known). Of the question simulate they are those at the end, and an hour on average; ``pending_seconds`` is how long
+    pods waited in it, all together (null: another question).
+
+    ``pending`` pods stay without a place; ``homeless`` are those of them that ran on a node that was lost. Of the
+    question headroom ``homeless`` are the pods that the worst loss of one more node, or of one more zone, would leave
+    without a place.
+    ``groups``: node groups that grow, and by how many nodes (negative: they shrink). Of the question simulate that is
+    the change until the end, of the question rebuild that from the nodes that run; the question headroom changes none.
+    ``notes``: what the edits leave as it is although a reader may expect otherwise.
+    ``differs``: the first decision that is not that of the baseline (empty: none); ``crossed``: conditions
+    (``--fail-on``) that hold.
+    """
+
+    name: str
+    question: str
+    nodes: int
+    cost: float | None
+    """Of all nodes for one hour; null: some price is not known."""
+    bound: float | None
+    pending: int
+    homeless: int
+    pending_seconds: float | None = None
+    groups: dict[str, int] = {}
+    notes: list[str] = []
+    differs: str = ""
+    crossed: list[str] = []
+
+
+class WhatIfReport(Record, frozen=True):
+    """The baseline, and a row for each scenario in their order. A baseline of another question than a scenario's is
+    made for that: ``baselines`` has one of each question. ``shared``: decisions that were taken over from another
+    scenario because nothing they depend on is different."""
+
+    KIND: ClassVar[str] = "WhatIfReport"
+    baselines: list[ScenarioRow]
+    scenarios: list[ScenarioRow]
+    """In the order in which they were asked."""
+    shared: int
+
+
+METRICS = ("nodes", "cost", "bound", "pending", "homeless", "waited")
+_FIELDS = {"waited": "pending_seconds"}  # of a row, where it is called otherwise
+_SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+_TEXT = re.compile(r"\s*([a-z]+)\s*(>=|<=|>|<)\s*([+-]?)(\d+(?:\.\d+)?)(%?)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """``metric`` is ``sign`` than ``amount``; ``relative``: what is compared is the change from the baseline, with
+    ``percent`` in hundredths of it."""
+
+    text: str
+    """As it was written."""
+    metric: str
+    sign: str
+    amount: float
+    relative: bool
+    percent: bool
+
+    def known(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
+        """Whether there is anything to compare in the ``row`` of a scenario and that of its ``baseline``."""
+        compared = (row, baseline) if self.relative or self.percent else (row,)
+        return all(self._of(each) is not None for each in compared)
+
+    def _of(self, row: ScenarioRow) -> float | None:
+        found: float | None = getattr(row, _FIELDS.get(self.metric, self.metric))
+        return found
+
+    def holds(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
+        """Whether it is so of the ``row`` of a scenario, beside that of its ``baseline``. What is not known is not
+        so."""
+        value, before = self._of(row), self._of(baseline)
+        if value is None:
+            return False
+        if self.relative or self.percent:
+            if before is None:
+                return False
+            value = round(value - before, 9)  # without the noise of adding up
+            if self.percent:
+                if not before:
+                    return bool(value) and bool(_SIGNS[self.sign](value, 0))
+                value *= 100.0 / before
+        return bool(_SIGNS[self.sign](value, self.amount))
+
+
+@typed
+def parse_condition(text: str) -> Condition:
+    """What ``text`` asks (``cost>+5%``). Raises InputError for what is none."""
+    found = _TEXT.fullmatch(text)
+    if found is None or found[1] not in METRICS:
+        raise InputError(
+            f'"{text}" is no condition: one of {", ".join(METRICS)}, then > >= < <=, then a number; with + or - or % '
+            "it is the change from the baseline"
+        )
+    amount = float(found[3] + found[4])
+    return Condition(text, found[1], found[2], amount, bool(found[3]), bool(found[5]))
+
+
+class Question(StrEnum):
+    """What is asked of each scenario."""
+
+    ESTIMATE = "estimate"
+    SCALE_UP = "scale-up"
+    SCALE_DOWN = "scale-down"
+    MIX = "mix"
+    HEADROOM = "headroom"
+    REBUILD = "rebuild"
+    SIMULATE = "simulate"
+
+
+class _Strict(ApiStruct, forbid_unknown_fields=True):
+    """Base of what a file may hold."""
+
+
+class SetGroup(_Strict):
+    """What is other about a node group; what is left out stays."""
+
+    min: int | None = None
+    max: int | None = None
+    target: int | None = None
+    price: float | None = None
+    instance_type: str | None = None
+    """A machine of the catalogue."""
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The names of the fields that are there."""
+        return frozenset(name for name in self.__struct_fields__ if getattr(self, name) is not None)
+
+
+class GroupsEdit(_Strict):
+    """Node groups: ``add`` holds entries as in a groups file, ``remove`` and ``set`` name groups (patterns with ``*``
+    are names, too)."""
+
+    add: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    remove: list[str] = msgspec.field(default_factory=list)
+    set: dict[str, SetGroup] = msgspec.field(default_factory=dict)
+
+
+class PodsEdit(_Strict):
+    """Pods: those of the manifests in files (``add``), of workloads that get another size (``scale``:
+    namespace/kind/name, or a pattern of it, to a number, or to ``x1.5``), and without those that a label selector picks
+    (``remove``). A pattern (``*``: everything) means no DaemonSets, and a name in full wins over it."""
+
+    add: list[str] = msgspec.field(default_factory=list)
+    scale: dict[str, int | str] = msgspec.field(default_factory=dict)
+    remove: str | None = None
+    namespace: str | None = None
+    """Of ``remove``: only there."""
+
+
+class LoseEdit(_Strict):
+    """Nodes that are gone: by name, by zone, by node group. Their pods wait, but for those of DaemonSets.
+
+    No new nodes come in a zone or a node group that is lost, unless ``rebuy`` says that they may. Nodes that are lost
+    by name may always be replaced.
+    """
+
+    node: list[str] = msgspec.field(default_factory=list)
+    zone: list[str] = msgspec.field(default_factory=list)
+    pool: list[str] = msgspec.field(default_factory=list)
+    rebuy: bool = False
+    """New nodes may come in the lost zones and node groups."""
+
+
+class RequestsEdit(_Strict):
+    """What containers ask for: ``cpu`` and ``memory`` to an amount, or to ``x0.8``; or as a report of
+    ``kscale recommend -o json`` says. Of all pods, or those of a ``namespace``, with labels (``selector``)."""
+
+    cpu: str | None = None
+    memory: str | None = None
+    recommendation: str | None = None
+    namespace: str | None = None
+    selector: str | None = None
+
+
+class PricesEdit(_Strict):
+    """Prices: of groups (names or patterns) times a factor (``x0.4``, ``scale``), or those of a ``catalogue`` by the
+    instance types of the groups' nodes."""
+
+    scale: dict[str, str] = msgspec.field(default_factory=dict)
+    catalogue: str | None = None
+    region: str = ""
+
+
+class Edit(_Strict):
+    """One change; exactly one of its fields is there."""
+
+    groups: GroupsEdit | None = None
+    flags: dict[str, str | int | float | bool] | None = None
+    """Flags of the Cluster Autoscaler, by upstream's names."""
+    pods: PodsEdit | None = None
+    lose: LoseEdit | None = None
+    """Nodes that are lost."""
+    requests: RequestsEdit | None = None
+    """What containers ask for."""
+    prices: PricesEdit | None = None
+    """Of nodes of groups, for one hour."""
+    scheduler: str | None = None
+    """A file with a KubeSchedulerConfiguration."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the one field that is there."""
+        return next(name for name in self.__struct_fields__ if getattr(self, name) is not None)
+
+
+class Scenario(_Strict):
+    """A name, and edits in the order in which they are made. ``question``: instead of the file's."""
+
+    name: str
+    edits: list[Edit] = msgspec.field(default_factory=list)
+    question: Question | None = None
+
+
+class _File(_Strict):
+    """Scenarios. ``question`` is what is asked of each that does not say it itself."""
+
+    scenarios: list[Scenario]
+    question: Question = Question.SCALE_UP
+
+
+@typed
+def read_scenarios(path: str | os.PathLike[str]) -> list[Scenario]:
+    """The scenarios of a file, each with its question. Raises InputError with every mistake."""
+    return scenarios_from(read_plain_file(path, "scenarios"), source=str(path))
+
+
+@typed
+def scenarios_from(data: Any, *, source: str = "") -> list[Scenario]:
+    """The scenarios in plain data: a list of them, or an object with ``scenarios`` and a ``question`` for all.
+
+    ``source``: what problems call the data. Raises InputError with every mistake.
+    """
+    question = Question.SCALE_UP
+    prefix = ""
+    if isinstance(data, dict) and "scenarios" in data:
+        head = from_dict({**data, "scenarios": []}, _File, source=source)
+        data, question, prefix = data["scenarios"], head.question, "scenarios"
+    if not isinstance(data, list) or not data:
+        raise InputError(Problem("a list of at least one scenario expected", source))
+    problems: list[Problem] = []
+    found: list[Scenario] = []
+    for number, item in enumerate(data):
+        place = f"{prefix}[{number}]"
+        if isinstance(item, dict) and isinstance(item.get("name"), str):
+            place += f" ({escaped(item['name'])})"
+        try:
+            scenario = from_dict(item, Scenario, source=source, object_path=place)
+        except InputError as error:
+            problems += error.problems
+            continue
+        if not scenario.name or not scenario.name.isprintable():
+            problems.append(Problem("is empty or has control characters", source, place, "name"))
+        if scenario.name == "baseline" or any(scenario.name == other.name for other in found):
+            problems.append(Problem(f'"{scenario.name}" is taken', source, place, "name"))
+        for i, edit in enumerate(scenario.edits):
+            given = [name for name in edit.__struct_fields__ if getattr(edit, name) is not None]
+            if len(given) != 1:
+                text = f"{' and '.join(given) or 'nothing'} in one edit: an edit is one change"
+                problems.append(Problem(text, source, place, f"edits[{i}]"))
+        found.append(msgspec.structs.replace(scenario, question=scenario.question or question))
+    if problems:
+        raise InputError(problems, total=len(data))
+    return found
+
+
+def scenarios_schema_text() -> str:
+    """The JSON Schema (2020-12) of the file as it is published."""
+    name, components = components_of(_File)
+    own = components.pop(name)
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "scenarios",
+        "description": "Scenarios of kscale whatif: a list, or an object with a question for all.",
+        "anyOf": [
+            {key: own[key] for key in own if key not in ("title", "description")},
+            {"type": "array", "items": {"$ref": "#/$defs/Scenario"}, "minItems": 1},
+        ],
+        "$defs": components,
+    }
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
+
+
+_NUMBERS = frozenset({"min", "max", "target"})
+_MOST = 1_000_000
+
+
+def varied(texts: Iterable[str], scenarios: Iterable[Scenario] = ()) -> list[Scenario]:
+    """Every combination of the values, on top of each of ``scenarios`` (none: of the base).
+
+    ``groups.ID.FIELD=...`` (min, max, target, price, instanceType), ``flags.NAME=...``, ``prices.ID=x0.5,...``,
+    ``pods.NAMESPACE/KIND/NAME=...`` (a size, or a factor), ``requests.cpu=x0.8,...``. Values are separated by commas;
+    ``A..B:N`` are N numbers from A to B. Raises InputError for what is none of it.
+    """
+    axes = [list(_axis(text)) for text in texts]
+    if math.prod(len(axis) for axis in axes) > _MOST:
+        raise InputError(f"more than {_MOST:,} combinations")
+    starts: list[Scenario | None] = list(scenarios)
+    found = []
+    for start in starts or [None]:
+        for chosen in itertools.product(*axes):
+            label = " ".join(name for name, _ in chosen)
+            name = " ".join(part for part in (start.name if start is not None else "", label) if part)
+            made = scenarios_from([{"name": name, "edits": [edit for _, edit in chosen]}], source="--vary")[0]
+            if start is not None:
+                made = Scenario(name=name, edits=[*start.edits, *made.edits], question=start.question)
+            found.append(made)
+    return found
+
+
+def _axis(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(what is said of a value, its edit)."""
+    path, equals, values = text.partition("=")
+    kind, dot, rest = path.partition(".")
+    if not equals or not dot or not rest or not values:
+        raise InputError(f'--vary: "{text}" is not PATH=VALUES, such as flags.expander=price,least-waste')
+    seen: set[str] = set()
+    for value in _values(values, text):
+        if value in seen:
+            raise InputError(f'--vary: "{value}" occurs twice in "{text}"')
+        seen.add(value)
+        yield f"{path}={value}", _edit(kind, rest, value, text)
+
+
+def _values(text: str, whole: str) -> Iterator[str]:
+    for part in text.split(","):
+        if ".." not in part:
+            yield part
+            continue
+        ends, _, count = part.partition(":")
+        first, _, last = ends.partition("..")
+        try:
+            low, high, number = float(first), float(last), int(count or "2")
+        except ValueError:
+            raise InputError(f'--vary: "{part}" in "{whole}" is not A..B:N') from None
+        if number < 2:
+            raise InputError(f'--vary: "{part}" in "{whole}": at least 2 numbers')
+        for i in range(number):
+            yield f"{low + (high - low) * i / (number - 1):.10g}"
+
+
+def _edit(kind: str, rest: str, value: str, text: str) -> dict[str, Any]:
+    match kind:
+        case "flags":
+            return {"flags": {rest: value}}
+        case "groups":
+            group, dot, field = rest.rpartition(".")
+            if not dot or field not in (*_NUMBERS, "price", "instanceType"):
+                wrong = f'--vary: "{text}": groups.ID.FIELD with min, max, target, price or instanceType'
+                raise InputError(wrong)
+            return {"groups": {"set": {group: {field: _number(value, field, text)}}}}
+        case "prices":
+            return {"prices": {"scale": {rest: value}}}
+        case "pods":
+            return {"pods": {"scale": {rest: int(value) if value.isdigit() else value}}}
+        case "requests" if rest in ("cpu", "memory"):
+            return {"requests": {rest: value}}
+    raise InputError(f'--vary: "{text}": there are flags, groups, prices, pods, requests.cpu and requests.memory')
+
+
+def _number(value: str, field: str, text: str) -> Any:
+    if field == "instanceType":
+        return value
+    try:
+        return int(value) if field in _NUMBERS else float(value)
+    except ValueError:
+        raise InputError(f'--vary: "{value}" in "{text}" is no number') from None
+
+
+_TEMPLATES: Final = frozenset(
+    {
+        "force_ds",
+        "ignore_taint",
+        "scale_from_unschedulable",
+        "startup_taint",
+        "startup_taint_prefix",
+        "status_taint",
+    }
+)
+"""What a new node of a group is."""
+
+READ: Final[Mapping[Question, frozenset[str]]] = {
+    Question.ESTIMATE: _TEMPLATES,
+    Question.HEADROOM: frozenset(),
+    Question.MIX: _TEMPLATES,
+    Question.REBUILD: _TEMPLATES,
+    Question.SCALE_DOWN: frozenset(
+        {
+            "blocking_system_pod_distruption_timeout",
+            "cores_total",
+            "expendable_pods_priority_cutoff",
+            "gpu_total",
+            "ignore_daemonsets_utilization",
+            "ignore_mirror_pods_utilization",
+            "memory_total",
+            "min_replica_count",
+            "scale_down_gpu_utilization_threshold",
+            "scale_down_unready_enabled",
+            "scale_down_utilization_threshold",
+            "skip_nodes_with_custom_controller_pods",
+            "skip_nodes_with_local_storage",
+            "skip_nodes_with_system_pods",
+        }
+    ),
+}
+"""By field of the options. The question scale-down is which nodes could go together: no time passes, and nothing limits
+how many go at once. Of a question that is not here, :func:`~kscale.ca.flag_parsing.parse_flags` tells."""
+
+
+def options_in(edit: Mapping[str, Any], question: Question) -> dict[str, Any]:
+    """The flags of an edit by field of the options. Raises InputError for one that cannot be read, and for one that the
+    answer does not depend on."""
+    if not edit:
+        raise InputError("no flag is named")
+    parsed = parse_flags(f"{name}={_text(value)}" for name, value in edit.items())
+    if question is Question.SIMULATE:  # whole loops, one after the other
+        fields = AutoscalingOptions.__struct_fields__
+        idle = {name: why for name, why in parsed.idle.items() if name.replace("-", "_") not in fields}
+    elif question not in READ:
+        idle = dict(parsed.idle)
+    else:
+        names = {name: name.removeprefix("--").replace("-", "_") for name in edit}
+        why = f"the question {question} does not depend on it"
+        idle = {name: why for name, field in names.items() if field not in READ[question]}
+    if idle:
+        name, why = next(iter(idle.items()))
+        raise InputError(f"flag {name} has no effect: {why}")
+    return parsed.values
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

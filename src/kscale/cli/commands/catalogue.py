@@ -1,0 +1,143 @@
+"""``kscale catalogue list`` and ``kscale catalogue show``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kscale.capacity.catalogue.types import CatalogueSummary, DamagedCatalogue
+from kscale.cli.groups import catalogue_of, warn_of_left_out
+from kscale.cli.output import Answer, Column, Show, Table, View
+from kscale.cli.terminal import program
+from kscale.errors import InputError
+
+if TYPE_CHECKING:
+    from kscale.capacity.catalogue.types import InstanceTypeList
+
+__all__ = ["catalogue_table", "damaged_table", "list_catalogues", "show_catalogue"]
+
+
+_COLUMNS = (
+    Column("CATALOGUE"),
+    Column("TYPES", "right"),
+    Column("PRICED", "right"),
+    Column("SPOT", "right"),
+    Column("REGIONS"),
+    Column("FILE", wide=True),
+)
+
+
+def catalogue_table(catalogues: Sequence[CatalogueSummary]) -> Table:
+    """A row for each."""
+    rows: list[list[str | float]] = [
+        [one.name, one.types, one.priced, one.spot, ", ".join(one.regions), one.file] for one in catalogues
+    ]
+    return Table(_COLUMNS, rows)
+
+
+def damaged_table(damaged: Sequence[DamagedCatalogue]) -> Table:
+    """Build a row for each catalogue that cannot be read."""
+    return Table((Column("CANNOT BE READ"), Column("BECAUSE")), [[one.name, one.problem] for one in damaged])
+
+
+def list_catalogues(*, show: Show) -> Answer:
+    """The imported catalogues: how many types, how many with prices, where.
+
+    A catalogue that cannot be read is named with the reason; the others are listed.
+    """
+    from kscale.capacity.catalogue import known_catalogues, path_of, read_catalogue
+    from kscale.capacity.catalogue.types import CatalogueList, DamagedCatalogue, summary
+
+    found, damaged = [], []
+    for name in known_catalogues():
+        path = path_of(name)
+        try:
+            catalogue = read_catalogue(path)
+        except InputError as error:
+            damaged.append(DamagedCatalogue(name=name, file=str(path), problem=str(error.problems[0])))
+            show.terminal.warn(f"catalogue {name} cannot be read: {error.problems[0]}")
+            continue
+        warn_of_left_out(catalogue, show.terminal)
+        found.append(summary(name, catalogue, str(path)))
+    text = f"{len(found):,} {'catalogue is' if len(found) == 1 else 'catalogues are'} imported"
+    view = View(
+        headline=f"{text}; {len(damaged):,} cannot be read." if damaged else f"{text}.",
+        tables=[catalogue_table(found), damaged_table(damaged)],
+        footer=[] if found or damaged else [f"{program()} catalogue import FILE keeps one."],
+        names=[f"catalogue/{one.name}" for one in found],
+    )
+    return Answer(CatalogueList(catalogues=found, damaged=damaged), lambda: view)
+
+
+def show_catalogue(
+    catalogue: Annotated[str, typer.Argument(metavar="NAME|FILE", help="An imported catalogue, or a file.")],
+    *,
+    instance_type: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--instance-type",
+            metavar="NAME|GLOB",
+            help="Show only these instance types: 'm5*' is all that begin so. Repeatable.",
+        ),
+    ] = None,
+    region: Annotated[
+        str, typer.Option("--region", help="Region whose prices are shown; the default is the first that a type has.")
+    ] = "",
+    show: Show,
+) -> Answer:
+    """The types of a catalogue: what each has, what it leaves for pods, and what an hour costs."""
+    from kscale.capacity.catalogue.types import InstanceTypeList, rows
+
+    types = catalogue_of(catalogue, show.terminal)
+    types.check_region(region)
+    chosen = types.select(instance_type) if instance_type else list(types.values())
+    report = InstanceTypeList(catalogue=types.source, region=region, types=rows(chosen, region))
+    return Answer(report, lambda: _view(report))
+
+
+_TYPE_COLUMNS = (
+    Column("TYPE"),
+    Column("ARCH"),
+    Column("CPU", "right"),
+    Column("MEMORY", "right"),
+    Column("PODS", "right"),
+    Column("FOR PODS: CPU", "right"),
+    Column("FOR PODS: MEMORY", "right"),
+    Column("GPUS"),
+    Column("$/H", "right"),
+    Column("SPOT $/H", "right"),
+)
+
+
+def _view(report: InstanceTypeList) -> View:
+    return View(
+        headline=f"{len(report.types):,} {'type' if len(report.types) == 1 else 'types'} of {report.catalogue}.",
+        tables=[
+            Table(
+                _TYPE_COLUMNS,
+                [
+                    [
+                        each.name,
+                        each.arch,
+                        each.capacity["cpu"],
+                        each.capacity["memory"],
+                        each.allocatable["pods"],
+                        each.allocatable["cpu"],
+                        each.allocatable["memory"],
+                        ", ".join(
+                            f"{amount} {each.gpu_name or name}"
+                            for name, amount in each.capacity.items()
+                            if name.endswith("/gpu")
+                        ),
+                        None if each.price is None else f"{each.price:.4g}",
+                        None if each.spot_price is None else f"{each.spot_price:.4g}",
+                    ]
+                    for each in report.types
+                ],
+                limit=40,
+            )
+        ],
+        names=[f"instancetype/{each.name}" for each in report.types],
+    )

@@ -1,1 +1,0 @@
-"""``kscale catalogue import | list | show``."""

@@ -1,0 +1,75 @@
+"""``kscale catalogue import``: store a catalogue under a name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kscale.capacity.catalogue.types import Overhead
+from kscale.cli.commands.catalogue import catalogue_table
+from kscale.cli.groups import warn_of_left_out
+from kscale.cli.output import Answer, Show, View
+
+__all__ = ["EPILOG", "import_catalogue"]
+
+EPILOG = """What can be read, as it is or .gz:
+
+\b
+aws ec2 describe-instance-types --output json
+az vm list-skus --resource-type virtualMachines --location eastus --all -o json
+gcloud compute machine-types list --format json
+a JSON list of Karpenter's instance types, with offerings
+a CSV of instance_type, arch, vcpu, memory_mib, gpu and more (docs/catalogues.md)
+a CSV of Google's prices: table, key, value
+
+Prices (--prices): a CSV of instance_type, region, usd_per_hour, spot_usd_per_hour; the JSON of Azure's retail prices;
+or anything of the above that has prices."""
+
+
+def import_catalogue(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The machines of a cloud, in one of the forms below.")],
+    *,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the imported catalogue; the default is the file's name.")
+    ] = None,
+    prices: Annotated[
+        list[str] | None,
+        typer.Option("--prices", metavar="FILE", help="File with prices that replace those in FILE. Repeatable."),
+    ] = None,
+    overhead: Annotated[
+        Overhead | None,
+        typer.Option(
+            "--overhead",
+            help="Formula of a managed Kubernetes for the part of each machine that pods cannot use, "
+            "where FILE does not say it. The default is that of the cloud whose form FILE has.",
+        ),
+    ] = None,
+    max_pods: Annotated[
+        int | None,
+        typer.Option("--max-pods", min=1, help="Maximum number of pods on each node, instead of what FILE says."),
+    ] = None,
+    show: Show,
+) -> Answer:
+    """Keep the machines of a cloud under a name: --catalogue NAME means them from now on.
+
+    It is written to the user's data directory ($XDG_DATA_HOME/kscale, else ~/.local/share/kscale) and replaces an
+    earlier one of that name. Nothing is fetched from the network.
+    """
+    from kscale.capacity.catalogue import keep, read_catalogue, read_prices
+    from kscale.capacity.catalogue.types import CatalogueList, summary
+
+    catalogue = read_catalogue(file, overhead=overhead, max_pods=max_pods)
+    for each in prices or []:
+        catalogue = read_prices(each).onto(catalogue)
+    called = name or Path(file).name.removesuffix(".gz").rpartition(".")[0] or Path(file).name
+    written = keep(catalogue, called)
+    found = summary(called, catalogue, str(written))
+    warn_of_left_out(catalogue, show.terminal)
+    view = View(
+        headline=f"Kept {found.types:,} types as {called}: {found.priced:,} have a price, {found.spot:,} one of spot.",
+        tables=[catalogue_table([found])],
+        names=[f"catalogue/{called}"],
+    )
+    return Answer(CatalogueList(catalogues=[found]), lambda: view)

@@ -1,0 +1,373 @@
+"""``kscale manifests PROGRAM``: what a program needs in a cluster, as YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from kscale.cli.cluster_autoscaler_flags import LoopFlags
+from kscale.cli.command import option_groups
+from kscale.cli.hpa_options import DecisionFlags
+from kscale.cli.output import Format, Show
+from kscale.cli.registry import find
+from kscale.files import read_file, replace_file
+
+__all__ = [
+    "Flags",
+    "Image",
+    "Namespace",
+    "Replicas",
+    "ShowObjects",
+    "own_options",
+    "print_cluster_autoscaler",
+    "print_horizontal",
+    "print_objects",
+    "print_reader",
+    "print_vpa_admission",
+    "print_vpa_crds",
+    "print_vpa_recommender",
+    "print_vpa_updater",
+]
+
+
+Image = Annotated[str, typer.Option("--image", metavar="NAME", help="A container image with kscale in it.")]
+Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace in which the program runs.")]
+Replicas = Annotated[int, typer.Option("--replicas", min=1, help="Number of replicas: one leads, the others wait.")]
+Flags = Annotated[
+    list[str] | None,
+    typer.Option("--flag", metavar="--NAME=VALUE", help="Flag for kscale run with this program. Repeatable."),
+]
+
+_NO_TLS = "the Deployment mounts no such file, and its probes ask without TLS: patch them with it"
+_NO_FILE: Final = "the Deployment mounts no such file: patch it with it"
+_FOLLOWED_BY_NOTHING: Final = {
+    "address": "the port of probes, of monitoring and of the NetworkPolicy is that of the default: patch them with it",
+    "tls_cert_file": _NO_TLS,
+    "tls_private_key_file": _NO_TLS,
+    "client_ca_file": _NO_FILE,
+    "prometheus_bearer_token_file": _NO_FILE,
+}
+"""Flags that objects besides the arguments would have to follow, and do not."""
+
+
+_OBJECTS: Final = "kscale.yaml"
+_BASE: Final = "kustomization.yaml"
+
+
+@dataclass(eq=False, repr=False)
+class ShowObjects(Show):
+    """The options about output, and where a kustomize base is written instead."""
+
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--directory",
+            metavar="DIR",
+            help=f"Directory for a kustomize base instead of stdout: {_BASE} and {_OBJECTS}.",
+        ),
+    ] = None
+
+
+def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]]) -> None:
+    """As YAML, one document each, or as a List in JSON; or as a kustomize base. What occurs twice is written twice:
+    kubectl reads anchors, people do not.
+
+    Raises BadParameter for what kubectl does not read, for arguments in a Deployment that its program does not take,
+    and for a directory that has another kustomization, or a file that is in the way of the objects.
+    """
+    for each in objects:
+        if each["kind"] == "Deployment":
+            for container in each["spec"]["template"]["spec"]["containers"]:
+                _option_values(container["args"])
+    if show.directory is not None:
+        if show.output not in (Format.TABLE, Format.YAML):
+            raise typer.BadParameter("a kustomize base is written as yaml", param_hint="-o")
+        _write_base(show, objects, show.directory)
+        return
+    write = show.terminal.stdout.write
+    match show.output:
+        case Format.JSON:
+            import msgspec
+
+            found = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+            write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+        case Format.TABLE | Format.YAML:
+            write(_yaml(objects))
+        case _:
+            raise typer.BadParameter("kubectl apply takes yaml and json", param_hint="-o")
+
+
+def _yaml(documents: Sequence[Mapping[str, Any]]) -> str:
+    import yaml
+
+    class Whole(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - yaml's signature
+            return True
+
+    text: str = yaml.dump_all(documents, Dumper=Whole, sort_keys=False)
+    return text
+
+
+def _write_base(show: Show, objects: Sequence[Mapping[str, Any]], directory: Path) -> None:
+    base = _yaml([{"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [_OBJECTS]}])
+    file, listed = directory / _BASE, directory / _OBJECTS
+    if file.exists():
+        if read_file(file) != base.encode():
+            raise typer.BadParameter(f"{file} is there, and is another kustomization", param_hint="--directory")
+    elif listed.exists():
+        raise typer.BadParameter(f"{listed} is there, without the {_BASE} of this command", param_hint="--directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    # First: without it, objects of a run that was interrupted would be taken for another's.
+    replace_file(file, base.encode())
+    replace_file(listed, _yaml(objects).encode(), secret=True)  # a Secret may be in it
+    show.terminal.note(f"wrote {len(objects)} objects to {listed}")
+
+
+def own_options(program: str, flags: Sequence[str], **own: str) -> dict[str, Any]:
+    """What the options of ``kscale run PROGRAM`` are with these flags, by their names. ``own``: those that the command
+    itself gives.
+
+    Raises BadParameter for what the program does not take, for a flag that says another than one of ``own``, and for
+    one that the printed objects do not follow.
+    """
+    options = {name: f"--{name.replace('_', '-')}" for name in own}
+    values = _option_values(["run", program, *(f"{options[name]}={value}" for name, value in own.items()), *flags])
+    for name, value in own.items():
+        if values[name] != value:
+            raise typer.BadParameter(
+                f"{options[name]} is said by this command: its rules go by it", param_hint="--flag"
+            )
+    usual = _option_values(["run", program, *(f"{options[name]}={value}" for name, value in own.items())])
+    for name, why in _FOLLOWED_BY_NOTHING.items():
+        if name in values and values[name] != usual[name]:
+            raise typer.BadParameter(f"--{name.replace('_', '-')}: {why}", param_hint="--flag")
+    return values
+
+
+def _option_values(arguments: Sequence[str]) -> dict[str, Any]:
+    """The arguments of ``kscale`` as the program would read them: the values of its options. Runs nothing.
+
+    Raises BadParameter for what the program does not take, and for ``--help``, with which it would do nothing else.
+    """
+    from kscale.cli.app import command_of
+
+    entry = find(" ".join(arguments[:2]))
+    assert entry is not None, arguments
+    try:
+        context = command_of(entry).make_context(entry.name, list(arguments[2:]), help_option_names=[])
+    except typer.TyperException as error:
+        raise typer.BadParameter(error.format_message(), param_hint="--flag") from None
+    values: dict[str, Any] = context.params
+    for group in option_groups(entry.load(), values).values():
+        if isinstance(group, LoopFlags | DecisionFlags):
+            group.options()
+    return values
+
+
+def print_cluster_autoscaler(
+    *,
+    image: Image,
+    namespace: Namespace = "kube-system",
+    cloud_provider: Annotated[
+        str, typer.Option("--cloud-provider", metavar="NAME", help="Cloud provider: externalgrpc, kwok or clusterapi.")
+    ] = "externalgrpc",
+    cloud_config: Annotated[
+        str,
+        typer.Option(
+            "--cloud-config",
+            metavar="SECRET",
+            help="Secret that holds the cloud provider's configuration file under the key config.",
+        ),
+    ] = "",
+    replicas: Replicas = 2,
+    flag: Flags = None,
+    monitoring: Annotated[
+        bool,
+        typer.Option(
+            "--monitoring",
+            help="Also print objects for the Prometheus operator (what to scrape, alert rules) and a "
+            "Grafana dashboard.",
+        ),
+    ] = False,
+    show: ShowObjects,
+) -> None:
+    """Print what kubectl apply takes: an account with the least rights, a Deployment, a budget, a NetworkPolicy."""
+    from kscale.drivers.manifests.cluster_autoscaler import cluster_autoscaler_manifests, cluster_autoscaler_monitoring
+
+    if cloud_provider not in ("externalgrpc", "kwok", "clusterapi"):
+        raise typer.BadParameter(f"there is no cloud provider {cloud_provider!r} here", param_hint="--cloud-provider")
+    flags = flag or ()
+    options = own_options("cluster-autoscaler", flags, cloud_provider=cloud_provider, namespace=namespace)
+    objects = cluster_autoscaler_manifests(
+        image=image,
+        namespace=namespace,
+        config=cloud_config,
+        flags=flags,
+        options=options,
+        replicas=replicas,
+    )
+    if monitoring:
+        objects += cluster_autoscaler_monitoring(namespace, options["leader_elect_resource_name"])
+    print_objects(show, objects)
+
+
+def print_horizontal(
+    *, image: Image, namespace: Namespace = "kube-system", replicas: Replicas = 2, flag: Flags = None, show: ShowObjects
+) -> None:
+    """Print what kubectl apply takes for the horizontal pod autoscaler.
+
+    An account with the least rights, a Deployment, a budget, a NetworkPolicy.
+    """
+    from kscale.drivers.manifests.autoscalers import autoscaler_manifests
+
+    flags = flag or ()
+    options = own_options("horizontal", flags, leader_elect_resource_namespace=namespace)
+    print_objects(
+        show,
+        autoscaler_manifests(
+            "horizontal", image=image, namespace=namespace, flags=flags, options=options, replicas=replicas
+        ),
+    )
+
+
+def print_vpa_crds(*, show: ShowObjects) -> None:
+    """Print the definitions of VerticalPodAutoscaler and VerticalPodAutoscalerCheckpoint (autoscaling.k8s.io/v1)."""
+    from kscale.drivers.manifests.autoscalers import vpa_definitions
+
+    print_objects(show, vpa_definitions())
+
+
+def print_vpa_recommender(
+    *, image: Image, namespace: Namespace = "kube-system", replicas: Replicas = 2, flag: Flags = None, show: ShowObjects
+) -> None:
+    """Print what kubectl apply takes for the recommender of the Vertical Pod Autoscaler.
+
+    An account with the least rights, a Deployment, a budget, a NetworkPolicy.
+    """
+    from kscale.drivers.manifests.autoscalers import autoscaler_manifests
+
+    flags = flag or ()
+    options = own_options("vpa-recommender", flags, leader_elect_resource_namespace=namespace)
+    print_objects(
+        show,
+        autoscaler_manifests(
+            "vpa-recommender", image=image, namespace=namespace, flags=flags, options=options, replicas=replicas
+        ),
+    )
+
+
+def print_vpa_updater(
+    *, image: Image, namespace: Namespace = "kube-system", replicas: Replicas = 2, flag: Flags = None, show: ShowObjects
+) -> None:
+    """Print what kubectl apply takes for the updater of the Vertical Pod Autoscaler.
+
+    An account with the least rights, a Deployment, a budget, a NetworkPolicy.
+    """
+    from kscale.drivers.manifests.autoscalers import autoscaler_manifests
+
+    flags = flag or ()
+    options = own_options(
+        "vpa-updater",
+        flags,
+        leader_elect_resource_namespace=namespace,
+        admission_controller_status_lease_namespace=namespace,
+    )
+    print_objects(
+        show,
+        autoscaler_manifests(
+            "vpa-updater", image=image, namespace=namespace, flags=flags, options=options, replicas=replicas
+        ),
+    )
+
+
+def print_vpa_admission(
+    *,
+    image: Image,
+    namespace: Namespace = "kube-system",
+    replicas: Annotated[int, typer.Option("--replicas", min=1, help="Number of replicas; all of them answer.")] = 1,
+    tls_secret: Annotated[
+        str,
+        typer.Option(
+            "--tls-secret",
+            metavar="NAME",
+            help="Secret with serverCert.pem, serverKey.pem and caCert.pem, as upstream's script creates it.",
+        ),
+    ] = "vpa-tls-certs",
+    cert_manager: Annotated[
+        bool,
+        typer.Option("--cert-manager", help="Have cert-manager make and renew the certificate."),
+    ] = False,
+    self_signed: Annotated[
+        bool,
+        typer.Option("--self-signed", help="Make an authority and a certificate now, good for ten years."),
+    ] = False,
+    api_server_network: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--api-server-network",
+            metavar="CIDR",
+            help="Network of the API servers, the only ones that may reach the webhook. Repeatable; default: any.",
+        ),
+    ] = None,
+    flag: Flags = None,
+    show: ShowObjects,
+) -> None:
+    """Print what kubectl apply takes for the admission controller of the Vertical Pod Autoscaler.
+
+    An account with the least rights, a Service, a Deployment, a budget, a NetworkPolicy. It registers its webhook
+    itself.
+    """
+    from kscale.drivers.manifests.autoscalers import admission_manifests, secret_of, webhook_service
+
+    if cert_manager and self_signed:
+        raise typer.BadParameter("--cert-manager and --self-signed exclude each other", param_hint="--self-signed")
+    callers = [_network(text) for text in api_server_network or ()]
+    flags = flag or ()
+    options = own_options("vpa-admission", flags, status_lease_namespace=namespace)
+    objects = admission_manifests(
+        image=image,
+        namespace=namespace,
+        flags=flags,
+        options=options,
+        replicas=replicas,
+        secret=tls_secret,
+        keys="cert-manager" if cert_manager else "upstream",
+        callers=callers,
+    )
+    if self_signed:
+        from datetime import UTC, datetime
+
+        from kscale.world.serve.tls import self_signed_pair
+
+        pair = self_signed_pair(f"{webhook_service(options)}.{namespace}.svc", datetime.now(UTC))
+        objects.insert(0, secret_of(pair, tls_secret, namespace))
+    print_objects(show, objects)
+
+
+def _network(text: str) -> str:
+    try:
+        return str(ip_network(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--api-server-network") from None
+
+
+def print_reader(
+    *,
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="Namespace of the service account.")
+    ] = "kube-system",
+    show: ShowObjects,
+) -> None:
+    """Print what kubectl apply takes for an account that may read what --context asks for, and nothing else.
+
+    A ServiceAccount, a ClusterRole and its binding, all named kscale-reader: lists of the kinds that plans depend on
+    (no Secret, no ConfigMap), scales, and the metrics APIs. kubectl create token kscale-reader makes a token of it.
+    """
+    from kscale.drivers.manifests.autoscalers import reader_manifests
+
+    print_objects(show, reader_manifests(namespace))

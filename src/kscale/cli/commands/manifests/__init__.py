@@ -1,1 +1,0 @@
-"""``kscale manifests PROGRAM``: a module for each program."""

@@ -1,0 +1,396 @@
+"""``kscale replay hpa`` and ``kscale replay decisions``: recorded load and recorded decisions, replayed in virtual
+time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from kscale.cli.commands.hpa import KIND
+from kscale.cli.commands.simulate import HorizonOption, SeedOption, setup_of
+from kscale.cli.inputs import parse_moment
+from kscale.cli.live_inputs import BeginningCluster
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.prometheus_options import PrometheusFlags
+from kscale.cli.terminal import object_name
+from kscale.effects import moment
+from kscale.errors import InputError, Problem
+from kscale.hpa.dump.dump import read_dump
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.replay import (
+    SERIES_KINDS,
+    Load,
+    Plant,
+    ReplayReport,
+    build_load,
+    build_recorded_replicas,
+    replay_report,
+)
+from kscale.objects.quantity import Quantity, QuantityError
+from kscale.objects.times import parse_duration
+from kscale.series import Series, SeriesKey, bin_events, read
+
+if TYPE_CHECKING:
+    from kscale.simulation.records import Decision
+    from kscale.simulation.replaying import DecisionReplay
+
+__all__ = ["replay_decisions", "replay_hpas"]
+
+
+_METRIC_QUERY = re.compile(r"([^\s=!<>{}()\[\]\"']+)=(?![=~])(.+)", re.DOTALL)
+_FAIL_ON = re.compile(r"underprovisioned[>=](\S+)")  # an unquoted > is the shell's
+
+
+def replay_hpas(
+    series: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[METRIC=]SERIES...",
+            help="The load of a metric (cpu, CONTAINER/cpu, or its name; default: each HPA's first): .csv, .parquet or "
+            "Prometheus .json; with --prometheus-url a query.",
+        ),
+    ],
+    *,
+    filename: Annotated[
+        list[str], typer.Option("-f", "--filename", metavar="FILE", help="HPA manifests, compared side by side.")
+    ],
+    show: Show,
+    prometheus: PrometheusFlags,
+    until: Annotated[
+        str,
+        typer.Option("--until", metavar="TIME", help="With --prometheus-url: the end (RFC 3339); default: now."),
+    ] = "",
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--series",
+            metavar="[METRIC=]total|per-pod|average",
+            help="Meaning of a value in the series. (default: total)",
+        ),
+    ] = None,
+    replicas: Annotated[
+        Path | None,
+        typer.Option("--replicas", metavar="FILE", help="Series of the recorded replicas: adds the open-loop check."),
+    ] = None,
+    value: Annotated[
+        str,
+        typer.Option(
+            "--value",
+            help="Column of the values (default: value); with --bin: a column to add up, or count (the default).",
+        ),
+    ] = "",
+    time: Annotated[str, typer.Option("--time", help="Column of the times.")] = "time",
+    unit: Annotated[str, typer.Option("--unit", metavar="s|ms|us|ns", help="Unit of times that are numbers.")] = "s",
+    bin_: Annotated[
+        str,
+        typer.Option(
+            "--bin", metavar="DURATION", help="Treat rows as events, and use their rate in bins of this width."
+        ),
+    ] = "",
+    startup: Annotated[
+        str, typer.Option("--startup", help="Time from the creation of a pod to its readiness.")
+    ] = "30s",
+    metrics_lag: Annotated[str, typer.Option("--metrics-lag", help="Age of a metric when it is read.")] = "30s",
+    request: Annotated[
+        list[str] | None,
+        typer.Option("--request", metavar="[RESOURCE=]QUANTITY", help="Request of a pod, for utilization targets."),
+    ] = None,
+    start: Annotated[int | None, typer.Option("--start", min=0, help="Number of replicas at the beginning.")] = None,
+    period: Annotated[str, typer.Option("--period", help="Sync period of the controller.")] = "15s",
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Also draw the replay into this file (.png, .svg).")
+    ] = None,
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            "--fail-on",
+            metavar="underprovisioned=DURATION",
+            help="Exit with status 1 if any HPA is in this condition for longer than the given time.",
+        ),
+    ] = "",
+) -> Answer:
+    """What would HPAs have done on recorded load? Replicas over time, pod-hours, seconds under-provisioned, rescales.
+
+    The plant is stated, not guessed: usage = load / ready pods; a pod is ready --startup after it was made; a metric
+    is --metrics-lag old when it is read. Metrics without a series are left out. With --prometheus-url the load is what
+    queries were, as Prometheus remembers it.
+    """
+    limit = _limit(fail_on)
+    prometheus.check()
+    live = bool(prometheus.prometheus_url)
+    for option, useless in (
+        ("--until", until and not live),
+        ("--value", value and live),
+        ("--bin", bin_ and live),
+        ("--time", time != "time" and live and replicas is None),
+        ("--unit", unit != "s" and live and replicas is None),
+    ):
+        if useless:
+            raise typer.BadParameter(f"has no effect with{'' if live else 'out'} --prometheus-url", param_hint=option)
+    end = moment(parse_moment(until)) if until else None
+    kinds = _kinds(kind or ())
+    plant = Plant(
+        startup=_seconds(startup, "--startup"),
+        lag=_seconds(metrics_lag, "--metrics-lag"),
+        request=_requests(request or ()),
+        start=start,
+    )
+    with show.terminal.step(f"reading {', '.join(series)}"):
+        dumps = [read_dump(name) for name in filename]  # each alone: manifests to compare may have one name
+        for dump, name in zip(dumps, filename, strict=True):
+            for twice in dump.duplicates:
+                show.terminal.warn(f"{name}: {twice} comes twice; the last one counts")
+        hpas = [hpa for dump in dumps for hpa in dump.hpas.values()]
+        if not hpas:
+            raise InputError([Problem("no HorizontalPodAutoscaler", ", ".join(filename))])
+        recorded = None if replicas is None else build_recorded_replicas(read(replicas, time=time, unit=unit))
+        sources: dict[str, str] = {}
+        for text in series:
+            metric, source = _asked(text) if live else _named(text)
+            if metric in sources:
+                raise typer.BadParameter(f"{metric or 'the first metric'} has two series", param_hint="SERIES")
+            sources[metric] = source
+        if live:
+            found = prometheus.series(list(sources.values()), end, show.terminal)
+        elif bin_:
+            found = [_events(Path(source), value or "count", time, unit, bin_) for source in sources.values()]
+        else:
+            found = [read(Path(each), value=value or "value", time=time, unit=unit) for each in sources.values()]
+        loads: dict[str, Load] = {}
+        for (metric, source), given in zip(sources.items(), found, strict=True):
+            try:
+                loads[metric] = build_load(given, kinds.get(metric, kinds[""]), recorded)
+            except InputError as error:
+                raise InputError([Problem(each.message, source) for each in error.problems]) from None
+    for metric in kinds:
+        if metric and metric not in loads:
+            raise typer.BadParameter(f"{metric} has no series", param_hint="--series")
+    options = HPAOptions(horizontal_pod_autoscaler_sync_period=timedelta(seconds=_seconds(period, "--period")))
+    with show.terminal.step("replaying"):
+        report, runs = replay_report(hpas, loads, plant, options=options, recorded=recorded)
+    if plot is not None:
+        from kscale.hpa.replay import plot_replays as draw
+
+        draw(runs, plot)
+    worst = max(each.under_provisioned_seconds for each in report.summaries)
+    return Answer(report, lambda: _view(report), exit_code=1 if limit is not None and worst > limit else 0)
+
+
+def _events(path: Path, value: str, time: str, unit: str, width: str) -> Series:
+    """Rates of events, as one series."""
+    counting = value == "count"
+    rows = read(path, value="" if counting else value, time=time, unit=unit, events=True)
+    begin, rate = bin_events(rows.time, round(_seconds(width, "--bin") * 1e9), None if counting else rows.value)
+    return Series.of([SeriesKey()], np.zeros(len(begin), np.int32), begin, rate, source=str(path))
+
+
+def _seconds(text: str, option: str) -> float:
+    try:
+        found = parse_duration(text) / 1e9
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+    if found < 0:
+        raise typer.BadParameter("a duration must not be negative", param_hint=option)
+    return found
+
+
+def _named(text: str) -> tuple[str, str]:
+    """(metric, file) of ``[METRIC=]SERIES``; a file of that very name is a file."""
+    metric, equals, path = text.partition("=")
+    return (metric, path) if equals and not Path(text).exists() else ("", text)
+
+
+def _asked(text: str) -> tuple[str, str]:
+    """(metric, query) of ``[METRIC=]QUERY``. No query has a single = outside of braces: what comes before one is a
+    metric."""
+    match = _METRIC_QUERY.fullmatch(text)
+    return (match[1], match[2]) if match else ("", text)
+
+
+def _kinds(given: Sequence[str]) -> dict[str, str]:
+    found = {"": SERIES_KINDS[0]}
+    for text in given:
+        metric, _, kind = text.rpartition("=")
+        if kind not in SERIES_KINDS:
+            raise typer.BadParameter(f"{kind!r} is not one of {', '.join(SERIES_KINDS)}", param_hint="--series")
+        found[metric] = kind
+    return found
+
+
+def _requests(given: Sequence[str]) -> dict[str, Quantity] | None:
+    found = {}
+    for text in given:
+        resource, _, amount = text.rpartition("=")
+        try:
+            found[resource] = Quantity(amount)
+        except QuantityError as error:
+            raise typer.BadParameter(str(error), param_hint="--request") from None
+        if found[resource].sign <= 0:
+            raise typer.BadParameter("a request must be greater than zero", param_hint="--request")
+    return found or None
+
+
+def _limit(text: str) -> float | None:
+    if not text:
+        return None
+    match = _FAIL_ON.fullmatch(text)
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is not underprovisioned=DURATION", param_hint="--fail-on")
+    return _seconds(match[1], "--fail-on")
+
+
+def _view(report: ReplayReport) -> View:
+    best = min(report.summaries, key=lambda each: (each.under_provisioned_seconds, each.pod_hours))
+    rows: list[Sequence[Cell | str | float | None]] = [
+        [
+            each.name,
+            f"{each.pod_hours:,.1f}",
+            f"{each.under_provisioned_seconds:,.0f}",
+            each.rescales,
+            f"{each.min_replicas}..{each.max_replicas}",
+            None if each.agreement is None else f"{each.agreement:.1%}",
+            ", ".join(f"{name} {count:,}" for name, count in each.decided_by.items()),
+        ]
+        for each in report.summaries
+    ]
+    columns = [
+        Column("HPA"),
+        Column("POD-HOURS", "right"),
+        Column("SECONDS UNDER-PROVISIONED", "right"),
+        Column("RESCALES", "right"),
+        Column("REPLICAS", "right"),
+        Column("AGREES WITH RECORD", "right"),
+        Column("SYNCS DECIDED BY", wide=True),
+    ]
+    given = report.plant
+    plant = f"usage = {given.usage}, startup {given.startup:g} s"
+    plant += f", metrics {given.metrics_lag:g} s old, over {given.window:g} s"
+    plant += "".join(f", request {f'{name} ' if name else ''}{each}" for name, each in given.requests.items())
+    short = f"{best.under_provisioned_seconds:,.0f} s under-provisioned"
+    return View(
+        headline=f"{best.name}: {best.pod_hours:,.1f} pod-hours, {short}, "
+        f"{best.rescales:,} rescales in {report.syncs:,} syncs.",
+        tables=[Table(columns, rows)],
+        footer=[
+            f"Plant: {plant}; the controller {given.controller}.",
+            *(f"Not modelled: {text}." for text in report.unmodelled),
+        ],
+        names=[object_name(KIND, None, each.name) for each in report.summaries],
+    )
+
+
+_DIFFERS = "differs"
+_LONGEST = 90  # characters of what a decision was about
+
+
+def replay_decisions(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="The scenario of the run, YAML or JSON.")],
+    decisions: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DECISIONS", help="File of its decisions, decisions.jsonl, as `kscale simulate --to` writes it."
+        ),
+    ],
+    *,
+    source: BeginningCluster,
+    horizon: HorizonOption = "",
+    seed: SeedOption = None,
+    fail_on: Annotated[
+        str, typer.Option("--fail-on", metavar=_DIFFERS, help="Exit with status 1 if a decision differs.")
+    ] = "",
+    show: Show,
+) -> Answer:
+    """Would autoscalers still decide what they did? Runs a scenario again, and tells the first decision that differs.
+
+    What is to be compared is up to you: a later kscale, other flags in the scenario, slower machines. Options that the
+    run had (-f, --horizon, --seed) are needed again.
+    """
+    from kscale.simulation.replaying import read_decisions, replay_decisions
+
+    if fail_on not in ("", _DIFFERS):
+        raise InputError(Problem(f"{fail_on!r} is not {_DIFFERS}", field="--fail-on"))
+    source.check()
+    recorded = read_decisions(decisions)
+    setup = setup_of(scenario, source, horizon, seed, show)
+    with show.terminal.step("replaying") as tell:
+        found = replay_decisions(recorded, setup, progress=lambda done, of: tell(f"replaying: {done * 100 // of} %"))
+    return Answer(found, lambda: _decisions_view(found), exit_code=int(bool(fail_on) and found.differs))
+
+
+def _decisions_view(found: DecisionReplay) -> View:
+    name = f"{found.name}: " if found.name else ""
+    rows = [
+        [
+            each.name,
+            each.recorded,
+            each.replayed,
+            each.same,
+            _text_of(each.recorded_first, each.replayed_first),
+            _text_of(each.replayed_first, each.recorded_first),
+        ]
+        for each in found.autoscalers
+    ]
+    whole = "some differ" if found.differs else "all are the same"
+    return View(
+        headline=f"{name}{found.recorded:,} decisions recorded, {found.replayed:,} made now: {whole}.",
+        tables=[
+            Table(
+                [
+                    Column("AUTOSCALER"),
+                    Column("RECORDED", "right"),
+                    Column("NOW", "right"),
+                    Column("SAME", "right"),
+                    Column("FIRST THAT DIFFERS"),
+                    Column("NOW"),
+                ],
+                rows,
+            )
+        ],
+        names=[each.name for each in found.autoscalers if each.recorded_first or each.replayed_first],
+    )
+
+
+def _text_of(decision: Decision | None, other: Decision | None) -> str | None:
+    """Return ``2026-05-04T00:05:30Z IncreaseSize group=general delta=2``.
+
+    A long decision names the values that ``other`` does not have, whole, and leaves out values that both have.
+    """
+    if decision is None:
+        return None
+    ending = f", refused: {decision.error}" if decision.error else ""
+    about = " ".join(f"{name}={value}" for name, value in decision.arguments.items() if value is not False)
+    text = f"{decision.at} {decision.action} {about}{ending}"
+    if len(text) <= _LONGEST or other is None or other.action != decision.action:
+        return text
+    values, others = dict(_values(decision.arguments)), dict(_values(other.arguments))
+    parts, room = [], _LONGEST
+    for path, value in values.items():
+        part = f"{path}={value}"
+        room -= len(part)
+        if room >= 0 or path not in others or others[path] != value:
+            parts.append(part)
+        elif parts[-1:] != ["..."]:
+            parts.append("...")
+    missing = [path for path in others if path not in values]
+    without = f" (without {', '.join(missing)})" if missing else ""
+    return f"{decision.at} {decision.action} {' '.join(parts)}{without}{ending}"
+
+
+def _values(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each value in nested data with the path to it (``patch.spec.taints[0].key``)."""
+    if isinstance(data, dict) and data:
+        for name, value in data.items():
+            if path or value is not False:
+                yield from _values(value, f"{path}.{name}" if path else name)
+    elif isinstance(data, list) and data:
+        for number, value in enumerate(data):
+            yield from _values(value, f"{path}[{number}]")
+    else:
+        yield path, data

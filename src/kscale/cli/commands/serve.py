@@ -1,0 +1,154 @@
+"""``kscale serve expander``: rank the options of a Cluster Autoscaler over gRPC."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kscale.cli.go_flags import GoCommand
+from kscale.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from kscale.capacity.rankers import RankedOption
+    from kscale.effects import ApiError, Ranking, RankOptions
+
+__all__ = ["COMMAND", "ranker", "serve_expander"]
+
+
+_log = logging.getLogger(__name__)
+
+
+class COMMAND(GoCommand):
+    """Its flags are written as those of the programs that ask it."""
+
+
+def serve_expander(
+    *,
+    rule: Annotated[
+        str,
+        typer.Argument(metavar="RULE", help="least-cost, least-waste, or a function: FILE.py:NAME, MODULE:NAME."),
+    ],
+    address: Annotated[
+        str,
+        typer.Option(
+            "--address", metavar="HOST:PORT", help="Address that the server listens on; port 0: any free port."
+        ),
+    ] = "0.0.0.0:7000",
+    cert: Annotated[str, typer.Option("--tls-cert-file", metavar="FILE", help="Certificate file of the server.")],
+    key: Annotated[
+        str,
+        typer.Option("--tls-private-key-file", metavar="FILE", help="File of the server certificate's private key."),
+    ],
+    client_ca: Annotated[
+        str,
+        typer.Option(
+            "--client-ca-file",
+            metavar="FILE",
+            help="File of the authority that signed the clients' certificates; other clients are refused.",
+        ),
+    ] = "",
+    groups_file: Annotated[
+        str, typer.Option("-g", "--groups", metavar="FILE", help="Node groups with their prices, for least-cost.")
+    ] = "",
+    verbosity: Annotated[
+        int, typer.Option("--v", "-v", metavar="LEVEL", min=0, help="Verbosity of the logs; 4 adds details.")
+    ] = 0,
+    log_format: Annotated[
+        str, typer.Option("--log-format", metavar="text|json", help="Format of the logs on stderr.")
+    ] = "text",
+) -> None:
+    """Rank the options of a Cluster Autoscaler's scale-ups, upstream's or ours, over gRPC.
+
+    The autoscaler is told --expander=grpc --grpc-expander-url=HOST:PORT --grpc-expander-cert=FILE. It speaks TLS only.
+    A function gets the question (kscale.effects.RankOptions) and gives the ids of the best groups, the best first.
+    Runs until a signal ends it.
+    """
+    if log_format not in ("text", "json"):
+        raise InputError(Problem(f"{log_format!r} is neither text nor json", field="--log-format"))
+    from kscale.cli.process import set_up_logs
+    from kscale.drivers.grpc_expander import ExpanderServer
+
+    rank = ranker(rule, groups_file)
+    server = ExpanderServer(rank, address, cert=cert, key=key, client_ca=client_ca)
+    set_up_logs(verbosity, log_format)
+    with server:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: server.stop())
+        _log.info("expander %s listens at %s", rule, server.url)
+        server.wait()
+    _log.info("ended")
+
+
+def ranker(rule: str, groups_file: str = "") -> Callable[[RankOptions], Ranking | ApiError]:
+    """The rule of a name. Raises InputError."""
+    from kscale.capacity.rankers import least_cost, least_waste
+
+    if groups_file and rule != "least-cost":
+        raise InputError(Problem(f"{rule} does not look at prices", field="--groups"))
+    if rule == "least-waste":
+        return lambda question: _best(least_waste(question))
+    if rule == "least-cost":
+        if not groups_file:
+            raise InputError(Problem("least-cost needs the groups' prices", field="--groups"))
+        from kscale.capacity.groups import read_groups
+
+        prices = {group.id: group.price for group in read_groups(groups_file) if group.price is not None}
+        if not prices:
+            raise InputError(Problem("no group has a price", groups_file))
+        return lambda question: _best(least_cost(question, prices))
+    return _users(rule)
+
+
+def _best(ranked: list[RankedOption]) -> Ranking:
+    from kscale.capacity.rankers import best_of
+    from kscale.effects import Ranking
+
+    for each in ranked:
+        _log.debug("%s: %s", each.group, each.note)
+    unranked = [f"node group {each.group} is left out: {each.note}" for each in ranked if each.score is None]
+    return Ranking(groups=tuple(best_of(ranked)), warnings=tuple(unranked))
+
+
+def _users(rule: str) -> Callable[[RankOptions], Ranking]:
+    from kscale.effects import Ranking
+
+    place, colon, name = rule.rpartition(":")
+    if not colon:
+        raise InputError(Problem(f"no rule {rule!r}: there are least-cost, least-waste, FILE.py:NAME", field="RULE"))
+    try:
+        module = _of_file(Path(place)) if place.endswith(".py") else import_module(place)
+    except (Exception, SystemExit) as error:
+        raise InputError(Problem(f"{type(error).__name__}: {error}", place)) from error
+    function: Any = getattr(module, name, None)
+    if not callable(function):
+        raise InputError(Problem(f"there is no function {name}", place))
+
+    def rank(question: RankOptions) -> Ranking:
+        found = function(question)
+        if isinstance(found, str) or not isinstance(found, Iterable):
+            raise InputError(f"{rule} gave {found!r}, not ids of groups")
+        groups = list(found)
+        offered = {option.group for option in question.options}
+        for group in groups:
+            if group not in offered:
+                raise InputError(f"{rule} gave {group!r}, which it was not asked about")
+        return Ranking(groups=tuple(dict.fromkeys(groups)))
+
+    return rank
+
+
+def _of_file(path: Path) -> ModuleType:
+    spec = spec_from_file_location(f"kscale_expander_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no module")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,1 +1,0 @@
-"""``kscale serve PROGRAM``: a module for each program."""

@@ -1,0 +1,253 @@
+"""Options of estimates and decisions: bounds, CSI nodes, GPU labels, loop state, expanders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kscale.cli.inputs import parse_moment
+from kscale.cli.options import OptionGroup
+from kscale.cli.terminal import Terminal
+from kscale.errors import InputError, Problem, StateError
+from kscale.files import read_file, replace_file
+from kscale.objects.api.core import Node
+from kscale.objects.nodegroup import NodeGroup
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from kscale.ca.expander.types import ExpanderInput
+    from kscale.ca.options import AutoscalingOptions
+    from kscale.ca.state import LoopState
+    from kscale.drivers.grpc_expander import GrpcExpander
+    from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["BoundSource", "CSIOption", "GpuLabel", "LoopMemory", "check_expanders", "expander_input", "ranker"]
+
+
+class Method(StrEnum):
+    """How."""
+
+    FAST = "fast"
+    LP = "lp"
+
+
+@dataclass(eq=False, repr=False)
+class BoundSource(OptionGroup):
+    """How a proven least number of nodes, or cost, is found."""
+
+    bound: Annotated[
+        Method | None,
+        typer.Option(
+            "--bound",
+            help="How a proven bound is found: by sums and sorting, or by linear programming as well (extra [solver]; "
+            "some 50 ms). The default is lp where the extra is installed.",
+        ),
+    ] = None
+
+    def effort(self, count: int) -> int:
+        """Work for the bound of each of ``count`` groups; at most as much as for ten altogether."""
+        from kscale.capacity.estimate import BOUND_EFFORT
+        from kscale.errors import MissingExtraError
+        from kscale.scheduling.bounds.master import have_solver
+
+        solver = have_solver()
+        if self.bound is Method.LP and not solver:
+            raise MissingExtraError("--bound lp", "solver")
+        if self.bound is Method.FAST or not solver:
+            return 0
+        return min(BOUND_EFFORT, 10 * BOUND_EFFORT // max(count, 1))
+
+    @property
+    def threads(self) -> int:
+        """Threads for it; the bound never depends on how many."""
+        return min(os.cpu_count() or 1, 8)
+
+
+@dataclass(eq=False, repr=False)
+class CSIOption(OptionGroup):
+    """Whether new nodes have the CSINode of their template: its drivers, and how many volumes each takes."""
+
+    enable_csi_node_aware_scheduling: Annotated[
+        bool,
+        typer.Option(
+            "--enable-csi-node-aware-scheduling",
+            help="Judge new nodes by the CSINode of their template (drivers, attach limits), as the Cluster Autoscaler "
+            "with this flag. Every node needs a CSINode then.",
+        ),
+    ] = False
+
+    def applied(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot as the option asks for it. Raises AutoscalerError for a node without CSINode."""
+        if not self.enable_csi_node_aware_scheduling:
+            return snapshot
+        from kscale.ca.loop_context import check_csi_nodes
+
+        aware = snapshot.csi_aware()
+        check_csi_nodes(aware)
+        return aware
+
+    def words(self) -> list[str]:
+        """The option as it would be typed again."""
+        return ["--enable-csi-node-aware-scheduling"] if self.enable_csi_node_aware_scheduling else []
+
+
+@dataclass
+class GpuLabel(OptionGroup):
+    """The option; without it the label of a cloud, if nodes or groups carry one."""
+
+    gpu_label: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu-label",
+            metavar="KEY",
+            help="The node label that names the type of GPU. Default: that of GKE, EKS, AKS or Cluster API, if "
+            "the nodes have one.",
+        ),
+    ] = None
+
+    def key(self, nodes: Iterable[Node], groups: Iterable[NodeGroup], terminal: Terminal) -> str:
+        """The label."""
+        from kscale.ca.gpu import DEFAULT_GPU_LABEL, find_cloud_gpu_labels
+
+        if self.gpu_label:
+            return self.gpu_label
+        labels = [node.metadata.labels or {} for node in nodes]
+        for group in groups:
+            labels.append(group.labels or {})
+            if group.template is not None:
+                labels.append(group.template.node.metadata.labels or {})
+        found = find_cloud_gpu_labels(labels)
+        if len(found) == 1:
+            terminal.note(f"types of GPUs by the label {found[0]} (--gpu-label)")
+            return found[0]
+        if found:
+            terminal.warn(f"nodes have labels of several clouds for GPUs: {', '.join(found)}; say which (--gpu-label)")
+        return DEFAULT_GPU_LABEL
+
+
+@dataclass
+class LoopMemory(OptionGroup):
+    """The options that say when a loop is run, and what is remembered from run to run."""
+
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", metavar="FILE", help="File with the state of an earlier run; read if it exists."),
+    ] = None
+    save_state: Annotated[
+        Path | None, typer.Option("--save-state", metavar="FILE", help="File to write the state for the next run to.")
+    ] = None
+    now: Annotated[
+        str | None, typer.Option("--now", metavar="TIME", help="The time of the decision, RFC 3339; default: now.")
+    ] = None
+
+    def moment(self) -> datetime:
+        """When the loop is run."""
+        return datetime.now(UTC) if self.now is None else parse_moment(self.now)
+
+    def remembered(self) -> LoopState | None:
+        """What an earlier run left; None for the first. Raises StateError for a file that is none of it."""
+        from kscale.ca.state import LoopState
+
+        if self.state is None or not self.state.exists():
+            return None
+        try:
+            return LoopState.from_json(read_file(self.state))
+        except StateError as error:
+            raise StateError(f"{self.state}: {error}") from None
+
+    def save(self, state: LoopState) -> None:
+        """Leaves it to the next run, if one is meant to follow."""
+        if self.save_state is not None:
+            replace_file(self.save_state, state.to_json())
+
+
+def check_expanders(options: AutoscalingOptions) -> None:
+    from kscale.ca.errors import AutoscalerError
+    from kscale.ca.expander.chain import EXPANDER_NAMES, GRPC_EXPANDER, build_expander_chain
+
+    try:
+        build_expander_chain(options.expander_names)
+    except AutoscalerError as error:
+        raise typer.BadParameter(f"{error}; there are {', '.join(EXPANDER_NAMES)}", param_hint="--expander") from None
+    if GRPC_EXPANDER in options.expander_names and not options.legacy:
+        if not options.grpc_expander_url:
+            raise typer.BadParameter("the grpc expander needs --grpc-expander-url", param_hint="--expander")
+        if not options.grpc_expander_cert:
+            text = "GRPC Expander Cert not specified, insecure connections not allowed: give --grpc-expander-cert"
+            raise typer.BadParameter(text, param_hint="--expander")
+
+
+def ranker(options: AutoscalingOptions) -> AbstractContextManager[GrpcExpander | None]:
+    """Who answers for the grpc expander."""
+    if "grpc" not in options.expander_names or options.legacy:  # which release 1.3 did not have
+        return nullcontext()
+    from kscale.drivers.grpc_expander import GrpcExpander
+
+    return GrpcExpander(options.grpc_expander_url, options.grpc_expander_cert)
+
+
+def expander_input(
+    names: Iterable[str],
+    groups: Iterable[NodeGroup],
+    config: Path | None,
+    per_core: float | None,
+    per_gib: float | None,
+) -> ExpanderInput:
+    from kscale.ca.expander.types import ExpanderInput
+
+    if "price" in names:
+        unpriced = [group.id for group in groups if group.price is None]
+        if unpriced:
+            raise InputError(
+                [
+                    Problem("the price expander needs a price", object=f"node group {name}", field="price")
+                    for name in unpriced
+                ]
+            )
+    if "priority" in names and config is None:
+        raise typer.BadParameter("the priority expander needs --priority-config", param_hint="--expander")
+    if "priority" not in names and config is not None:
+        raise typer.BadParameter("needs --expander priority", param_hint="--priority-config")
+    if "price" not in names and (per_core is not None or per_gib is not None):
+        raise typer.BadParameter("needs --expander price", param_hint="--price-per-core-hour, --price-per-gib-hour")
+    for option, rate in (("--price-per-core-hour", per_core), ("--price-per-gib-hour", per_gib)):
+        if rate is not None and not isfinite(rate):
+            raise typer.BadParameter(f"{rate} is no price", param_hint=option)
+    return ExpanderInput(
+        priorities=None if config is None else _config_map(config),
+        price_per_core_hour=per_core,
+        price_per_gib_hour=per_gib,
+    )
+
+
+def _config_map(path: Path) -> dict[str, str]:
+    """The data of the ConfigMap. A file that is none is the value of its key; what that is worth, the expander says."""
+    import yaml
+
+    try:
+        text = read_file(path).decode()
+    except UnicodeDecodeError as error:
+        raise InputError(Problem(f"not UTF-8: {error}", str(path))) from None
+    try:
+        found: Any = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):  # such as a date that there is not
+        found = None
+    if not isinstance(found, dict) or found.get("kind") != "ConfigMap":
+        return {"priorities": text}
+    data = found.get("data") or {}
+    if not isinstance(data, dict):
+        raise InputError(Problem("is no object", str(path), "ConfigMap", "data"))
+    wrong = [key for key, value in data.items() if not isinstance(value, str)]
+    if wrong:
+        raise InputError([Problem("is no text", str(path), "ConfigMap", f"data[{key}]") for key in wrong])
+    return {str(key): value for key, value in data.items()}

@@ -1,0 +1,180 @@
+"""Controllers beside the Cluster Autoscaler: CapacityBuffers and CapacityQuotas."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from kscale.ca.capacity_buffers.controller import ReconciliationTimes, is_managed_buffer, reconcile_buffers_steps
+from kscale.ca.capacity_buffers.pod_templates import TEMPLATE_API_VERSIONS
+from kscale.ca.quota import build_quota_status, build_quota_status_patch
+from kscale.effects import SECOND, Moment, Progress, Steps
+from kscale.objects.api.cluster_autoscaler import CapacityBuffer, CapacityQuota
+from kscale.objects.api.core import Node
+from kscale.objects.api.meta import enc_hook
+from kscale.objects.api.policy import ResourceQuota
+from kscale.world.protocols import Change, Stores, Watch
+
+__all__ = ["BufferController", "NamespaceSight", "QuotaController"]
+
+
+_log = logging.getLogger(__name__)
+_EACH: Final = 5 * SECOND
+_RESYNC: Final = 300 * SECOND
+_FIRST_RETRY: Final = 5_000_000
+
+
+class NamespaceSight(msgspec.Struct, frozen=True):
+    """The buffers and quotas of a namespace; ``ground``: what makes it worth looking again when it changes."""
+
+    name: str
+    buffers: list[CapacityBuffer]
+    quotas: list[ResourceQuota]
+    ground: Hashable
+
+
+class _Done(msgspec.Struct, frozen=True):
+    """The last look at a namespace: what it went by, when it was, and how often in a row it has failed."""
+
+    ground: Hashable
+    at: Moment
+    failures: int = 0
+
+    def is_over(self, sight: NamespaceSight, now: Moment) -> bool:
+        """Whether it is time for another."""
+        wait = min(_FIRST_RETRY << min(self.failures - 1, 40), _RESYNC) if self.failures else _RESYNC
+        return sight.ground != self.ground or now - self.at >= wait
+
+
+class BufferController:
+    """Every five seconds, the namespaces in which something has changed that a buffer goes by: buffers, quotas, pod
+    templates and workloads of the kinds that upstream watches, too; each again after five minutes, and after an error,
+    no later than that (:class:`kscale.drivers.driver.Driver`). Each time it tells how old the oldest look is.
+
+    ``dry_run``: ``--capacity-buffer-pod-dry-run-enabled``.
+    """
+
+    name = "capacity-buffers"
+    watches: Sequence[Watch] = (
+        Watch(kind="CapacityBuffer", api_version="autoscaling.x-k8s.io/v1beta1"),
+        Watch(kind="PodTemplate", api_version="v1"),
+        Watch(kind="ResourceQuota", api_version="v1"),
+        *(Watch(kind=kind, api_version=version) for (_, kind), version in TEMPLATE_API_VERSIONS.items()),
+    )
+
+    def __init__(self, *, dry_run: bool = True) -> None:
+        self._dry_run = dry_run
+        self._due: Moment = 0
+        self._done: dict[str, _Done] = {}
+        self._times = ReconciliationTimes()
+
+    def notice(self, change: Change, now: Moment) -> None:
+        """It goes by the time alone."""
+
+    def next_due(self) -> Moment | None:
+        """In five seconds."""
+        return self._due
+
+    def observe(self, stores: Stores, now: Moment) -> list[NamespaceSight]:
+        """The namespaces with buffers."""
+        self._due = now + _EACH
+        by_namespace: dict[str, list[CapacityBuffer]] = {}
+        for each in stores.objects("CapacityBuffer"):
+            if isinstance(each, CapacityBuffer) and is_managed_buffer(each):
+                by_namespace.setdefault(each.namespace, []).append(each)
+        quotas: dict[str, list[ResourceQuota]] = {name: [] for name in by_namespace}
+        for each in stores.objects("ResourceQuota"):
+            if isinstance(each, ResourceQuota) and each.namespace in quotas:
+                quotas[each.namespace].append(each)
+        return [
+            NamespaceSight(
+                name=name,
+                buffers=buffers,
+                quotas=quotas[name],
+                ground=(*_grounds(stores, buffers), *map(_ground_of_quota, quotas[name])),
+            )
+            for name, buffers in by_namespace.items()
+        ]
+
+    def steps(self, sights: list[NamespaceSight], now: Moment) -> Steps[None]:
+        """Brings the namespaces whose turn it is up to date."""
+        p = Progress(now)
+        self._done = {sight.name: self._done[sight.name] for sight in sights if sight.name in self._done}
+        for sight in sights:
+            last = self._done.get(sight.name)
+            if last is not None and not last.is_over(sight, p.now):
+                continue
+            reconciled, errors = yield from reconcile_buffers_steps(
+                sight.buffers, sight.quotas, now=p.now, dry_run=self._dry_run
+            )
+            for error in errors:
+                _log.warning("capacity buffers of %s: %s", sight.name, error)
+            failed = 0 if not errors else 1 if last is None else last.failures + 1
+            ended = yield from p.clock()
+            self._done[sight.name] = _Done(sight.ground, ended, failed)
+            self._times.update(reconciled, ended)
+        buffers = [buffer for sight in sights for buffer in sight.buffers]
+        self._times.prune(buffers)
+        yield from p.observe(*self._times.observed(buffers, p.now))
+
+
+def _ground_of_quota(quota: ResourceQuota) -> Hashable:
+    return quota.metadata.uid, msgspec.json.encode(quota.status, enc_hook=enc_hook, order="sorted")
+
+
+def _grounds(stores: Stores, buffers: Sequence[CapacityBuffer]) -> Iterator[Hashable]:
+    """What is looked at of the buffers, each with its generation (their status is what the controller writes), and of
+    what they refer to, each with its version (percentages go by the status of a workload)."""
+    for buffer in buffers:
+        yield buffer.metadata.uid, buffer.name, buffer.metadata.generation
+        spec = buffer.spec
+        if spec.pod_template_ref is not None:
+            yield _version(stores.get("PodTemplate", buffer.namespace, spec.pod_template_ref.name))
+        if (
+            spec.scalable_ref is not None
+            and (spec.scalable_ref.api_group, spec.scalable_ref.kind) in TEMPLATE_API_VERSIONS
+        ):
+            yield _version(stores.get(spec.scalable_ref.kind, buffer.namespace, spec.scalable_ref.name))
+
+
+def _version(held: Any) -> Hashable:
+    return None if held is None else (held.metadata.uid, held.metadata.resource_version)
+
+
+class QuotaController:
+    """Every five seconds, whatever has changed of quotas and nodes. It looks at what the autoscaler watches
+    (:class:`kscale.drivers.driver.Driver`)."""
+
+    name = "capacity-quotas"
+    watches: Sequence[Watch] = ()
+
+    def __init__(self) -> None:
+        self._due: Moment = 0
+
+    def notice(self, change: Change, now: Moment) -> None:
+        """It goes by the time alone."""
+
+    def next_due(self) -> Moment | None:
+        """In five seconds."""
+        return self._due
+
+    def observe(self, stores: Stores, now: Moment) -> tuple[Sequence[CapacityQuota], Sequence[Node]]:
+        """Quotas and nodes."""
+        self._due = now + _EACH
+        quotas = [each for each in stores.objects("CapacityQuota") if isinstance(each, CapacityQuota)]
+        return quotas, stores.snapshot().columns.objects if quotas else ()
+
+    def steps(self, sight: tuple[Sequence[CapacityQuota], Sequence[Node]], now: Moment) -> Steps[None]:
+        """Writes each status that is not as it should be; one that cannot be written is tried again."""
+        p = Progress(now)
+        quotas, nodes = sight
+        for quota in quotas:
+            status = build_quota_status(quota, nodes, p.now)
+            if status is quota.status:
+                continue
+            done = yield from p.act(build_quota_status_patch(quota, status))
+            if done.error is not None:
+                _log.warning("the status of CapacityQuota %s: %s", quota.name, done.error.message)

@@ -1,0 +1,253 @@
+"""Aggregation and rate limit of events (upstream: ``client-go/tools/record``), without a clock.
+
+An event is one that was said before (it is counted: a patch), one of many that differ in their message only (they are
+combined), spam (nothing is sent), or new.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from kscale.effects import SECOND, Create, Event, Moment, Outcome, Patch, Progress, StepsOf, Wait, to_text
+from kscale.objects.api.core import Event as EventObject
+from kscale.objects.api.core import EventSource
+from kscale.objects.api.meta import ObjectMeta
+from kscale.objects.names import dns_subdomain_errors
+from kscale.world.kubernetes.client import TokenBucket
+
+__all__ = [
+    "CLUSTER_AUTOSCALER",
+    "Correlated",
+    "CorrelatorOptions",
+    "EventCorrelator",
+    "cluster_autoscaler_spam_key",
+    "make_event",
+    "object_spam_key",
+]
+
+_COMBINED: Final = "(combined from similar events): "
+_TRIES: Final = 12
+_PAUSE: Final = 10 * SECOND
+_T = TypeVar("_T")
+
+
+def object_spam_key(event: EventObject) -> Hashable:
+    """Events of one source and type about one object share a budget."""
+    of = event.involved_object
+    return (
+        event.source.component, event.source.host, of.kind, of.namespace, of.name, of.uid, of.api_version, event.type,
+    )  # fmt: skip
+
+
+def cluster_autoscaler_spam_key(event: EventObject) -> Hashable:
+    """Of the Cluster Autoscaler: one reason about one object; of its status, one message."""
+    of = event.involved_object
+    if (of.kind, of.namespace, of.name) == ("ConfigMap", "kube-system", "cluster-autoscaler-status"):
+        return event.message
+    return (
+        event.reason, event.source.component, event.source.host, of.kind, of.namespace, of.name, of.uid, of.api_version,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorrelatorOptions:
+    """``burst`` events of one ``spam_key`` at once, then ``qps`` a second; from ``max_events`` messages on, each not
+    more than ``max_interval`` nanoseconds after the last, similar events are combined. ``cache_size`` of each are
+    remembered."""
+
+    spam_key: Callable[[EventObject], Hashable] = object_spam_key
+    burst: int = 25
+    qps: float = 1 / 300
+    max_events: int = 10
+    max_interval: int = 600 * SECOND
+    cache_size: int = 4096
+
+
+CLUSTER_AUTOSCALER: Final = CorrelatorOptions(spam_key=cluster_autoscaler_spam_key, burst=1, cache_size=8192)
+"""What the Cluster Autoscaler goes by, unless ``--record-duplicated-events``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Correlated:
+    """What is to be sent: the event, and if it was said before what changes of it."""
+
+    event: EventObject
+    patch: dict[str, Any] | None = None
+
+
+def make_event(event: Event, *, component: str, now: Moment) -> EventObject:
+    """The API object of an event that ``component`` reports at a moment."""
+    of = event.regarding
+    name = f"{of.name}.{now:x}"
+    if dns_subdomain_errors(name):
+        name = str(uuid.uuid5(uuid.NAMESPACE_OID, name))
+    at = to_text(now)
+    return EventObject(
+        api_version="v1",
+        kind="Event",
+        metadata=ObjectMeta(name=name, namespace=of.namespace or "default"),
+        involved_object=of,
+        type=event.type,
+        reason=event.reason,
+        message=event.message,
+        count=1,
+        first_timestamp=at,
+        last_timestamp=at,
+        source=EventSource(component=component),
+        reporting_component=component,
+    )
+
+
+class _Recent(Generic[_T]):
+    """The last ``size`` things that were looked up or put in."""
+
+    __slots__ = ("_found", "_size")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._found: OrderedDict[Hashable, _T] = OrderedDict()
+
+    def get(self, key: Hashable) -> _T | None:
+        found = self._found.get(key)
+        if found is not None:
+            self._found.move_to_end(key)
+        return found
+
+    def put(self, key: Hashable, value: _T) -> None:
+        self._found[key] = value
+        self._found.move_to_end(key)
+        if len(self._found) > self._size:
+            self._found.popitem(last=False)
+
+
+@dataclass(slots=True)
+class _Group:
+    messages: dict[str, None]
+    last: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    count: int
+    first_timestamp: str | None
+    name: str
+
+
+class EventCorrelator:
+    """Events of one source, in order. Single owner."""
+
+    __slots__ = ("_buckets", "_groups", "_options", "_said")
+
+    def __init__(self, options: CorrelatorOptions | None = None) -> None:
+        self._options = options or CorrelatorOptions()
+        size = self._options.cache_size
+        self._groups: _Recent[_Group] = _Recent(size)
+        self._said: _Recent[_Said] = _Recent(size)
+        self._buckets: _Recent[TokenBucket] = _Recent(size)
+
+    def correlate(self, event: EventObject, now: Moment) -> Correlated | None:
+        """What is to be sent; None: nothing, it is spam."""
+        event, key = self._aggregate(event, now)
+        found = self._observe(event, key)
+        return found if self._is_wanted(found.event, now) else None
+
+    def record_steps(self, event: EventObject, now: Moment) -> StepsOf[Create | Patch | Wait, bool]:
+        """Correlates an event and sends it, again and again where the server cannot be reached; whether it was sent."""
+        found = self.correlate(event, now)
+        if found is None:
+            return False
+        progress = Progress(now)
+        for tried in range(1, _TRIES + 1):
+            outcome = yield from _send(progress, found)
+            if outcome.error is None:
+                return True
+            if outcome.error.code or outcome.error.reason:
+                return False  # the server has refused it, and would again
+            if tried == _TRIES:
+                break
+            # The first pause is anything up to the whole, so that not all clients come back at once.
+            cut = yield from (progress.wait(1, jitter=float(_PAUSE)) if tried == 1 else progress.wait(_PAUSE))
+            if cut.error is not None:
+                break
+        return False
+
+    def _aggregate(self, event: EventObject, now: Moment) -> tuple[EventObject, Hashable]:
+        """The event, or what stands for it and others (``EventAggregate``), and what it is known by."""
+        of, source = event.involved_object, event.source
+        similar = (
+            source.component, source.host, of.kind, of.namespace, of.name, of.uid, of.api_version, event.type,
+            event.reason, event.reporting_component, event.reporting_instance,
+        )  # fmt: skip
+        group = self._groups.get(similar)
+        if group is None or now - group.last > self._options.max_interval:
+            group = _Group({}, now)
+        group.messages[event.message] = None
+        group.last = now
+        self._groups.put(similar, group)
+        if len(group.messages) < self._options.max_events:
+            return event, (
+                source.component, source.host, of.kind, of.namespace, of.name, of.field_path, of.uid, of.api_version,
+                event.type, event.reason, event.message,
+            )  # fmt: skip
+        del group.messages[next(iter(group.messages))]
+        combined = EventObject(
+            api_version="v1",
+            kind="Event",
+            metadata=ObjectMeta(name=f"{of.name}.{now:x}", namespace=event.metadata.namespace),
+            involved_object=of,
+            type=event.type,
+            reason=event.reason,
+            message=_COMBINED + event.message,
+            count=1,
+            first_timestamp=to_text(now),
+            last_timestamp=to_text(now),
+            source=source,
+        )
+        return combined, similar
+
+    def _observe(self, event: EventObject, key: Hashable) -> Correlated:
+        """The event as often as it was said (``eventObserve``)."""
+        said = self._said.get(key)
+        patch = None
+        if said is not None:
+            event = msgspec.structs.replace(
+                event,
+                metadata=msgspec.structs.replace(event.metadata, name=said.name),
+                first_timestamp=said.first_timestamp,
+                count=said.count + 1,
+            )
+            patch = {"count": event.count, "lastTimestamp": event.last_timestamp}
+            if event.message:
+                patch["message"] = event.message
+        self._said.put(key, _Said(event.count, event.first_timestamp, event.metadata.name))
+        return Correlated(event, patch)
+
+    def _is_wanted(self, event: EventObject, now: Moment) -> bool:
+        key = self._options.spam_key(event)
+        bucket = self._buckets.get(key) or TokenBucket(self._options.qps, self._options.burst)
+        self._buckets.put(key, bucket)
+        return bucket.try_accept(now)
+
+
+def _send(progress: Progress, found: Correlated) -> StepsOf[Create | Patch, Outcome]:
+    event = found.event
+    if found.patch is not None:
+        outcome = yield from progress.act(
+            Patch(
+                kind="Event",
+                api_version="v1",
+                name=event.name,
+                namespace=event.namespace,
+                type="strategic",
+                patch=found.patch,
+            )
+        )
+        if outcome.error is None or outcome.error.code != 404:
+            return outcome
+    return (yield from progress.act(Create(event)))

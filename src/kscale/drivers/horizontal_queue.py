@@ -1,0 +1,231 @@
+"""The queue of the HPA controller: which HPA is reconciled when.
+
+Upstream: the event handlers, workers and ``reconcileKey`` of ``horizontal.go``. A driver passes on what it sees of
+HPAs (:meth:`HorizontalController.added`, ``updated``, ``deleted``), takes keys, runs :func:`kscale.hpa.reconcile`
+with :meth:`HorizontalController.state`, hands the record back, and sleeps until ``next_due``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from kscale.drivers.work_queue import QueueMetrics, WorkQueue
+from kscale.effects import Moment, moment
+from kscale.hpa.batch.columns import StateStore
+from kscale.hpa.batch.reconcile_all import BatchResult
+from kscale.hpa.controller.reconcile import ReconcileResult
+from kscale.hpa.controller.scale_target import SelectorStore
+from kscale.hpa.controller.state import ControllerState, HPAState
+from kscale.hpa.options import HPAOptions
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
+
+__all__ = ["HorizontalController", "Tombstone"]
+
+
+_SHARE: Final = 10  # of a sync period, by which HPAs wait for each other
+
+
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
+    """What a watch tells of an object whose end it missed: its key, and the last that was seen of it."""
+
+    namespace: str
+    name: str
+    last: HorizontalPodAutoscaler | None = None
+
+
+Seen = HorizontalPodAutoscaler | Tombstone
+
+
+class HorizontalController:
+    """State of the controller between reconciles. Keys are ``namespace/name``; ``now`` is an aware datetime or
+    nanoseconds since 1970, and never goes back but for :meth:`clock_set`.
+
+    ``selectors`` is what reconciles are to be given. ``num_horizontal_pod_autoscalers`` is the gauge of this name,
+    ``queue_metrics`` what upstream's queue counts; the rest of upstream's metrics is observed by reconciles. ``kept``:
+    what is remembered of each.
+
+    An HPA comes up again a full sync period after its reconcile ended. ``together``: or up to a tenth of a period
+    later, at the same time as others, so that many can be reconciled in one batch. ``aligned``: at a whole multiple of
+    the sync period instead, nine tenths of a period or more after its reconcile ended, so that simulated time stays on
+    round numbers. Single owner: not for use from several threads at once.
+    """
+
+    __slots__ = (
+        "_aligned",
+        "_queue",
+        "_within",
+        "_workers",
+        "kept",
+        "num_horizontal_pod_autoscalers",
+        "options",
+        "selectors",
+    )
+
+    def __init__(
+        self,
+        options: HPAOptions | None = None,
+        state: ControllerState | None = None,
+        *,
+        together: bool = False,
+        aligned: bool = False,
+    ) -> None:
+        self.options = options or HPAOptions()
+        self.selectors = SelectorStore()
+        self.num_horizontal_pod_autoscalers = 0
+        self._workers = self.options.workers
+        self._queue = WorkQueue("horizontalpodautoscaler")
+        self._aligned = aligned
+        self._within = self.options.sync_period_ns // _SHARE if together or aligned else 0
+        self.kept = StateStore(state.hpas if state is not None else None)
+
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: HPAs come up as they would have, and what is remembered is as
+        old as it was."""
+        self._queue.clock_set(by)
+        self.kept = StateStore({key: state.later(by) for key, state in self.kept.items()})
+
+    # -- what is seen of HPAs --------------------------------------------------------------------------------------
+
+    def added(self, hpa: HorizontalPodAutoscaler, *, now: datetime | Moment) -> None:
+        """A new HPA, or one with another spec: known before it is due, and due at once (legacy: after a period)."""
+        time = moment(now)
+        key = _key(hpa)
+        kept = self.kept.rest(key)
+        # A saved state goes on where it ended: its selector blocks others before this HPA is reconciled again.
+        if self.selectors.put_if_absent(*_names(hpa), None if kept is None else kept.selector):
+            self.num_horizontal_pod_autoscalers += 1
+        if self.options.legacy:
+            self._add_rate_limited(key, time)
+        else:
+            self._queue.add(key, time)
+
+    def updated(self, old: Seen, new: Seen, *, now: datetime | Moment) -> None:
+        """A change of an HPA from ``old`` to ``new``, or a resync. Only another generation is as good as a new
+        object."""
+        time = moment(now)
+        if (
+            isinstance(old, HorizontalPodAutoscaler)
+            and isinstance(new, HorizontalPodAutoscaler)
+            and self.options.enabled("HPAGeneration")
+            and old.metadata.generation != new.metadata.generation
+        ):
+            self.added(new, now=time)
+        else:
+            self._add_rate_limited(_key(new), time)
+
+    def deleted(self, hpa: Seen) -> None:
+        """An HPA is gone. Its histories stay until its key comes up and the object is not found."""
+        if self.selectors.delete(*_names(hpa)):
+            self.num_horizontal_pod_autoscalers -= 1
+        state, last = self.kept.get(_key(hpa)), hpa.last if isinstance(hpa, Tombstone) else hpa
+        if state is not None:
+            written = state.written
+            if written is not None and last is not None and written.uid == last.metadata.uid:
+                written = None
+            self.kept[_key(hpa)] = msgspec.structs.replace(state, selector=None, written=written)
+
+    # -- work ------------------------------------------------------------------------------------------------------
+
+    def take(self, now: datetime | Moment) -> str | None:
+        """The key to reconcile now; None: nothing is due, or all workers are busy."""
+        return None if len(self._queue.working) >= self._workers else self._queue.take(moment(now))
+
+    def take_all(self, now: datetime | Moment) -> list[str]:
+        """All keys to reconcile now, for a batch, however many workers there are."""
+        return self._queue.take_all(moment(now))
+
+    def waiting(self, now: datetime | Moment) -> set[str]:
+        """What :meth:`take_all` would take."""
+        return self._queue.waiting(now)
+
+    @property
+    def queue_metrics(self) -> QueueMetrics:
+        """What the queue has counted."""
+        return self._queue.metrics
+
+    @property
+    def ready(self) -> bool:
+        """Whether a key is to be reconciled at once."""
+        return self._queue.ready
+
+    def next_due(self) -> Moment | None:
+        """When the first waiting key is due; None: none waits."""
+        return self._queue.next_due()
+
+    def due(self, key: str) -> Moment | None:
+        """When a key is due; None: it does not wait."""
+        return self._queue.due(key)
+
+    def state(self, key: str) -> HPAState:
+        """What to reconcile an HPA from."""
+        registered = self.selectors.registered(*key.split("/", 1))
+        return msgspec.structs.replace(self.kept.get(key) or HPAState(), registered=registered)
+
+    def states(self) -> ControllerState:
+        """What is kept of all HPAs that were reconciled."""
+        return ControllerState(hpas={key: self.state(key) for key in self.kept})
+
+    def done(self, key: str, record: ReconcileResult | None, *, now: datetime | Moment) -> None:
+        """A reconcile is over; ``record`` None: there was no such HPA, and nothing is kept of it.
+
+        Whatever came of it, an HPA that was there comes up again after a sync period.
+        """
+        time = moment(now)
+        if record is None:
+            self.kept.pop(key, None)
+        else:
+            self.kept[key] = record.state
+            self._add_rate_limited(key, time)
+        self._queue.done(key, time)
+
+    def done_all(self, found: BatchResult, *, ended: datetime | Moment) -> None:
+        """A batch has ended, and found this. Each HPA comes up again a period after its own reconcile ended; those that
+        there was no time for are due at once."""
+        over = moment(ended, "ended")
+        self.kept.put(found.keys, found.histories, found.rest)
+        period = self.options.sync_period_ns
+        for keys, end in reversed(self._by_end(found)):
+            self._queue.done_until(keys, self._next_sync(end), over, within=self._within, period=period)
+        for key in found.unfinished:
+            self._queue.add(key, over)
+            self._queue.done(key, over)
+
+    def _by_end(self, found: BatchResult) -> list[tuple[Sequence[str], Moment]]:
+        """Group the keys of a batch by when they ended: (keys that ended about the same time, the last of them)."""
+        quick = found.at + self._within
+        ends = sorted((end, key) for key, end in found.ends.items() if end > quick)
+        slow = {key for _, key in ends}
+        first = [key for key in found.keys if key not in slow] if slow else found.keys
+        groups = [(first, max([found.at, *(end for end in found.ends.values() if end <= quick)]))] if first else []
+        while ends:
+            count = bisect_right(ends, (ends[0][0] + self._within,), key=lambda each: each[:1])
+            groups.append(([key for _, key in ends[:count]], ends[count - 1][0]))
+            del ends[:count]
+        return groups
+
+    def left_alone(self, key: str, *, now: datetime | Moment) -> None:
+        """A key was taken, and nothing was done; it comes up again after a sync period."""
+        time = moment(now)
+        self._add_rate_limited(key, time)
+        self._queue.done(key, time)
+
+    def _add_rate_limited(self, key: str, now: Moment) -> None:
+        # Twice: what was written of an HPA comes back as a change just after its reconcile ended.
+        self._queue.add_after(key, self._next_sync(now), within=2 * self._within)
+
+    def _next_sync(self, ended: Moment) -> Moment:
+        period = self.options.sync_period_ns
+        return -((self._within - ended - period) // period) * period if self._aligned else ended + period
+
+
+def _names(hpa: Seen) -> tuple[str, str]:
+    return (hpa.namespace, hpa.name) if isinstance(hpa, Tombstone) else (hpa.metadata.namespace, hpa.metadata.name)
+
+
+def _key(hpa: Seen) -> str:
+    return "/".join(_names(hpa))

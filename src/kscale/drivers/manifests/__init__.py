@@ -1,0 +1,1 @@
+"""Kubernetes manifests that run kscale's programs in a cluster."""

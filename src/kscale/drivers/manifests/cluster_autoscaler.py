@@ -1,0 +1,300 @@
+"""Manifests of the Cluster Autoscaler, its Prometheus alerts and its Grafana dashboard."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from kscale.ca.options import AutoscalingOptions
+from kscale.drivers.manifests.programs import ApiObject, ProgramManifest, program_manifests
+from kscale.drivers.manifests.programs import rule as _rule
+
+__all__ = [
+    "CLUSTER_AUTOSCALER_RULES",
+    "cluster_autoscaler_alerts",
+    "cluster_autoscaler_dashboard",
+    "cluster_autoscaler_manifests",
+    "cluster_autoscaler_monitoring",
+    "cluster_autoscaler_roles",
+]
+
+
+_NAME: Final = "cluster-autoscaler"
+_SEE: Final = ("list", "watch")
+
+CLUSTER_AUTOSCALER_RULES: Final[Sequence[ApiObject]] = (
+    _rule("", ["nodes"], ["get", "list", "watch", "patch"]),
+    _rule("", ["pods"], ["get", "list", "watch"]),
+    _rule("", ["pods/eviction"], ["create"]),
+    _rule("", ["events"], ["create", "patch"]),
+    _rule(
+        "", ["namespaces", "services", "replicationcontrollers", "persistentvolumes", "persistentvolumeclaims"], _SEE
+    ),
+    _rule("apps", ["replicasets", "statefulsets", "daemonsets"], _SEE),
+    _rule("batch", ["jobs"], _SEE),
+    _rule("policy", ["poddisruptionbudgets"], _SEE),
+    _rule(
+        "storage.k8s.io",
+        ["storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"],
+        _SEE,
+    ),
+    _rule("resource.k8s.io", ["resourceclaims", "resourceslices", "deviceclasses"], _SEE),
+    _rule("autoscaling.x-k8s.io", ["capacityquotas"], _SEE),
+    _rule("autoscaling.x-k8s.io", ["capacityquotas/status"], ["patch"]),
+)
+"""What the Cluster Autoscaler does anywhere in the cluster."""
+
+_BUFFERS: Final = (
+    _rule("autoscaling.x-k8s.io", ["capacitybuffers"], _SEE),
+    _rule("autoscaling.x-k8s.io", ["capacitybuffers/status"], ["patch"]),
+    _rule("", ["podtemplates"], _SEE),
+)
+_BY_FLAG: Final = {
+    "capacity_buffer_pod_injection_enabled": _BUFFERS,
+    "capacity_buffer_controller_enabled": (
+        *_BUFFERS,
+        _rule("", ["podtemplates"], ["get", "create", "patch"]),
+        _rule("", ["pods"], ["create"]),  # asked for as a dry run
+        _rule("", ["resourcequotas"], _SEE),
+        _rule("apps", ["deployments", "replicasets", "statefulsets"], ["get", *_SEE]),
+        _rule("", ["replicationcontrollers"], ["get", *_SEE]),
+        _rule("batch", ["jobs"], ["get", *_SEE]),
+        _rule("apps", ["deployments/scale", "replicasets/scale", "statefulsets/scale"], ["get"]),
+        _rule("", ["replicationcontrollers/scale"], ["get"]),
+    ),
+    "enable_provisioning_requests": (
+        _rule("autoscaling.x-k8s.io", ["provisioningrequests"], [*_SEE, "delete"]),
+        _rule("autoscaling.x-k8s.io", ["provisioningrequests/status"], ["patch"]),
+        _rule("", ["podtemplates"], _SEE),
+    ),
+}
+"""What it does besides with an option that is on."""
+
+_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "cloud_provider": "externalgrpc",
+        "expander": AutoscalingOptions().expander,
+        "status_config_map_name": AutoscalingOptions().status_config_map_name,
+        "leader_elect_resource_name": _NAME,
+    }
+)
+_KWOK: Final = (_rule("", ["nodes"], ["create", "delete"]),)
+_MACHINES: Final = (
+    _rule("cluster.x-k8s.io", ["machinedeployments", "machinesets", "machinepools"], ["list"]),
+    _rule("cluster.x-k8s.io", ["machines"], ["list", "patch"]),
+    _rule("infrastructure.cluster.x-k8s.io", ["*"], ["get"]),
+    _rule(
+        "cluster.x-k8s.io",
+        ["machinedeployments/scale", "machinesets/scale", "machinepools/scale"],
+        ["get", "update"],
+    ),
+)
+
+
+def cluster_autoscaler_roles(options: Mapping[str, Any] = _DEFAULTS) -> tuple[list[ApiObject], list[ApiObject]]:
+    """The rules for the whole cluster, and those in the namespace of the lease, the status and the priorities.
+
+    ``options`` of ``kscale run cluster-autoscaler`` as it reads them, by their names
+    (``capacity_buffer_controller_enabled``); those that are left out are as without a flag.
+    """
+    given = {**_DEFAULTS, **options}
+    cloud = given["cloud_provider"]
+    wide = [*CLUSTER_AUTOSCALER_RULES, *{"kwok": _KWOK, "clusterapi": _MACHINES}.get(cloud, ())]
+    for name, rules in _BY_FLAG.items():
+        if given.get(name):
+            wide += [each for each in rules if each not in wide]
+    own = [
+        _rule("", ["configmaps"], ["create"]),
+        _rule("", ["configmaps"], ["get", "patch", "delete"], [given["status_config_map_name"]]),
+        _rule("coordination.k8s.io", ["leases"], ["create"]),
+        _rule("coordination.k8s.io", ["leases"], ["get", "patch"], [given["leader_elect_resource_name"]]),
+    ]
+    if "priority" in given["expander"].split(","):
+        own.append(_rule("", ["configmaps"], ["get", "list", "watch"], [f"{_NAME}-priority-expander"]))
+    if cloud == "kwok":
+        own.append(_rule("", ["configmaps"], ["get"]))
+    return wide, own
+
+
+def cluster_autoscaler_manifests(
+    *,
+    image: str,
+    namespace: str = "kube-system",
+    config: str = "",
+    flags: Sequence[str] = (),
+    options: Mapping[str, Any] = _DEFAULTS,
+    replicas: int = 2,
+) -> list[ApiObject]:
+    """The objects, in the order in which they are to be applied.
+
+    ``config``: the name of a Secret whose key ``config`` is the file of ``--cloud-config``; empty: none. ``flags``:
+    further flags of ``kscale run cluster-autoscaler``; ``options``: as it reads them, the cloud among them; those
+    that are left out are as without a flag (:func:`cluster_autoscaler_roles`).
+    """
+    given = {**_DEFAULTS, **options}
+    wide, own = cluster_autoscaler_roles(given)
+    arguments = [
+        "run",
+        _NAME,
+        f"--cloud-provider={given['cloud_provider']}",
+        f"--namespace={namespace}",
+        "--log-format=json",
+        *flags,
+    ]
+    files = {}
+    if config:
+        arguments.append("--cloud-config=/etc/kscale/config")
+        files = {"config": ("/etc/kscale", config)}
+    program = ProgramManifest(
+        name=_NAME, arguments=arguments, port=8085, wide=wide, own=own, replicas=replicas, ports={}, files=files
+    )
+    return program_manifests(program, image=image, namespace=namespace)
+
+
+_Object = dict[str, Any]
+_CA: Final = "cluster_autoscaler_"
+_MAIN: Final = f'{_CA}function_duration_seconds_bucket{{function="main"}}'
+
+_ALERTS: Final = (
+    ("ClusterAutoscalerStuck", f'time() - max({_CA}last_activity{{activity="main"}}) > 600', "5m", "critical",
+     "No loop has begun for ten minutes."),
+    ("ClusterAutoscalerAbsent", f'absent({_CA}last_activity{{activity="main"}})', "15m", "critical",
+     "Nothing is heard of the Cluster Autoscaler."),
+    ("ClusterAutoscalerNoLeader", 'max(leader_election_master_status{name="LEASE"}) < 1', "5m", "critical",
+     "None of the replicas leads."),
+    ("ClusterAutoscalerUnsafe", f"max({_CA}cluster_safe_to_autoscale) == 0", "15m", "warning",
+     "Too many nodes are not ready: nothing is done until they are."),
+    ("ClusterAutoscalerErrors", f"sum by (type) (increase({_CA}errors_total[15m])) > 5", "15m", "warning",
+     "Loops end with errors of type {{ $labels.type }}."),
+    ("ClusterAutoscalerScaleUpsFail", f"sum by (reason) (increase({_CA}failed_scale_ups_total[30m])) > 0", "1m",
+     "warning", "The cloud gave no nodes: {{ $labels.reason }}."),
+    ("ClusterAutoscalerPodsWait", f'max({_CA}unschedulable_pods_count{{type="unschedulable"}}) > 0', "30m", "warning",
+     "{{ $value }} pods have waited for half an hour: limits, quotas, or requests that no node group can meet."),
+    ("ClusterAutoscalerEvictionsFail", f'increase({_CA}evicted_pods_total{{eviction_result="failed"}}[30m]) > 0', "1m",
+     "warning", "A node cannot be drained."),
+    ("ClusterAutoscalerSlow",
+     f"histogram_quantile(0.9, sum by (le) (rate({_MAIN}[15m]))) > 60", "15m", "warning",
+     "Loops take more than a minute."),
+    ("ClusterAutoscalerWatchLags",
+     "histogram_quantile(0.99, sum by (le, kind) (rate(kscale_watch_lag_seconds_bucket[10m]))) > 5", "15m", "warning",
+     "Events of {{ $labels.kind }} lie for seconds before they are taken up."),
+    ("ClusterAutoscalerObjectsSkipped", "sum by (kind) (increase(kscale_unreadable_objects_total[15m])) > 0", "1m",
+     "warning", "A {{ $labels.kind }} cannot be read and is skipped: the log names it."),
+)  # fmt: skip
+
+_PANELS: Final = (
+    ("Nodes", "short", ((f"sum by (state) ({_CA}nodes_count)", "{{state}}"), (f"max({_CA}max_nodes_count)", "most"))),
+    ("Pods that wait", "short", ((f"sum by (type) ({_CA}unschedulable_pods_count)", "{{type}}"),)),
+    ("Nodes that come and go, an hour", "short", (
+        (f"sum(increase({_CA}scaled_up_nodes_total[1h]))", "come"),
+        (f"sum by (reason) (increase({_CA}scaled_down_nodes_total[1h]))", "go: {{reason}}"),
+    )),
+    ("Not needed, not removable", "short", (
+        (f"max({_CA}unneeded_nodes_count)", "not needed"),
+        (f"sum by (reason) ({_CA}unremovable_nodes_count)", "{{reason}}"),
+    )),
+    ("Errors, an hour", "short", (
+        (f"sum by (type) (increase({_CA}errors_total[1h]))", "{{type}}"),
+        (f"sum by (reason) (increase({_CA}failed_scale_ups_total[1h]))", "scale-up: {{reason}}"),
+    )),
+    ("Evictions, an hour", "short", ((f"sum by (eviction_result) (increase({_CA}evicted_pods_total[1h]))",
+                                      "{{eviction_result}}"),)),
+    ("Duration of a loop", "s", tuple(
+        (f"histogram_quantile({share}, sum by (le) (rate({_MAIN}[5m])))", f"{share:.0%}")
+        for share in (0.5, 0.9, 0.99)
+    )),
+    ("Cores and limits", "short", (
+        (f"max({_CA}cluster_cpu_current_cores)", "cores"),
+        (f"max by (direction) ({_CA}cpu_limits_cores)", "{{direction}}"),
+    )),
+    ("Since the last loop", "s", ((f"time() - max by (activity) ({_CA}last_activity)", "{{activity}}"),)),
+    ("Watch events a second", "short", (("sum by (kind) (rate(kscale_watch_events_total[5m]))", "{{kind}}"),)),
+    ("Events wait for a decision", "s", (
+        ("histogram_quantile(0.99, sum by (le, kind) (rate(kscale_watch_lag_seconds_bucket[5m])))", "{{kind}}"),
+    )),
+    ("Deciding", "s", (
+        ("histogram_quantile(0.9, sum by (le, driver) (rate(kscale_decision_seconds_bucket[5m])))", "{{driver}}"),
+    )),
+    ("Loops put off by a list, an hour", "short", (
+        ("sum by (driver) (increase(kscale_skipped_loops_total[1h]))", "{{driver}}"),
+    )),
+    ("Leader", "short", (("max by (pod) (leader_election_master_status)", "{{pod}}"),)),
+)  # fmt: skip
+
+
+def cluster_autoscaler_alerts(lease: str = _NAME) -> list[_Object]:
+    """The rules, as a group of a Prometheus rules file has them. ``lease``: the name of the one that the leader has."""
+    return [
+        {
+            "alert": name,
+            "expr": expression.replace("LEASE", lease),
+            "for": duration,
+            "labels": {"severity": severity},
+            "annotations": {"summary": summary},
+        }
+        for name, expression, duration, severity, summary in _ALERTS
+    ]
+
+
+def cluster_autoscaler_dashboard() -> _Object:
+    """The dashboard, as Grafana imports it."""
+    panels = []
+    for i, (title, unit, queries) in enumerate(_PANELS):
+        targets = [
+            {"expr": expression, "legendFormat": legend, "refId": chr(ord("A") + k)}
+            for k, (expression, legend) in enumerate(queries)
+        ]
+        panels.append(
+            {
+                "id": i + 1,
+                "title": title,
+                "type": "timeseries",
+                "datasource": {"type": "prometheus", "uid": "${datasource}"},
+                "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+                "gridPos": {"h": 8, "w": 8, "x": i % 3 * 8, "y": i // 3 * 8},
+                "targets": targets,
+            }
+        )
+    source = {"name": "datasource", "type": "datasource", "query": "prometheus"}
+    return {
+        "title": "Cluster Autoscaler",
+        "uid": "kscale-cluster-autoscaler",
+        "schemaVersion": 39,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "templating": {"list": [source]},
+        "panels": panels,
+    }
+
+
+def cluster_autoscaler_monitoring(namespace: str, lease: str = _NAME) -> list[_Object]:
+    """Objects for the Prometheus operator (PodMonitor, PrometheusRule), and the dashboard in a ConfigMap that Grafana's
+    sidecar finds by its label. ``lease``: the name of the one that the leader has."""
+    labels = {"app.kubernetes.io/name": _NAME, "app.kubernetes.io/managed-by": "kscale"}
+    here = {"name": _NAME, "namespace": namespace, "labels": labels}
+    operator = "monitoring.coreos.com/v1"
+    return [
+        {
+            "apiVersion": operator,
+            "kind": "PodMonitor",
+            "metadata": here,
+            "spec": {
+                "selector": {"matchLabels": {"app.kubernetes.io/name": _NAME}},
+                "podMetricsEndpoints": [{"port": "metrics"}],
+            },
+        },
+        {
+            "apiVersion": operator,
+            "kind": "PrometheusRule",
+            "metadata": here,
+            "spec": {"groups": [{"name": _NAME, "rules": cluster_autoscaler_alerts(lease)}]},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {**here, "name": f"{_NAME}-dashboard", "labels": {**labels, "grafana_dashboard": "1"}},
+            "data": {"cluster-autoscaler.json": json.dumps(cluster_autoscaler_dashboard(), indent=1)},
+        },
+    ]

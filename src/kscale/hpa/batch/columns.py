@@ -1,0 +1,503 @@
+"""Columns that the native kernels read and write: targets, metric rows, samples, histories and conditions, and the
+states of HPAs kept as columns between batches.
+
+Pods are rows in groups, one group a (namespace, selector); samples lie in the order of the pods of their group, so that
+only a change of pods asks for names again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _names, _replicas
+from kscale.hpa.controller.behavior import HistoryColumns
+from kscale.hpa.controller.replica_calculator import PodColumns, SampleColumns
+from kscale.hpa.controller.state import HPAState, ScaleEvent
+from kscale.hpa.options import HPAOptions
+
+__all__ = [
+    "CONDITION_REASONS",
+    "CONDITION_TYPES",
+    "ConditionColumns",
+    "KernelState",
+    "LazyStates",
+    "MetricRows",
+    "PodRowIndex",
+    "SampleTable",
+    "StateColumns",
+    "StateStore",
+    "TargetColumns",
+    "UnchangedRows",
+]
+
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class UnchangedRows:
+    """``source`` int64[n]: the row before of each row, -1: it is new; ``fresh`` int64: the new ones, ascending.
+
+    ``in_place``: every row that was kept is where it was, and there are as many as before.
+    """
+
+    source: NDArray[np.int64]
+    fresh: NDArray[np.int64]
+    in_place: bool
+
+    @classmethod
+    def of(cls, now: list[Any], before: list[Any]) -> UnchangedRows:
+        """Compares objects by what they are, not by what they say."""
+        n = len(now)
+        if n == len(before):
+            fresh = _names.other_objects(now, before)
+            if 2 * len(fresh) <= n:
+                source = np.arange(n)
+                source[fresh] = -1
+                return cls(source, fresh, True)
+        rows = {id(each): row for row, each in enumerate(before)}
+        source = np.fromiter((rows.get(id(each), -1) for each in now), np.int64, n)
+        return cls(source, np.flatnonzero(source < 0), False)
+
+    @property
+    def all(self) -> bool:
+        """Whether nothing is new and nothing moved."""
+        return self.in_place and not len(self.fresh)
+
+    def also(self, fresh: NDArray[np.bool_]) -> UnchangedRows:
+        """With more rows that are taken to be new: bool[n]."""
+        source = np.where(fresh, -1, self.source)
+        return UnchangedRows(source, np.flatnonzero(source < 0), self.in_place)
+
+    def array(self, old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+        """One value a row: those of ``old`` that were kept, and ``new`` for the fresh ones in their order."""
+        if not len(old):
+            return new
+        out = old.copy() if self.in_place else old[self.source]
+        out[self.fresh] = new
+        return out
+
+    def list(self, old: Sequence[_T], new: Sequence[_T]) -> Sequence[_T]:
+        """The same of a list; ``old`` itself where nothing is new."""
+        if self.all:
+            return old
+        out = list(old) if self.in_place else [new[0] if row < 0 else old[row] for row in self.source.tolist()]
+        for row, each in zip(self.fresh.tolist(), new, strict=True):
+            out[row] = each
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class TargetColumns:
+    """One row an HPA. ``scale_error`` 0 none, 1 internal, 2 spec; ``selector_error`` 0 none, 1 required, 2 invalid,
+    3 deleted, 4 pods could not be listed, 5 ambiguous; ``refused`` whether a scale that is written is refused for good;
+    ``metrics_begin``/``metrics_end`` into the rows of
+    :class:`MetricRows`; the rest as of the spec and the scale.
+    """
+
+    scale_error: NDArray[np.uint8]
+    current: NDArray[np.int32]
+    minimum: NDArray[np.int32]
+    maximum: NDArray[np.int32]
+    object_metric: NDArray[np.uint8]
+    behavior: NDArray[np.uint8]
+    selector_error: NDArray[np.uint8]
+    refused: NDArray[np.uint8]
+    fresh: NDArray[np.uint8]
+    metrics_begin: NDArray[np.int64]
+    metrics_end: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.current)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRows:
+    """One row a metric of an HPA: what the replica calculator takes (``kscale._native._replicas.calculate``).
+
+    ``mode`` indexes ``replica_calculator.MODES``; ``given`` 1: no metrics, 2: pods could not be listed; ``invalid`` is
+    set where the HPA's own spec is at fault (error class ``spec``).
+    """
+
+    mode: NDArray[np.uint8]
+    cpu: NDArray[np.uint8]
+    given: NDArray[np.uint8]
+    invalid: NDArray[np.uint8]
+    current: NDArray[np.int32]
+    target: NDArray[np.int64]
+    down: NDArray[np.float64]
+    up: NDArray[np.float64]
+    pods_begin: NDArray[np.int64]
+    pods_end: NDArray[np.int64]
+    samples: NDArray[np.int64]
+    requests: NDArray[np.int64]
+    bad_request: NDArray[np.int32]
+    extra_count: NDArray[np.int64]
+    extra_sum: NDArray[np.int64]
+    values_begin: NDArray[np.int64]
+    values_end: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.mode)
+
+
+@dataclass(frozen=True, slots=True)
+class CalculatorResults:
+    """What the calculator says of every row: see ``kscale._native._replicas.calculate``."""
+
+    replicas: NDArray[np.int32]
+    utilization: NDArray[np.int32]
+    usage: NDArray[np.int64]
+    error: NDArray[np.uint8]
+    path: NDArray[np.uint8]
+    groups: NDArray[np.int32]
+    ratios: NDArray[np.float64]
+
+
+def calculate_rows(
+    rows: MetricRows,
+    pods: PodColumns,
+    samples: SampleColumns,
+    requests: NDArray[np.int64],
+    values: NDArray[np.int64],
+    *,
+    options: HPAOptions,
+    now: int,
+    threads: int = 1,
+) -> CalculatorResults:
+    """The replica calculator over all rows."""
+    return CalculatorResults(
+        *_replicas.calculate(
+            rows.mode,
+            rows.cpu,
+            rows.given,
+            rows.current,
+            rows.target,
+            rows.down,
+            rows.up,
+            rows.pods_begin,
+            rows.pods_end,
+            rows.samples,
+            rows.requests,
+            rows.bad_request,
+            rows.extra_count,
+            rows.extra_sum,
+            rows.values_begin,
+            rows.values_end,
+            *pods.arrays,
+            *samples.arrays,
+            requests,
+            values,
+            *options.terms(now),
+            threads,
+        )
+    )
+
+
+class PodRowIndex:
+    """Rows of pods by key (``namespace/name``), for joining samples by name."""
+
+    __slots__ = ("_table", "keys")
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.keys = keys
+        self._table = _names.NameTable(keys)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def rows(self, keys: Sequence[str]) -> NDArray[np.int64]:
+        """The row of each key, -1 where there is none; cheapest where the keys come in the order of the rows."""
+        return self._table.rows(keys)
+
+
+class SampleTable:
+    """The samples of all pods of a table, one row a pod. Single owner: not for use from several threads at once."""
+
+    __slots__ = ("columns", "pods")
+
+    def __init__(self, pods: PodRowIndex) -> None:
+        n = len(pods)
+        self.pods = pods
+        self.columns = SampleColumns(
+            np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
+        )
+
+    def update(
+        self,
+        keys: Sequence[str],
+        value: NDArray[np.int64],
+        time: NDArray[np.int64],
+        window: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Put samples in place by pod key; of a key that comes twice the last counts. Costs what is given, not what is
+        there. Returns the positions of the samples that belong to no pod of the table.
+        """
+        rows = self.pods.rows(keys)
+        known = rows >= 0
+        at = rows if known.all() else rows[known]
+        columns = self.columns
+        columns.present[at] = 1
+        if at is rows:
+            columns.value[at], columns.time[at], columns.window[at] = value, time, window
+        else:
+            columns.value[at], columns.time[at], columns.window[at] = value[known], time[known], window[known]
+        return np.flatnonzero(~known)
+
+    def remove(self, keys: Sequence[str]) -> None:
+        """Forget the samples of pods."""
+        rows = self.pods.rows(keys)
+        self.columns.present[rows[rows >= 0]] = 0
+
+
+CONDITION_TYPES: Final = ("AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero")
+CONDITION_REASONS: Final = (
+    "",
+    "FailedGetScale",
+    "SucceededGetScale",
+    "ReadyForNewScale",
+    "ScaleUpStabilized",
+    "ScaleDownStabilized",
+    "SucceededRescale",
+    "ScalingDisabled",
+    "InvalidSelector",
+    "AmbiguousSelector",
+    "MetricFailed",
+    "ValidMetricFound",
+    "DesiredWithinRange",
+    "TooFewReplicas",
+    "TooManyReplicas",
+    "ScaleUpLimit",
+    "ScaleDownLimit",
+    "ScaledToZero",
+    "NotScaledToZero",
+    "FailedUpdateScale",
+)
+"""Reasons by code. ``MetricFailed`` stands for the reason of the first failing metric (``FailedGet...Metric``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionColumns:
+    """[n, 4] by ``CONDITION_TYPES``: ``status`` 0 absent, 1 True, 2 False, 3 else; ``reason``; ``time``."""
+
+    status: NDArray[np.uint8]
+    reason: NDArray[np.uint8]
+    time: NDArray[np.int64]
+
+    def copy(self) -> ConditionColumns:
+        """A copy that may be written to."""
+        return ConditionColumns(self.status.copy(), self.reason.copy(), self.time.copy())
+
+
+@dataclass(frozen=True, slots=True)
+class StateColumns:
+    """What a :class:`~kscale.hpa.ControllerState` holds of every HPA: ``fresh`` uint8[n]: never reconciled."""
+
+    fresh: NDArray[np.uint8]
+    past: HistoryColumns
+    added: HistoryColumns
+    removed: HistoryColumns
+
+    @classmethod
+    def of(cls, states: Sequence[HPAState]) -> StateColumns:
+        """Of states in their order."""
+        return cls(
+            np.array([each.recommendations is None for each in states], np.uint8),
+            HistoryColumns.recommendations([each.recommendations or () for each in states]),
+            HistoryColumns.events([each.scale_up_events for each in states]),
+            HistoryColumns.events([each.scale_down_events for each in states]),
+        )
+
+    def take(self, rows: NDArray[np.int64]) -> StateColumns:
+        """Some rows."""
+        return StateColumns(self.fresh[rows], self.past.take(rows), self.added.take(rows), self.removed.take(rows))
+
+    def joined(self, other: StateColumns) -> StateColumns:
+        """The rows of this one, then those of another."""
+        return StateColumns(
+            np.concatenate([self.fresh, other.fresh]),
+            self.past.joined(other.past),
+            self.added.joined(other.added),
+            self.removed.joined(other.removed),
+        )
+
+    def with_rows(self, rows: NDArray[np.int64], others: StateColumns) -> StateColumns:
+        """With some rows exchanged for those of another, in their order."""
+        which = np.arange(len(self.fresh))
+        which[rows] = len(which) + np.arange(len(rows))
+        return self.joined(others).take(which)
+
+    def state(self, row: int, before: HPAState) -> HPAState:
+        """The state of one HPA; what is not kept as columns is as ``before``."""
+        return msgspec.structs.replace(
+            before,
+            recommendations=None if self.fresh[row] else self.past.recommended(row),
+            scale_up_events=tuple(ScaleEvent(*entry) for entry in self.added.entries(row)),
+            scale_down_events=tuple(ScaleEvent(*entry) for entry in self.removed.entries(row)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KernelState:
+    """What the kernel remembers of every HPA: histories, and the conditions of its status."""
+
+    histories: StateColumns
+    conditions: ConditionColumns
+
+
+class LazyStates(Mapping[str, HPAState]):
+    """States of HPAs by key, made when asked for; compares and pickles as a dictionary of them.
+
+    ``keys_in_order`` of those that have a row, ``rows``: which; ``rest``: what is not kept as columns; ``others``:
+    states of HPAs that have no row.
+    """
+
+    __slots__ = ("histories", "keys_in_order", "others", "rest", "rows")
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        histories: StateColumns,
+        rest: Sequence[HPAState],
+        others: Mapping[str, HPAState],
+        rows: Mapping[str, int],
+    ) -> None:
+        self.keys_in_order, self.rows = keys, rows
+        self.histories, self.rest, self.others = histories, rest, others
+
+    def of(self, keys: Sequence[str]) -> tuple[StateColumns, Sequence[HPAState]] | None:
+        """(histories, the rest) of HPAs in their order; None where one of them has no row."""
+        if self.keys_in_order is keys or self.keys_in_order == keys:
+            return self.histories, self.rest
+        found = [self.rows.get(key, -1) for key in keys]
+        if min(found, default=-1) < 0:
+            return None
+        return self.histories.take(np.array(found, np.int64)), [self.rest[row] for row in found]
+
+    def __getitem__(self, key: str) -> HPAState:
+        row = self.rows.get(key)
+        return self.others[key] if row is None else self.histories.state(row, self.rest[row])
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.rows
+        yield from (key for key in self.others if key not in self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows) + sum(key not in self.rows for key in self.others)
+
+    def __repr__(self) -> str:
+        return f"<states of {len(self):,} HPAs>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return dict, (dict(self.items()),)
+
+
+_NEW_STATE: Final = HPAState()
+
+
+@dataclass(slots=True)
+class _BatchStates:
+    """What a batch left."""
+
+    histories: StateColumns
+    rest: Sequence[HPAState]
+
+
+class StateStore(MutableMapping[str, HPAState]):
+    """The states of HPAs between batches, each as its last batch left it: columns stay columns.
+
+    What is not known is the state of an HPA that was never reconciled.
+    """
+
+    __slots__ = ("_last", "_single", "_where")
+
+    def __init__(self, states: Mapping[str, HPAState] | None = None) -> None:
+        self._single: dict[str, HPAState] = dict(states or {})
+        self._where: dict[str, tuple[_BatchStates, int]] = {}
+        self._last: tuple[Sequence[str], _BatchStates] | None = None  # the last that was put, if all of it is there yet
+
+    def put(self, keys: Sequence[str], histories: StateColumns, rest: Sequence[HPAState]) -> None:
+        """What a batch leaves of these: ``histories`` as columns, ``rest`` what is not kept so, each in the order of
+        the keys."""
+        if self._last is not None and self._last[0] is keys:
+            shelf = self._last[1]
+            shelf.histories, shelf.rest = histories, rest
+            return
+        shelf = _BatchStates(histories, rest)
+        self._last = keys, shelf
+        self._where.update((key, (shelf, row)) for row, key in enumerate(keys))
+        if self._single:
+            for key in keys:
+                self._single.pop(key, None)
+
+    def of(self, keys: Sequence[str]) -> tuple[StateColumns, Sequence[HPAState]]:
+        """(histories, what is not kept as columns) of HPAs in their order."""
+        if self._last is not None and (self._last[0] is keys or self._last[0] == keys):
+            return self._last[1].histories, self._last[1].rest
+        shelves: dict[int, tuple[_BatchStates, int]] = {}
+        single: list[HPAState] = []
+        places: list[tuple[int, int]] = []
+        end = 0
+        for key in keys:
+            found = self._where.get(key)
+            if found is None:
+                places.append((-1, len(single)))
+                single.append(self._single.get(key, _NEW_STATE))
+                continue
+            shelf, row = found
+            if id(shelf) not in shelves:
+                shelves[id(shelf)] = shelf, end
+                end += len(shelf.rest)
+            places.append((shelves[id(shelf)][1], row))
+        if len(shelves) == 1 and not single:
+            only = next(iter(shelves.values()))[0]
+            histories, rest = only.histories, only.rest
+            rows = [row for _, row in places]
+            if rows == list(range(len(rest))):
+                return histories, rest
+            return histories.take(np.array(rows, np.int64)), [rest[row] for row in rows]
+        parts = [*((shelf.histories, shelf.rest) for shelf, _ in shelves.values()), (StateColumns.of(single), single)]
+        whole, all_rest = parts[0][0], list(parts[0][1])
+        for histories, rest in parts[1:]:
+            whole, all_rest = whole.joined(histories), [*all_rest, *rest]
+        rows = [(end if at < 0 else at) + row for at, row in places]
+        return whole.take(np.array(rows, np.int64)), [all_rest[row] for row in rows]
+
+    def rest(self, key: str) -> HPAState | None:
+        """What is not kept as columns of one; None: nothing is known of it."""
+        found = self._where.get(key)
+        return self._single.get(key) if found is None else found[0].rest[found[1]]
+
+    def __getitem__(self, key: str) -> HPAState:
+        found = self._where.get(key)
+        if found is None:
+            return self._single[key]
+        shelf, row = found
+        return shelf.histories.state(row, shelf.rest[row])
+
+    def __setitem__(self, key: str, state: HPAState) -> None:
+        if self._where.pop(key, None) is not None:
+            self._last = None
+        self._single[key] = state
+
+    def __delitem__(self, key: str) -> None:
+        if self._where.pop(key, None) is None:
+            del self._single[key]
+        else:
+            self._last = None
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._where
+        yield from self._single
+
+    def __len__(self) -> int:
+        return len(self._where) + len(self._single)
+
+    def __repr__(self) -> str:
+        return f"<states of {len(self):,} HPAs>"

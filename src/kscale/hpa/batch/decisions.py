@@ -1,0 +1,581 @@
+"""Decide many HPAs at once over columns: one row per HPA, explained on request by its step machine.
+
+Decisions are codes; texts and objects of one HPA are made when asked for, by running its step machine. Upstream, one by
+one: ``pkg/controller/podautoscaler/horizontal.go``.
+
+Upstream, one by one: ``pkg/controller/podautoscaler/horizontal.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _reconcile
+from kscale.effects import (
+    ZERO_TIME,
+    Action,
+    ApiError,
+    DryRun,
+    GetMetric,
+    GetScale,
+    List,
+    Moment,
+    PutScale,
+    as_if_done,
+    done_at_once,
+    moment,
+)
+from kscale.hpa.batch.columns import (
+    CONDITION_REASONS,
+    CONDITION_TYPES,
+    CalculatorResults,
+    KernelState,
+    LazyStates,
+    StateColumns,
+    calculate_rows,
+)
+from kscale.hpa.batch.hpas import ScaleSource, SpecMetric
+from kscale.hpa.batch.inputs import BatchColumns, BatchObjects, PreparedBatch, prepare_batch
+from kscale.hpa.batch.pods import JoinedUsage, PodsLike, to_batch_pods
+from kscale.hpa.batch.precomputed import PrecomputedReconcile
+from kscale.hpa.controller.behavior import NormalizedColumns
+from kscale.hpa.controller.reconcile import PrecomputedDecision, ReconcileResult, ReconcileSteps, reconcile
+from kscale.hpa.controller.replica_calculator import (
+    CALCULATION_MODES,
+    CALCULATION_PATHS,
+    POD_GROUPS,
+    CalculatedReplicas,
+    group_pods,
+)
+from kscale.hpa.controller.scale_target import SelectorStore, TargetScale
+from kscale.hpa.controller.state import ControllerState
+from kscale.hpa.options import HPAOptions
+from kscale.objects.api.autoscaling import PodsMetricSource
+from kscale.objects.argument_types import typed
+from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
+from kscale.snapshot.caches import collector_paused
+
+__all__ = [
+    "DECISION_BRANCHES",
+    "RESCALE_REASONS",
+    "DecisionInputs",
+    "Decisions",
+    "MetricResultRows",
+    "decide",
+    "decide_columns",
+    "repeat_decisions",
+]
+
+
+class MetricResultRows:
+    """The answers of the calculator, row by row. Columns are taken as lists once: their rows are slow to look at."""
+
+    def __init__(self, chosen: PreparedBatch, given: BatchColumns, answers: CalculatorResults, now: int) -> None:
+        self._chosen, self._given, self._now = chosen, given, now
+        self._keys = chosen.observed.pods.keys
+        self._group = given.group.tolist()
+        self._facet = chosen.specs.metrics.tolist()
+        self._begin = given.targets.metrics_begin.tolist()
+        self._pods_at, self._samples_at = given.rows.pods_begin.tolist(), given.rows.samples.tolist()
+        self._replicas, self._utilization = answers.replicas.tolist(), answers.utilization.tolist()
+        self._usage, self._ratios = answers.usage.tolist(), answers.ratios.tolist()
+        self._paths = [_decode_path(bits) for bits in range(256)]
+        self._path = answers.path.tolist()
+        self._all_ready: list[bool] = np.logical_not(answers.groups[:, 1:].any(axis=1)).tolist()
+        self._measured: dict[int, tuple[list[int], list[int]]] = {}
+        self._ends = [] if given.selected is None else given.selected.ends.tolist()
+
+    def of(self, row: int) -> tuple[CalculatedReplicas, ...] | None:
+        """Of an HPA whose metrics could all be computed; None: one of them is not of pods, or was asked for alone."""
+        group = self._group[row]
+        metrics = self._chosen.specs.metric_lists[self._facet[row]]
+        found = [self._joined(each) for each in metrics]
+        if self._given.selected is None or group < 0 or None in found:
+            return None
+        names, begin = self._names(group), self._begin[row]
+        return tuple(
+            [
+                self._of(begin + i, metric, joined, names, group)
+                for i, (metric, joined) in enumerate(zip(metrics, found, strict=True))
+                if joined is not None
+            ]
+        )
+
+    def _joined(self, metric: SpecMetric) -> JoinedUsage | None:
+        if metric.of_usage:
+            return self._given.joined.get(("resource",))
+        if isinstance(metric.source, PodsMetricSource):
+            return self._given.joined.get(("custom", metric.source.metric.name, metric.selector))
+        return None
+
+    def _names(self, group: int) -> list[str]:
+        assert self._given.selected is not None
+        rows = self._given.selected.rows[self._ends[group] : self._ends[group + 1]]
+        keys = self._keys
+        return [keys[row].partition("/")[2] for row in rows.tolist()]
+
+    def _of(
+        self, at: int, metric: SpecMetric, joined: JoinedUsage, names: Sequence[str], group: int
+    ) -> CalculatedReplicas:
+        ratio, second_ratio = self._ratios[at]
+        return CalculatedReplicas(
+            replicas=self._replicas[at],
+            utilization=self._utilization[at] if CALCULATION_MODES[metric.mode] == "utilization" else None,
+            usage=self._usage[at],
+            timestamp=self._first(joined, self._pods_at[at], len(names), group),
+            path=self._paths[self._path[at]],
+            ratio=ratio,
+            second_ratio=second_ratio,
+            groups=self._groups(at, metric, names),
+        )
+
+    def _groups(self, at: int, metric: SpecMetric, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        if self._all_ready[at]:
+            return {name: [] if number else list(names) for number, name in enumerate(POD_GROUPS)}
+        pods_at, samples_at = self._pods_at[at], self._samples_at[at]
+        pods = self._given.pods.part(slice(pods_at, pods_at + len(names)))
+        samples = self._given.samples.part(slice(samples_at, samples_at + len(names)))
+        codes = group_pods(pods, samples, metric.resource, options=self._chosen.options, now=self._now)
+        return {
+            name: [names[i] for i in np.flatnonzero(codes == code).tolist()] for code, name in enumerate(POD_GROUPS)
+        }
+
+    def _first(self, joined: JoinedUsage, begin: int, count: int, group: int) -> int:
+        """When the first item that the API answers was measured."""
+        known = self._measured.get(id(joined))
+        if known is None:
+            known = self._measured[id(joined)] = joined.item.tolist(), joined.usage.time.tolist()
+        items, times = known
+        rows = [row for row in items[begin : begin + count] if row >= 0]
+        rows += joined.others.get(group, ())
+        return times[min(rows)] if rows else ZERO_TIME
+
+
+def _decode_path(bits: int) -> tuple[str, ...]:
+    return tuple([name for bit, name in CALCULATION_PATHS if bits & bit])
+
+
+DECISION_BRANCHES: Final = ("no_scale", "disabled", "above_max", "below_min", "metrics", "failed")
+RESCALE_REASONS: Final = ("none", "above_max", "below_min", "metric_above", "all_below")
+
+_NO_SCALE_BRANCH, _METRICS_BRANCH, _FAILED_BRANCH = 0, 4, 5
+FAILED_RESCALE_EVENT: Final = 32
+_STATUS_TRUE: Final = 1
+_SCALING_LIMITED_COLUMN: Final = CONDITION_TYPES.index("ScalingLimited")
+_FIRST_LIMIT_REASON: Final = CONDITION_REASONS.index("DesiredWithinRange")
+
+_KERNEL_RESULT_FIELDS: Final = (
+    "branch", "desired", "proposal", "stabilized", "best", "invalid", "first_invalid", "rescaled", "reason", "events",
+    "error", "held",
+)  # fmt: skip
+"""What the kernel says, in its order."""
+
+MaskedInt32 = np.ma.MaskedArray[Any, np.dtype[np.int32]]
+"""int32, masked (and -1 beneath) where there is nothing to tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionInputs:
+    """What was decided from: for explaining, and for the next round."""
+
+    chosen: PreparedBatch
+    given: BatchColumns
+    state: ControllerState
+    now: Moment
+    threads: int
+
+    @property
+    def observed(self) -> BatchObjects:
+        """HPAs, scales, pods, metrics."""
+        return self.chosen.observed
+
+    @property
+    def options(self) -> HPAOptions:
+        """Flags and gates."""
+        return self.chosen.options
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Decisions:
+    """One row an HPA, in the order given; ``keys``: ``namespace/name``.
+
+    - ``branch`` uint8 (:data:`DECISION_BRANCHES`);
+    - ``current``, ``desired``, ``proposal``, ``stabilized``: masked int32. No ``current``: the scale could not be
+      read; no ``desired``: the size stays, nothing could be decided or the write was refused; ``proposal`` (of the
+      metrics) and ``stabilized`` only where metrics decided;
+    - ``best``, ``first_invalid`` int32: rows among the HPA's metrics or -1; ``invalid`` the number that failed;
+    - ``rescaled`` uint8: the scale is written; ``reason`` uint8 (:data:`RESCALE_REASONS`);
+    - ``events`` uint8: bits 1 FailedGetScale, 2 selector, 4 metric failed, 8 FailedComputeMetricsReplicas,
+      16 SuccessfulRescale, 32 FailedRescale; ``error`` uint8: 0 none, 1 internal, 2 spec;
+    - ``held`` uint8: who made ``stabilized`` of ``proposal`` (index into ``conditions.STABILIZED``);
+    - ``metrics``: what the calculator said of every metric; ``problems``: what of an HPA was malformed, by its row;
+    - ``memory``: histories and conditions after these decisions, as columns;
+    - ``refusals``: by key, why writing the scale failed for good, as :meth:`refused` was told; else empty;
+    - ``origin``: what was decided from; None: from columns alone, or these were unpickled;
+    - ``carried``: the :attr:`state` of decisions that were made from objects and then unpickled; else None.
+
+    ``state`` is what to pass next time. ``decisions[i]`` tells everything of one HPA. Pickles without what it was
+    decided from, which explaining needs.
+    """
+
+    keys: Sequence[str]
+    branch: NDArray[np.uint8]
+    current: MaskedInt32
+    desired: MaskedInt32
+    proposal: MaskedInt32
+    stabilized: MaskedInt32
+    best: NDArray[np.int32]
+    invalid: NDArray[np.int32]
+    first_invalid: NDArray[np.int32]
+    rescaled: NDArray[np.uint8]
+    reason: NDArray[np.uint8]
+    events: NDArray[np.uint8]
+    error: NDArray[np.uint8]
+    held: NDArray[np.uint8]
+    metrics: CalculatorResults
+    memory: KernelState
+    problems: Mapping[int, Exception] = field(default_factory=dict)
+    refusals: Mapping[str, ApiError] = field(default_factory=dict)
+    origin: DecisionInputs | None = None
+    carried: ControllerState | None = None
+
+    @classmethod
+    def of(
+        cls, columns: tuple[NDArray[Any], ...], given: BatchColumns, metrics: CalculatorResults, memory: KernelState
+    ) -> Decisions:
+        """Of what the kernel says: ``columns`` in its order, an entry an HPA; ``memory``: the histories of them all."""
+        branch, desired, proposal, stabilized = columns[:4]
+        best, invalid, first_invalid, rescaled, reason, events, error, held = columns[4:]
+        unknown = branch == _NO_SCALE_BRANCH
+        undecided = unknown | (branch == _FAILED_BRANCH)
+        by_metrics = branch == _METRICS_BRANCH
+        unread = unknown.copy()
+        for row in given.problems:
+            unread[row] = isinstance(given.scales[row], ApiError)
+        return cls(
+            keys=(),
+            branch=branch,
+            current=_mask(given.targets.current, unread),
+            desired=_mask(desired, undecided | (events & FAILED_RESCALE_EVENT != 0)),
+            proposal=_mask(proposal, ~by_metrics),
+            stabilized=_mask(stabilized, ~by_metrics),
+            best=best,
+            invalid=invalid,
+            first_invalid=first_invalid,
+            rescaled=rescaled,
+            reason=reason,
+            events=events,
+            error=error,
+            held=held,
+            metrics=metrics,
+            memory=memory,
+            problems=given.problems,
+        )
+
+    def came_of(self, columns: tuple[NDArray[Any], ...]) -> bool:
+        """Whether these are what :meth:`of` makes of what the kernel says, of HPAs as they were."""
+        told = dict(zip(_KERNEL_RESULT_FIELDS, columns, strict=True))
+        for name in _KERNEL_RESULT_FIELDS:
+            mine, theirs = getattr(self, name), told[name]
+            if isinstance(mine, np.ma.MaskedArray):  # beneath what is masked is nothing: that follows from the rest
+                mine, theirs = mine.data, np.where(np.ma.getmaskarray(mine), mine.data, theirs)
+            if not _is_bitwise_equal(mine, theirs):
+                return False
+        return True
+
+    def __len__(self) -> int:
+        return len(self.branch)
+
+    def __repr__(self) -> str:
+        up = int(((self.rescaled != 0) & (self.desired > self.current).filled(False)).sum())
+        texts = [f"{up:,} up", f"{int(self.rescaled.sum()) - up:,} down"]
+        if failed := int(np.ma.getmaskarray(self.desired).sum()):
+            texts.append(f"{failed:,} undecided")
+        return f"<Decisions of {len(self):,} HPAs: {', '.join(texts)}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook: what is not decided is an empty cell."""
+        from kscale.html import notebook
+
+        sizes = ([("" if each is None else each) for each in size.tolist()] for size in (self.current, self.desired))
+        rows = zip(
+            self.keys or [str(row) for row in range(len(self))],
+            *sizes,
+            (DECISION_BRANCHES[each] for each in self.branch.tolist()),
+            (RESCALE_REASONS[each] for each in self.reason.tolist()),
+            strict=True,
+        )
+        return notebook.listing(repr(self), ("HPA", "current", "desired", "decided by", "reason"), list(rows))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        state = self.state if self.origin is not None else self.carried
+        return _unpickle, ({**values, "origin": None, "carried": state, "problems": dict(self.problems)},)
+
+    @property
+    def state(self) -> ControllerState:
+        """What is remembered of every HPA afterwards, and of those of the state before that are not in the batch."""
+        if self.origin is None:
+            if self.carried is None:
+                raise TypeError("decisions made from columns alone have no states: pass their memory on")
+            return self.carried
+        before, histories, rest = self.origin.state.hpas, self.memory.histories, self.origin.given.rest
+        if isinstance(before, LazyStates) and before.keys_in_order is self.keys:
+            return ControllerState(hpas=LazyStates(self.keys, histories, rest, before.others, before.rows))
+        rows = {key: row for row, key in enumerate(self.keys)}
+        others = {key: before[key] for key in before if key not in rows}
+        return ControllerState(hpas=LazyStates(self.keys, histories, rest, others, rows))
+
+    def machine(self, row: int) -> ReconcileSteps:
+        """The step machine of one HPA: for a driver to perform, where writing goes another way than it should."""
+        origin, row = self._known(), range(len(self))[row]
+        return reconcile(
+            origin.observed.hpas[row],
+            origin.state.get(self.keys[row]),
+            now=origin.now,
+            options=origin.options,
+            selectors=origin.given.store(),
+            mapper=origin.observed.mapper,
+        )
+
+    def __getitem__(self, row: int) -> DryRun[ReconcileResult]:
+        """Everything about one HPA, texts included; only for decisions made from objects.
+
+        Raises what :attr:`problems` holds of it.
+        """
+        origin, row = self._known(), range(len(self))[row]
+        if row in self.problems:
+            raise self.problems[row]
+        refusal = self.refusals.get(self.keys[row])
+        return as_if_done(
+            self.machine(row),
+            now=origin.now,
+            respond=lambda action: _respond(action, row, origin),
+            refuse=lambda action: refusal if isinstance(action, PutScale) else None,
+        )
+
+    def told(self, rows: Sequence[int]) -> list[DryRun[ReconcileResult]]:
+        """As ``decisions[row]`` of each, for less: what was decided over columns is not worked out again. What
+        was asked and counted for those decisions is not in them. Raises what :attr:`problems` holds of one."""
+        origin = self._known()
+        given, references = origin.given, origin.chosen.references
+        replicas = MetricResultRows(origin.chosen, given, self.metrics, origin.now)
+        whole = self.by_metrics() & (self.events & FAILED_RESCALE_EVENT == 0)
+        whole[list(self.problems)] = False
+        normalized, past = self.normalized().rows(), self.memory.histories.past
+        out = []
+        for row in rows:
+            scale, found = given.scales[row], replicas.of(row) if whole[row] else None
+            if found is None or isinstance(scale, ApiError):
+                out.append(self[row])
+                continue
+            decided = PrecomputedReconcile(
+                origin.observed.hpas[row],
+                origin.state.get(self.keys[row]),
+                PrecomputedDecision(
+                    scale, found, msgspec.structs.replace(normalized[row], recommendations=past.recommended(row))
+                ),
+                TargetScale(scale, references.resources[row][0]),
+                now=origin.now,
+                options=origin.options,
+            )
+            out.append(done_at_once(decided.rest(), now=origin.now))
+        return out
+
+    def by_metrics(self) -> NDArray[np.bool_]:
+        """Where metrics decided, and the columns say what became of the proposals: of what leaves zero they hold the
+        size that it gets, and no longer what it was normalized to."""
+        found: NDArray[np.bool_] = (self.branch == _METRICS_BRANCH) & (self.invalid == 0) & (self.current.data != 0)
+        return found
+
+    def normalized(self) -> NormalizedColumns:
+        """What became of the proposals. It means something :meth:`by_metrics`, where the scale can be written."""
+        conditions = self.memory.conditions
+        return NormalizedColumns(
+            self.stabilized.data,
+            self.desired.data,
+            self.held,
+            conditions.reason[:, _SCALING_LIMITED_COLUMN] - _FIRST_LIMIT_REASON,
+            (conditions.status[:, _SCALING_LIMITED_COLUMN] == _STATUS_TRUE).astype(np.uint8),
+        )
+
+    def refused(self, errors: Mapping[str, ApiError]) -> Decisions:
+        """What is decided where writing the scale failed for good (``errors``), by the HPA's ``namespace/name``: no
+        event is stored, and its conditions tell. Those that write nothing have nothing to be refused."""
+        origin = self._known()
+        all_errors = {**self.refusals, **errors}
+        flags = np.fromiter((key in all_errors for key in self.keys), np.uint8, len(self.keys))
+        given = replace(origin.given, targets=replace(origin.given.targets, refused=flags))
+        again = decide_columns(
+            given, origin.chosen.memory, now=origin.now, options=origin.options, threads=origin.threads
+        )
+        return replace(again, keys=self.keys, refusals=all_errors, origin=origin)
+
+    def _known(self) -> DecisionInputs:
+        if self.origin is None:
+            raise TypeError("only decisions made from objects, in this process, have texts")
+        return self.origin
+
+
+@typed
+def decide_columns(
+    given: BatchColumns,
+    memory: KernelState,
+    *,
+    now: datetime | Moment,
+    options: HPAOptions | None = None,
+    threads: int = 1,
+) -> Decisions:
+    """Decides from columns: ``given``, those of what was read; ``memory``, of the rounds before.
+
+    Nothing that is passed in is changed; the result does not depend on ``threads``.
+    """
+    options, time = options or HPAOptions(), moment(now)
+    answers = calculate_rows(
+        given.rows, given.pods, given.samples, given.requests, given.values, options=options, now=time, threads=threads
+    )
+    return Decisions.of(*_run_decision_kernel(given, answers, memory, time, options, threads))
+
+
+def repeat_decisions(
+    last: Decisions, given: BatchColumns, *, since: Moment, now: Moment, options: HPAOptions
+) -> Decisions | None:
+    """What is decided ``now`` from the columns of the ``last`` decisions, made at ``since``, and from what they
+    remember. None: something else is decided, or for other reasons."""
+    answers = last.metrics
+    if options.legacy or not len(given.pods) or given.pods.start.max() + options.cpu_initialization_ns > since:
+        rows = given.rows, given.pods, given.samples, given.requests, given.values
+        answers = calculate_rows(*rows, options=options, now=now)
+        if not all(
+            _is_bitwise_equal(getattr(last.metrics, each.name), getattr(answers, each.name)) for each in fields(answers)
+        ):
+            return None
+    columns, _, _, memory = _run_decision_kernel(given, answers, last.memory, now, options, 1)
+    before, after = last.memory.conditions, memory.conditions
+    same = (
+        _is_bitwise_equal(before.status, after.status)
+        and _is_bitwise_equal(before.reason, after.reason)
+        and last.came_of(columns)
+    )
+    return replace(last, memory=memory) if same else None
+
+
+def _is_bitwise_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """So that no number is another of its kind that is equal to it, and what is none is itself."""
+    return one.tobytes() == other.tobytes()
+
+
+def _run_decision_kernel(
+    given: BatchColumns, answers: CalculatorResults, memory: KernelState, now: Moment, options: HPAOptions, threads: int
+) -> tuple[tuple[NDArray[Any], ...], BatchColumns, CalculatorResults, KernelState]:
+    """What :meth:`Decisions.of` takes."""
+    error = (answers.error != 0).astype(np.uint8)
+    np.copyto(error, 2, where=given.rows.invalid != 0)
+    before = memory.histories
+    past, added, removed = before.past.with_room(), before.added.with_room(), before.removed.with_room()
+    conditions = memory.conditions.copy()
+    columns: tuple[NDArray[Any], ...] = _reconcile.decide(
+        replace(given.targets, fresh=before.fresh),
+        answers.replicas,
+        error,
+        given.up,
+        given.down,
+        past,
+        added,
+        removed,
+        conditions.status,
+        conditions.reason,
+        conditions.time,
+        now,
+        options.downscale_stabilization_ns,
+        options.enabled("HPAScaleToZero"),
+        options.legacy,
+        threads,
+    )
+    fresh = before.fresh * (columns[0] == 0).astype(np.uint8)
+    if given.problems:  # nothing of them is decided, and nothing changes
+        rows = np.array(sorted(given.problems))
+        columns[0][rows], columns[9][rows] = DECISION_BRANCHES.index("failed"), 0
+        old = memory.conditions
+        conditions.status[rows], conditions.reason[rows] = old.status[rows], old.reason[rows]
+        conditions.time[rows] = old.time[rows]
+    return columns, given, answers, KernelState(StateColumns(fresh, past, added, removed), conditions)
+
+
+def _unpickle(values: dict[str, Any]) -> Decisions:
+    return Decisions(**values)
+
+
+def _mask(values: NDArray[np.int32], nothing: NDArray[np.bool_]) -> MaskedInt32:
+    out: MaskedInt32 = np.ma.MaskedArray(np.where(nothing, np.int32(-1), values), nothing, fill_value=-1)
+    return out
+
+
+def _respond(action: Action, row: int, origin: DecisionInputs) -> Any:
+    observed, given = origin.observed, origin.given
+    if isinstance(action, GetScale):
+        return given.scales[row]
+    if isinstance(action, List):
+        return given.pods_of(row, observed.pods)
+    if isinstance(action, GetMetric):
+        return given.answer(row, action, observed.metrics)
+    return None
+
+
+@collector_paused()
+@typed
+def decide(
+    hpas: Sequence[Any],
+    scales: ScaleSource,
+    pods: PodsLike,
+    metrics: Callable[[GetMetric], Any],
+    *,
+    selectors: SelectorStore | None = None,
+    options: HPAOptions | None = None,
+    state: ControllerState | None = None,
+    now: datetime | Moment,
+    mapper: RESTMapper | None = None,
+    threads: int = 1,
+    previous: Decisions | None = None,
+) -> Decisions:
+    """Reconciles HPAs once. Objects may be structs, plain data or those of a Kubernetes client library.
+
+    - ``hpas``: v2 structs defaulted; anything else is converted and defaulted (v1 too), not validated;
+    - ``scales``: the scale of each HPA's target by the HPA's ``namespace/name``, or a function that answers
+      :class:`~kscale.effects.GetScale`; an :class:`~kscale.effects.ApiError` says why there is none, and one that is
+      missing is not found;
+    - ``pods``: a :class:`~kscale.Cluster`, a snapshot or the index of one, or a list of pods;
+    - ``metrics`` answers queries: :class:`~kscale.hpa.MetricLists` (many at once), or any function of a
+      :class:`~kscale.effects.GetMetric`;
+    - ``selectors``: of HPAs that are not in the batch. The selectors of all are known before the first is checked;
+    - ``mapper``: what kinds of targets there are; without it those that Kubernetes has itself;
+    - ``state``: what is remembered, ``decisions.state`` the next; ``now``: an aware datetime or nanoseconds since 1970;
+    - ``previous``: the decisions of the last round, to save work: what is the very same object as then (an HPA, a
+      scale, a pod of a cluster, a list of metrics) is not read again, so do not change objects that were passed. The
+      answer is the same.
+
+    Every write is taken to succeed; :meth:`Decisions.refused` tells of those that did not. Raises
+    :class:`~kscale.errors.InputError` for HPAs and pods that cannot be read, and for an HPA that comes twice. What is
+    malformed of one HPA's metrics or scale is an error of its own row.
+    """
+    options, time = options or HPAOptions(), moment(now)
+    mapper = BUILT_IN_MAPPER if mapper is None else mapper
+    state = (previous.state if previous is not None else ControllerState()) if state is None else state
+    last = None if previous is None else previous.origin
+    if last is not None and (last.options != options or last.observed.mapper is not mapper):
+        last = None
+    before, chosen_before = (None, None) if last is None else (last.given, last.chosen)
+    observed = BatchObjects.of(
+        hpas, scales, to_batch_pods(pods), metrics, selectors, mapper, None if last is None else last.observed
+    )
+    chosen = prepare_batch(observed, state, options, chosen_before)
+    given = chosen.encoded(metrics, before)
+    out = decide_columns(given, chosen.memory, now=time, options=options, threads=threads)
+    return replace(out, keys=observed.keys, origin=DecisionInputs(chosen, given, state, time, threads))

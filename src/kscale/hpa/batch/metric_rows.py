@@ -1,0 +1,452 @@
+"""Metrics of a batch as rows for the replica calculator, and the requests that these metrics need.
+
+What many have in common is looked up once: a spec's metrics by what they say, usage by resource and container for all
+pods at once. Values of objects and external metrics are asked for one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.effects import Action, GetMetric, Progress, StepsOf, as_if_done
+from kscale.errors import InputError
+from kscale.hpa.batch.columns import MetricRows
+from kscale.hpa.batch.hpas import SpecColumns, SpecMetric
+from kscale.hpa.batch.pods import BatchPods, JoinedUsage, SelectedPods, concatenate_ranges, join_usage
+from kscale.hpa.batch.requests import MetricLists
+from kscale.hpa.controller.metrics_client import RESTMetricsClient, build_object_request
+from kscale.hpa.controller.replica_calculator import (
+    CALCULATION_MODES,
+    MetricsError,
+    PodSamples,
+    SampleColumns,
+    wrap_int64,
+)
+from kscale.hpa.options import HPAOptions
+from kscale.objects.api.autoscaling import ObjectMetricSource, PodsMetricSource
+from kscale.objects.pod_metrics import PodUsage
+
+__all__ = [
+    "CalculatorInputs",
+    "MetricTargets",
+    "build_calculator_inputs",
+    "find_rows_of_requests",
+    "find_rows_without_response",
+    "list_metric_requests",
+]
+
+
+_T = TypeVar("_T")
+
+_UTILIZATION: Final = CALCULATION_MODES.index("utilization")
+_IS_PER_POD: Final = np.array([mode.endswith("per_pod") for mode in CALCULATION_MODES], np.bool_)
+_NO_ROWS: Final = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricTargets:
+    """HPAs whose metrics are looked at, one row each.
+
+    ``row`` int64: among all HPAs; ``group`` int64: their selection; ``spec_replicas``, ``status_replicas`` int32.
+    """
+
+    row: NDArray[np.int64]
+    group: NDArray[np.int64]
+    spec_replicas: NDArray[np.int32]
+    status_replicas: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class CalculatorInputs:
+    """What the calculator takes; ``begin``/``end`` int64: the rows of each target. ``problems``: what of a target (by
+    its row among all HPAs) is malformed so that upstream would crash."""
+
+    rows: MetricRows
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+    samples: SampleColumns
+    requests: NDArray[np.int64]
+    values: NDArray[np.int64]
+    problems: dict[int, Exception]
+    joined: dict[tuple[object, ...], JoinedUsage]
+
+
+def build_calculator_inputs(
+    targets: MetricTargets,
+    specs: SpecColumns,
+    wanted: Sequence[tuple[str, str]],
+    pods: BatchPods,
+    selected: SelectedPods,
+    metrics: Callable[[GetMetric], Any],
+    options: HPAOptions,
+    joined: Mapping[tuple[object, ...], JoinedUsage],
+) -> CalculatorInputs:
+    """All metrics of all targets; ``joined``: usage by pod as the last round had it."""
+    return _CalculatorInputsBuilder(targets, specs, wanted, pods, selected, metrics, options, joined).asked()
+
+
+class _CalculatorInputsBuilder:
+    def __init__(
+        self,
+        targets: MetricTargets,
+        specs: SpecColumns,
+        wanted: Sequence[tuple[str, str]],
+        pods: BatchPods,
+        selected: SelectedPods,
+        metrics: Callable[[GetMetric], Any],
+        options: HPAOptions,
+        before: Mapping[tuple[object, ...], JoinedUsage],
+    ) -> None:
+        self.before = before
+        self.wanted, self.pods, self.selected = wanted, pods, selected
+        self.metrics, self.options = metrics, options
+        counts = np.array([len(each) for each in specs.metric_lists], np.int64)
+        last = np.cumsum(counts)
+        facet = specs.metrics[targets.row]
+        self.templates: list[SpecMetric] = [metric for each in specs.metric_lists for metric in each]
+        self.end = np.cumsum(counts[facet])
+        self.begin = self.end - counts[facet]
+        self.of = np.repeat(np.arange(len(targets.row)), counts[facet])  # whose metric each row is
+        self.template = concatenate_ranges(last[facet] - counts[facet], last[facet])
+        self.targets, self.specs = targets, specs
+        self.group = targets.group[self.of]
+        n = len(self.of)
+        self.given, self.invalid = np.zeros(n, np.uint8), np.zeros(n, np.uint8)
+        self.sample_at, self.request_at = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self.bad_request = np.full(n, -1, np.int32)
+        self.extra_count, self.extra_sum = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self.values_begin, self.values_end = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self.samples: list[SampleColumns] = [SampleColumns.of((), {})]
+        self.sample_count = 0
+        self.requests: list[NDArray[np.int64]] = [_NO_ROWS]
+        self.request_count = 0
+        self.values: list[int] = []
+        self.problems: dict[int, Exception] = {}
+        self._answers: dict[tuple[Any, ...], Any] = {}
+        self._names: dict[int, list[str]] = {}
+
+    def asked(self) -> CalculatorInputs:
+        by_usage: dict[tuple[object, ...], list[int]] = {}
+        used = np.unique(self.template).tolist()
+        for number in used:
+            metric = self.templates[number]
+            key = self._usage_key(metric)
+            if key is not None:
+                by_usage.setdefault(key, []).append(number)
+        joined: dict[tuple[object, ...], JoinedUsage | None] = {}
+        apart = set(used)
+        for key, numbers in by_usage.items():
+            source = key[:1] if key[0] == "resource" else key
+            if source not in joined:
+                joined[source] = self._joined(source)
+            found = joined[source]
+            if found is not None:
+                apart -= set(numbers)
+                self._of_usage(found, key, np.array(numbers))
+        for number in sorted(apart):
+            self._one_by_one(number)
+        return CalculatorInputs(
+            self._rows(),
+            self.begin,
+            self.end,
+            _concatenate_samples(self.samples),
+            np.concatenate(self.requests),
+            np.array(self.values, np.int64),
+            self.problems,
+            {source: found for source, found in joined.items() if found is not None},
+        )
+
+    def _rows(self) -> MetricRows:
+        templates, template, targets = self.templates, self.template, self.targets
+        mode = np.array([each.mode for each in templates], np.uint8)[template]
+        tolerances, behavior = self.specs.tolerances, self.specs.behavior[targets.row[self.of]]
+        ends = self.selected.ends
+        return MetricRows(
+            mode=mode,
+            cpu=np.array([each.resource == "cpu" for each in templates], np.uint8)[template],
+            given=self.given,
+            invalid=self.invalid,
+            current=np.where(_IS_PER_POD[mode], targets.status_replicas[self.of], targets.spec_replicas[self.of]),
+            target=np.array([each.target or 0 for each in templates], np.int64)[template],
+            down=np.array([each.scale_down for each in tolerances], np.float64)[behavior],
+            up=np.array([each.scale_up for each in tolerances], np.float64)[behavior],
+            pods_begin=ends[self.group],
+            pods_end=ends[self.group + 1],
+            samples=self.sample_at,
+            requests=self.request_at,
+            bad_request=self.bad_request,
+            extra_count=self.extra_count,
+            extra_sum=self.extra_sum,
+            values_begin=self.values_begin,
+            values_end=self.values_end,
+        )
+
+    # -- of pods, all at once ----------------------------------------------------------------------------------------
+
+    def _usage_key(self, metric: SpecMetric) -> tuple[object, ...] | None:
+        """What says which usage a metric reads; None: none that is known as columns."""
+        if metric.of_usage:
+            return "resource", metric.resource, metric.container
+        if isinstance(metric.source, PodsMetricSource) and metric.selector is not None:
+            return "custom", metric.source.metric.name, metric.selector
+        return None
+
+    def _joined(self, source: tuple[object, ...]) -> JoinedUsage | None:
+        """Usage by pod; None: it has to be asked for one by one."""
+        lists = self.metrics
+        if not isinstance(lists, MetricLists) or not getattr(lists, str(source[0])):
+            return None
+        usage: PodUsage
+        if source[0] == "resource":
+            usage = lists.usage()
+        else:
+            try:
+                usage = lists.usage_of_custom(str(source[1]), str(source[2]))
+            except InputError:
+                return None  # each HPA has an error of its own
+        before = self.before.get(source)
+        again = None if before is None else before.again(usage, self.selected)
+        return again or join_usage(usage, self.pods, self.selected, self.wanted, before)
+
+    def _of_usage(self, joined: JoinedUsage, key: tuple[object, ...], numbers: NDArray[np.int64]) -> None:
+        resource, container = str(key[1]), str(key[2]) if key[0] == "resource" else ""
+        chosen = np.isin(self.template, numbers)
+        self.given[chosen & ~joined.answered[self.group]] = 1
+        rows = np.flatnonzero(chosen & joined.answered[self.group])
+        if not len(rows):
+            return
+        groups, which = _unique_groups(self.group[rows])
+        found = joined.of(self.selected, groups, resource, container)
+        self.sample_at[rows] = self._put(found.samples) + found.offset[which]
+        self.extra_count[rows], self.extra_sum[rows] = found.extra_count[which], found.extra_sum[which]
+        modes = np.array([each.mode for each in self.templates], np.uint8)
+        rows = rows[modes[self.template[rows]] == _UTILIZATION]
+        if len(rows):
+            self._ask_requests(rows, container, resource)
+
+    def _ask_requests(self, rows: NDArray[np.int64], container: str, resource: str) -> None:
+        groups, which = _unique_groups(self.group[rows])
+        begin, end = self.selected.ends[groups], self.selected.ends[groups + 1]
+        amounts, bad = self.selected.requests_of(groups, self.pods, container, resource, self.options)
+        offset = np.cumsum(end - begin) - (end - begin)
+        self.request_at[rows] = self.request_count + offset[which]
+        self.requests.append(amounts)
+        self.request_count += len(amounts)
+        at = np.flatnonzero(bad)
+        if len(at):
+            first = np.full(len(groups), -1, np.int32)
+            group = np.searchsorted(offset + (end - begin), at, side="right")
+            of, where = np.unique(group, return_index=True)
+            first[of] = at[where] - offset[of]
+            self.bad_request[rows] = first[which]
+
+    def _put(self, samples: SampleColumns) -> int:
+        at = self.sample_count
+        self.samples.append(samples)
+        self.sample_count += len(samples.present)
+        return at
+
+    # -- one by one --------------------------------------------------------------------------------------------------
+
+    def _one_by_one(self, number: int) -> None:
+        metric, rows = self.templates[number], np.flatnonzero(self.template == number)
+        if metric.source is None or metric.target is None or metric.selector is None:
+            self.given[rows] = 1
+            self.invalid[rows] = metric.source is None
+            if metric.problem is not None:
+                for row in self.targets.row[self.of[rows]].tolist():
+                    self.problems.setdefault(row, metric.problem)
+            return
+        for row in rows.tolist():
+            try:
+                if metric.of_usage or isinstance(metric.source, PodsMetricSource):
+                    self._ask_pods(row, metric)
+                else:
+                    self._ask_value(row, metric)
+            except MetricsError:
+                self.given[row] = 1
+            except (InputError, ValueError) as error:  # what was answered cannot be read
+                self.given[row] = 1
+                self.problems.setdefault(int(self.targets.row[self.of[row]]), error)
+
+    def _ask_pods(self, row: int, metric: SpecMetric) -> None:
+        group = int(self.group[row])
+        client = RESTMetricsClient(Progress(0))
+        if metric.of_usage:
+            query = client.get_resource_metric(metric.resource, *self.wanted[group], metric.container)
+        else:
+            query = client.get_raw_metric(metric.source.metric.name, *self.wanted[group], metric.selector or "")
+        key = (metric.resource, metric.container, "" if metric.of_usage else metric.source.metric.name, metric.selector)
+        found = self._answer((group, *key), lambda: self._sampled(group, self._run(query)))
+        self.sample_at[row], self.extra_count[row], self.extra_sum[row] = found
+        if metric.mode == _UTILIZATION:
+            self._ask_requests(np.array([row], np.int64), metric.container, metric.resource)
+
+    def _sampled(self, group: int, values: PodSamples) -> tuple[int, int, int]:
+        """(where the samples are, how many others there are, their sum)."""
+        names = self._names.get(group)
+        if names is None:
+            keys, ends = self.pods.keys, self.selected.ends
+            rows = self.selected.rows[ends[group] : ends[group + 1]].tolist()
+            names = self._names[group] = [keys[row].partition("/")[2] for row in rows]
+        columns = SampleColumns.of(names, values.samples)
+        at = self._put(columns)
+        if int(columns.present.sum()) == len(values.samples):
+            return at, 0, 0
+        known = set(names)
+        extra = [sample.value for name, sample in values.samples.items() if name not in known]
+        return at, len(extra), wrap_int64(sum(extra))
+
+    def _ask_value(self, row: int, metric: SpecMetric) -> None:
+        client, source = RESTMetricsClient(Progress(0)), metric.source
+        namespace = self.wanted[int(self.group[row])][0]
+        name, selector = source.metric.name, metric.selector or ""
+        values: Sequence[int]
+        if isinstance(source, ObjectMetricSource):
+            key = (namespace, id(source), selector)
+            query = client.get_object_metric(name, namespace, source.described_object, selector)
+            values = self._answer(key, lambda: [self._run(query)[0]])
+        else:
+            asked = client.get_external_metric(name, namespace, selector)
+            values = self._answer((namespace, name, selector), lambda: self._run(asked)[0])
+        self.values_begin[row] = len(self.values)
+        self.values.extend(values)
+        self.values_end[row] = len(self.values)
+
+    def _answer(self, key: tuple[Any, ...], ask: Callable[[], Any]) -> Any:
+        """What was asked is not asked again, a failure neither."""
+        found = self._answers.get(key)
+        if found is None:
+            try:
+                found = ask()
+            except (MetricsError, InputError, ValueError) as error:
+                found = error
+            self._answers[key] = found
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _run(self, query: StepsOf[GetMetric, _T]) -> _T:
+        return as_if_done(query, now=0, respond=self._respond).value
+
+    def _respond(self, action: Action) -> Any:
+        assert isinstance(action, GetMetric)
+        return self.metrics(action)
+
+
+def _unique_groups(groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(the different groups, ascending, which of them each is)."""
+    if bool((groups[1:] > groups[:-1]).all()):
+        return groups, np.arange(len(groups))
+    different, which = np.unique(groups, return_inverse=True)
+    return different, which
+
+
+def _concatenate_samples(samples: Sequence[SampleColumns]) -> SampleColumns:
+    samples = [each for each in samples if len(each.present)] or samples[:1]
+    if len(samples) == 1:
+        return samples[0]
+    return SampleColumns(
+        np.concatenate([each.present for each in samples]),
+        np.concatenate([each.value for each in samples]),
+        np.concatenate([each.time for each in samples]),
+        np.concatenate([each.window for each in samples]),
+    )
+
+
+def list_metric_requests(
+    targets: MetricTargets, specs: SpecColumns, wanted: Sequence[tuple[str, str]]
+) -> list[GetMetric]:
+    """What has to be asked for the metrics of all targets, each question once. The resource metrics of a namespace are
+    asked for all at once where more than one selection needs them."""
+    asked: dict[GetMetric, None] = {}
+    of_usage: dict[str, set[str]] = {}
+    pairs = dict.fromkeys(zip(targets.group.tolist(), specs.metrics[targets.row].tolist(), strict=True))
+    for group, facet in pairs:
+        namespace, selector = wanted[group]
+        for metric in specs.metric_lists[facet]:
+            question = _build_metric_request(metric, namespace, selector)
+            if question is None:
+                continue
+            if metric.of_usage:
+                of_usage.setdefault(namespace, set()).add(selector)
+            else:
+                asked[question] = None
+    usage = [
+        GetMetric(
+            api="resource",
+            namespace=namespace,
+            kind="Pod",
+            selector=next(iter(selectors)) if len(selectors) == 1 else "",
+            columns=True,
+        )
+        for namespace, selectors in of_usage.items()
+    ]
+    return [*usage, *asked]
+
+
+def find_rows_of_requests(
+    targets: MetricTargets, specs: SpecColumns, wanted: Sequence[tuple[str, str]], some: Collection[GetMetric]
+) -> Iterator[int]:
+    """The rows, among all HPAs, of targets that need the answer to one of some questions (of
+    :func:`list_metric_requests`).
+    """
+    asked, namespaces = set(some), {each.namespace for each in some if each.api == "resource"}
+    pairs = zip(targets.row.tolist(), targets.group.tolist(), specs.metrics[targets.row].tolist(), strict=True)
+    for row, group, facet in pairs:
+        namespace, selector = wanted[group]
+        for metric in specs.metric_lists[facet]:
+            question = _build_metric_request(metric, namespace, selector)
+            if question is not None and (question in asked or (metric.of_usage and namespace in namespaces)):
+                yield row
+                break
+
+
+def find_rows_without_response(
+    targets: MetricTargets, specs: SpecColumns, wanted: Sequence[tuple[str, str]], answered: Collection[GetMetric]
+) -> Iterator[int]:
+    """Return the rows of targets that need a question (of :func:`list_metric_requests`) which was not asked. What was
+    asked about all pods of a namespace answers for each selector."""
+    pairs = zip(targets.row.tolist(), targets.group.tolist(), specs.metrics[targets.row].tolist(), strict=True)
+    known: dict[tuple[int, int], bool] = {}
+    for row, group, facet in pairs:
+        found = known.get((group, facet))
+        if found is None:
+            asked = (_build_metric_request(metric, *wanted[group]) for metric in specs.metric_lists[facet])
+            found = known[group, facet] = all(each is None or _has_response(each, answered) for each in asked)
+        if not found:
+            yield row
+
+
+def _has_response(question: GetMetric, answered: Collection[GetMetric]) -> bool:
+    if question in answered:
+        return True
+    return question.api == "resource" and msgspec.structs.replace(question, selector="") in answered
+
+
+def _build_metric_request(metric: SpecMetric, namespace: str, selector: str) -> GetMetric | None:
+    """What a metric asks by itself; None: it cannot be asked for."""
+    source = metric.source
+    if source is None or metric.target is None or metric.selector is None:
+        return None
+    if metric.of_usage:
+        return GetMetric(api="resource", namespace=namespace, kind="Pod", selector=selector, columns=True)
+    name = source.metric.name
+    if isinstance(source, PodsMetricSource):
+        return GetMetric(
+            api="custom",
+            namespace=namespace,
+            kind="Pod",
+            metric=name,
+            selector=selector,
+            metric_selector=metric.selector,
+        )
+    if isinstance(source, ObjectMetricSource):
+        return build_object_request(name, namespace, source.described_object, metric.selector)
+    return GetMetric(api="external", namespace=namespace, metric=name, metric_selector=metric.selector)

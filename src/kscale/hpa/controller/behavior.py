@@ -1,0 +1,337 @@
+"""Stabilise and limit a proposal: windows, policies, scale events, min and max (upstream:
+``normalizeDesiredReplicas``, ``normalizeDesiredReplicasWithBehaviors``, ``storeScaleEvent``).
+
+Decided in C++: ``_native/include/kscale/hpa/behavior.hpp`` (stabilisation, policies, event history, limits).
+Upstream: ``normalizeDesiredReplicas``, ``normalizeDesiredReplicasWithBehaviors``, ``storeScaleEvent`` in
+``horizontal.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _reconcile
+from kscale.hpa.controller.state import HPAState, Recommendation, ScaleEvent
+from kscale.hpa.options import HPAOptions
+from kscale.objects.api.autoscaling import HorizontalPodAutoscalerBehavior, HPAScalingRules
+
+__all__ = [
+    "HistoryColumns",
+    "NormalizedColumns",
+    "NormalizedReplicas",
+    "ScalingRuleColumns",
+    "normalize",
+    "normalize_rows",
+    "store_scale_event",
+]
+
+_SELECT_POLICY_CODES: Final = {"Min": 1, "Disabled": 2}
+_POLICY_TYPE_CODES: Final = {"Pods": 0, "Percent": 1}
+_EMPTY_RULES: Final = HPAScalingRules()
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingRuleColumns:
+    """The rules of one direction: ``select`` uint8[n], ``window`` int32[n] seconds, ``begin``/``end`` int64[n] into the
+    policies' ``type`` uint8, ``value`` int32, ``period`` int32 seconds.
+    """
+
+    select: NDArray[np.uint8]
+    window: NDArray[np.int32]
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+    type: NDArray[np.uint8]
+    value: NDArray[np.int32]
+    period: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, rules: Sequence[HPAScalingRules | None], default_window: int) -> ScalingRuleColumns:
+        """One row a rule; a missing window is ``default_window`` seconds."""
+        rows = [each or _EMPTY_RULES for each in rules]
+        policies = [row.policies or [] for row in rows]
+        end = np.cumsum([len(each) for each in policies], dtype=np.int64)
+        flat = [policy for each in policies for policy in each]
+        windows = [
+            default_window if row.stabilization_window_seconds is None else row.stabilization_window_seconds
+            for row in rows
+        ]
+        return cls(
+            np.array([_SELECT_POLICY_CODES.get(row.select_policy or "", 0) for row in rows], np.uint8),
+            np.array(windows, np.int32),
+            end - np.array([len(each) for each in policies], np.int64),
+            end,
+            np.array([_POLICY_TYPE_CODES.get(policy.type, 2) for policy in flat], np.uint8),
+            np.array([policy.value for policy in flat], np.int32),
+            np.array([policy.period_seconds for policy in flat], np.int32),
+        )
+
+    def joined(self, other: ScalingRuleColumns) -> ScalingRuleColumns:
+        """The rows of this one, then those of another."""
+        if not len(other.select):
+            return self
+        at = len(self.type)
+        names = ("select", "window", "type", "value", "period")
+        select, window, type_, value, period = (
+            np.concatenate([getattr(self, name), getattr(other, name)]) for name in names
+        )
+        begin = np.concatenate([self.begin, other.begin + at])
+        return ScalingRuleColumns(
+            select, window, begin, np.concatenate([self.end, other.end + at]), type_, value, period
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryColumns:
+    """Entries of past moments by row, in slot order: ``begin``/``capacity``/``size`` int64[n] into ``values`` int32,
+    ``times`` int64 ns and ``outdated`` uint8. Every row has room for two more
+    (a first pass records the current size, then its proposal).
+    """
+
+    begin: NDArray[np.int64]
+    capacity: NDArray[np.int64]
+    size: NDArray[np.int64]
+    values: NDArray[np.int32]
+    times: NDArray[np.int64]
+    outdated: NDArray[np.uint8]
+
+    @classmethod
+    def recommendations(cls, rows: Sequence[Sequence[Recommendation]]) -> HistoryColumns:
+        """Of recommendations."""
+        entries = [each for row in rows for each in row]
+        return cls._of(rows, [each.replicas for each in entries], [each.time for each in entries], None)
+
+    @classmethod
+    def events(cls, rows: Sequence[Sequence[ScaleEvent]]) -> HistoryColumns:
+        """Of scale events."""
+        entries = [each for row in rows for each in row]
+        flags = [each.outdated for each in entries]
+        return cls._of(rows, [each.change for each in entries], [each.time for each in entries], flags)
+
+    @classmethod
+    def _of(
+        cls, rows: Sequence[Sequence[object]], values: list[int], times: list[int], outdated: list[bool] | None
+    ) -> HistoryColumns:
+        """Of entries one after the other, those of each row behind each other."""
+        size = np.array([len(row) for row in rows], np.int64)
+        capacity = size + 2
+        end = np.cumsum(capacity, dtype=np.int64)
+        total = int(end[-1]) if len(rows) else 0
+        begin = end - capacity
+        out = cls(
+            begin, capacity, size, np.zeros(total, np.int32), np.zeros(total, np.int64), np.zeros(total, np.uint8)
+        )
+        if values:
+            at = np.repeat(begin - (np.cumsum(size) - size), size) + np.arange(len(values))
+            out.values[at], out.times[at] = values, times
+            if outdated is not None:
+                out.outdated[at] = outdated
+        return out
+
+    def take(self, rows: NDArray[np.int64]) -> HistoryColumns:
+        """Some rows, in another order; the entries are shared."""
+        order = self.begin[rows]
+        if len(rows) and bool((order[1:] <= order[:-1]).any()):
+            return self._packed(rows)
+        return HistoryColumns(order, self.capacity[rows], self.size[rows], self.values, self.times, self.outdated)
+
+    def joined(self, other: HistoryColumns) -> HistoryColumns:
+        """The rows of this one, then those of another."""
+        at = len(self.values)
+        parts = [(getattr(self, name), getattr(other, name)) for name in ("capacity", "size")]
+        entries = [(getattr(self, name), getattr(other, name)) for name in ("values", "times", "outdated")]
+        begin = np.concatenate([self.begin, other.begin + at])
+        return HistoryColumns(begin, *map(np.concatenate, parts), *map(np.concatenate, entries))
+
+    def _packed(self, rows: NDArray[np.int64]) -> HistoryColumns:
+        """Kernels want the rows one behind the other."""
+        size = self.size[rows]
+        capacity = size + 2
+        begin = np.cumsum(capacity) - capacity
+        total = int(capacity.sum())
+        within = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
+        source, target = np.repeat(self.begin[rows], size) + within, np.repeat(begin, size) + within
+        out = HistoryColumns(
+            begin, capacity, size, np.zeros(total, np.int32), np.zeros(total, np.int64), np.zeros(total, np.uint8)
+        )
+        for name in ("values", "times", "outdated"):
+            getattr(out, name)[target] = getattr(self, name)[source]
+        return out
+
+    def with_room(self) -> HistoryColumns:
+        """A copy that may be written to, with room for two more entries in every row."""
+        if bool((self.size + 2 <= self.capacity).all()):
+            return HistoryColumns(
+                self.begin, self.capacity, self.size.copy(), self.values.copy(), self.times.copy(), self.outdated.copy()
+            )
+        capacity = np.maximum(self.size + self.size // 2, 6) + 2
+        begin = np.cumsum(capacity, dtype=np.int64) - capacity
+        total = int(capacity.sum())
+        source = np.arange(int(self.size.sum()), dtype=np.int64)
+        row = np.repeat(np.arange(len(self.size)), self.size)
+        within = source - (np.cumsum(self.size) - self.size)[row]
+        values, times, outdated = np.zeros(total, np.int32), np.zeros(total, np.int64), np.zeros(total, np.uint8)
+        values[begin[row] + within] = self.values[self.begin[row] + within]
+        times[begin[row] + within] = self.times[self.begin[row] + within]
+        outdated[begin[row] + within] = self.outdated[self.begin[row] + within]
+        return HistoryColumns(begin, capacity, self.size.copy(), values, times, outdated)
+
+    def recommended(self, row: int) -> tuple[Recommendation, ...]:
+        """The entries of a row, where they are recommendations."""
+        return tuple([Recommendation(value, time) for value, time, _ in self.entries(row)])
+
+    def entries(self, row: int) -> list[tuple[int, int, bool]]:
+        """(value, time, outdated) of a row."""
+        size = int(self.size[row])
+        if not size:
+            return []
+        first = int(self.begin[row])
+        last = first + size
+        return [
+            (value, time, bool(flag))
+            for value, time, flag in zip(
+                self.values[first:last].tolist(),
+                self.times[first:last].tolist(),
+                self.outdated[first:last].tolist(),
+                strict=True,
+            )
+        ]
+
+
+class NormalizedReplicas(msgspec.Struct, frozen=True, gc=False):
+    """One row of :class:`NormalizedColumns`, and the recommendations with this one stored."""
+
+    stabilized: int
+    desired: int
+    held: int
+    limit: int
+    limited: bool
+    recommendations: tuple[Recommendation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NormalizedColumns:
+    """``stabilized``, ``desired`` int32[n]; ``held`` (index into ``conditions.STABILIZED``), ``limit`` (index into
+    ``conditions.LIMITS``) and ``limited`` uint8[n].
+    """
+
+    stabilized: NDArray[np.int32]
+    desired: NDArray[np.int32]
+    held: NDArray[np.uint8]
+    limit: NDArray[np.uint8]
+    limited: NDArray[np.uint8]
+
+    def rows(self) -> list[NormalizedReplicas]:
+        """Row by row, without the recommendations."""
+        columns = (self.stabilized, self.desired, self.held, self.limit, self.limited != 0)
+        return [
+            NormalizedReplicas(stabilized, desired, held, limit, limited, ())
+            for stabilized, desired, held, limit, limited in zip(*(each.tolist() for each in columns), strict=True)
+        ]
+
+
+def normalize_rows(
+    active: NDArray[np.uint8],
+    behavior: NDArray[np.uint8],
+    current: NDArray[np.int32],
+    proposal: NDArray[np.int32],
+    minimum: NDArray[np.int32],
+    maximum: NDArray[np.int32],
+    up: ScalingRuleColumns,
+    down: ScalingRuleColumns,
+    past: HistoryColumns,
+    added: HistoryColumns,
+    removed: HistoryColumns,
+    *,
+    options: HPAOptions,
+    now: int,
+    threads: int = 1,
+) -> NormalizedColumns:
+    """Stabilise and limit every active row; ``past`` is written to. Rows that are not active keep their size."""
+    return NormalizedColumns(
+        *_reconcile.normalize(
+            active,
+            behavior,
+            current,
+            proposal,
+            minimum,
+            maximum,
+            up,
+            down,
+            past,
+            added,
+            removed,
+            options.downscale_stabilization_ns,
+            now,
+            threads,
+        )
+    )
+
+
+def normalize(
+    current: int,
+    proposal: int,
+    minimum: int,
+    maximum: int,
+    behavior: HorizontalPodAutoscalerBehavior | None,
+    state: HPAState,
+    *,
+    options: HPAOptions,
+    now: int,
+) -> NormalizedReplicas:
+    """Stabilise and limit one proposal: by ``behavior``, or without one by the legacy rules."""
+    up, down = _build_rule_columns(behavior, options)
+    past = HistoryColumns.recommendations([state.recommendations or ()])
+    columns = normalize_rows(
+        np.ones(1, np.uint8),
+        np.array([behavior is not None], np.uint8),
+        np.array([current], np.int32),
+        np.array([proposal], np.int32),
+        np.array([minimum], np.int32),
+        np.array([maximum], np.int32),
+        up,
+        down,
+        past,
+        HistoryColumns.events([state.scale_up_events]),
+        HistoryColumns.events([state.scale_down_events]),
+        options=options,
+        now=now,
+    )
+    return msgspec.structs.replace(columns.rows()[0], recommendations=past.recommended(0))
+
+
+def store_scale_event(
+    state: HPAState,
+    behavior: HorizontalPodAutoscalerBehavior | None,
+    before: int,
+    after: int,
+    *,
+    options: HPAOptions,
+    now: int,
+) -> tuple[tuple[ScaleEvent, ...], tuple[ScaleEvent, ...]]:
+    """The (scale-up, scale-down) events after a successful change of size; without ``behavior`` none is kept."""
+    if behavior is None:
+        return state.scale_up_events, state.scale_down_events
+    up, down = _build_rule_columns(behavior, options)
+    added, removed = HistoryColumns.events([state.scale_up_events]), HistoryColumns.events([state.scale_down_events])
+    before_, after_ = np.array([before], np.int32), np.array([after], np.int32)
+    _reconcile.store_events(np.ones(1, np.uint8), before_, after_, up, down, added, removed, now)
+    return (
+        tuple(ScaleEvent(*entry) for entry in added.entries(0)),
+        tuple(ScaleEvent(*entry) for entry in removed.entries(0)),
+    )
+
+
+def _build_rule_columns(
+    behavior: HorizontalPodAutoscalerBehavior | None, options: HPAOptions
+) -> tuple[ScalingRuleColumns, ScalingRuleColumns]:
+    window = options.downscale_stabilization_seconds
+    return (
+        ScalingRuleColumns.of([None if behavior is None else behavior.scale_up], 0),
+        ScalingRuleColumns.of([None if behavior is None else behavior.scale_down], window),
+    )

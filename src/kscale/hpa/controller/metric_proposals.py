@@ -1,0 +1,453 @@
+"""Replica proposals of the metrics of a spec: one metric with its target and status, then the largest of all
+(upstream: ``computeReplicasForMetric``, ``computeReplicasForMetrics`` in ``horizontal.go``).
+
+Upstream: ``computeReplicasForMetric`` and the ``computeStatusFor...`` functions in ``horizontal.go``. Which field of a
+target is set decides, not its ``type``; only Object metrics look at both.
+
+Upstream: ``computeReplicasForMetrics`` in ``horizontal.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from kscale.effects import Emit, GetMetric, List, Observation, Observe, StepsOf
+from kscale.errors import InputError, Problem
+from kscale.hpa.controller.metrics_client import RESTMetricsClient
+from kscale.hpa.controller.monitor import METRIC_COMPUTATION_DURATION, METRIC_COMPUTATIONS, observe_duration
+from kscale.hpa.controller.replica_calculator import (
+    CalculatedReplicas,
+    CalculationSteps,
+    ReplicaCalculator,
+    Tolerances,
+    format_go_label_selector,
+    format_metric_selector,
+)
+from kscale.hpa.controller.status import ReconcileContext
+from kscale.hpa.options import HPAOptions
+from kscale.objects.api.autoscaling import (
+    ContainerResourceMetricSource,
+    ContainerResourceMetricStatus,
+    ExternalMetricSource,
+    ExternalMetricStatus,
+    HorizontalPodAutoscaler,
+    MetricIdentifier,
+    MetricSpec,
+    MetricStatus,
+    MetricTarget,
+    MetricValueStatus,
+    ObjectMetricSource,
+    ObjectMetricStatus,
+    PodsMetricSource,
+    PodsMetricStatus,
+    ResourceMetricSource,
+    ResourceMetricStatus,
+    Scale,
+)
+from kscale.objects.quantity import BINARY_SI, DECIMAL_SI, Quantity
+
+__all__ = [
+    "CombinedProposal",
+    "MetricError",
+    "MetricProposal",
+    "MetricSource",
+    "TargetPods",
+    "build_proposal",
+    "build_proposals",
+    "combine_calculated_replicas",
+    "compute_replicas_for_metric",
+    "compute_replicas_for_metrics",
+    "get_metric_source",
+    "get_resource_target",
+    "get_tolerances",
+    "get_value_target",
+    "to_status_quantity",
+]
+
+
+_NO_TARGET_TEXTS: Final = {
+    "Resource": (
+        "invalid resource metric source: neither an average utilization target nor an average value (usage) "
+        "target was set"
+    ),
+    "Object": "invalid object metric source: neither a value target nor an average value target was set",
+    "External": "invalid external metric source: neither a value target nor an average value target was set",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPods:
+    """Whose metrics: where the pods are, which, and how many the scale says there are."""
+
+    namespace: str
+    selector: str
+    spec_replicas: int
+    status_replicas: int
+
+
+class MetricProposal(msgspec.Struct, frozen=True, gc=False):
+    """A metric that could be computed: the size it asks for, its name in messages, its status, and how it came."""
+
+    name: str
+    status: MetricStatus
+    replicas: CalculatedReplicas
+
+
+class MetricError(msgspec.Struct, frozen=True, gc=False):
+    """A metric that could not: condition and event ``reason``, the event's ``message``, the whole ``error``.
+
+    ``invalid`` is set where the HPA's own spec is at fault (error class ``spec``).
+    """
+
+    reason: str
+    message: str
+    error: str
+    invalid: bool = False
+    replicas: CalculatedReplicas | None = None
+
+
+def get_tolerances(hpa: HorizontalPodAutoscaler, options: HPAOptions) -> Tolerances:
+    """The global tolerance, or what ``behavior`` says for a direction."""
+    down = up = options.horizontal_pod_autoscaler_tolerance
+    behavior = hpa.spec.behavior
+    if behavior is not None and options.enabled("HPAConfigurableTolerance"):
+        if behavior.scale_down is not None and behavior.scale_down.tolerance is not None:
+            down = behavior.scale_down.tolerance.approximate_float()
+        if behavior.scale_up is not None and behavior.scale_up.tolerance is not None:
+            up = behavior.scale_up.tolerance.approximate_float()
+    return Tolerances(down, up, by_distance=options.legacy)
+
+
+def to_status_quantity(milli: int, resource: str = "") -> Quantity:
+    """A value as statuses hold it: milli-units; memory in binary format."""
+    return Quantity.from_int(milli, BINARY_SI if resource == "memory" else DECIMAL_SI, -3)
+
+
+def compute_replicas_for_metric(
+    spec: MetricSpec, target: TargetPods, calculator: ReplicaCalculator, tolerances: Tolerances
+) -> StepsOf[GetMetric | List, MetricProposal | MetricError]:
+    """The proposal of one metric, or why there is none. Raises ``InputError`` where upstream would crash."""
+    source = get_metric_source(spec, calculator.options)
+    if source is None:
+        text = f'unknown metric source type "{spec.type}"'
+        return MetricError("InvalidMetricSourceType", text, text, invalid=True)
+    asked = _start_calculation(source, target, calculator, tolerances)
+    if isinstance(asked, str):
+        return _get_failure_texts(source).of(asked)
+    return build_proposal(source, (yield from asked))
+
+
+def build_proposal(source: MetricSource, replicas: CalculatedReplicas) -> MetricProposal | MetricError:
+    """What is said of a metric for which the calculator said this."""
+    if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
+        return _build_resource_proposal(source, replicas)
+    if replicas.error is not None:
+        return _get_failure_texts(source).of(replicas.error, layer=_get_error_prefix(source), replicas=replicas)
+    if isinstance(source, PodsMetricSource):
+        of_pods = PodsMetricStatus(metric=source.metric, current=_build_current_value(replicas, True))
+        name = f"pods metric {source.metric.name}"
+        return MetricProposal(name, MetricStatus(type="Pods", pods=of_pods), replicas)
+    per_pod = get_value_target(source)[0].endswith("per_pod")
+    current = _build_current_value(replicas, per_pod)
+    if isinstance(source, ExternalMetricSource):
+        external = ExternalMetricStatus(metric=source.metric, current=current)
+        return MetricProposal(
+            _format_external_name(source.metric), MetricStatus(type="External", external=external), replicas
+        )
+    described = source.described_object
+    # Upstream names one of a value per pod as if it were an external metric.
+    name = _format_external_name(source.metric) if per_pod else f"{described.kind} metric {source.metric.name}"
+    of_object = ObjectMetricStatus(described_object=described, metric=source.metric, current=current)
+    return MetricProposal(name, MetricStatus(type="Object", object=of_object), replicas)
+
+
+def _missing_field_error(spec: MetricSpec, field: str) -> InputError:
+    return InputError(Problem(f"a metric of type {spec.type} without {field}", field=f"spec.metrics[].{field}"))
+
+
+MetricSource = (
+    ResourceMetricSource | ContainerResourceMetricSource | PodsMetricSource | ObjectMetricSource | ExternalMetricSource
+)
+
+
+def get_metric_source(spec: MetricSpec, options: HPAOptions | None = None) -> MetricSource | None:
+    """The source that the type names; None for an unknown type (``ContainerResource`` for a controller that does
+    not know it).
+
+    Raises :class:`~kscale.errors.InputError` where upstream would crash.
+    """
+    source: MetricSource | None
+    if spec.type == "Resource":
+        field, source = "resource", spec.resource
+    elif spec.type == "ContainerResource" and (options is None or options.knows_container_metrics):
+        field, source = "containerResource", spec.container_resource
+    elif spec.type == "Pods":
+        field, source = "pods", spec.pods
+        if source is not None and spec.pods is not None and spec.pods.target.average_value is None:
+            raise _missing_field_error(spec, "pods.target.averageValue")
+    elif spec.type == "Object":
+        field, source = "object", spec.object
+    elif spec.type == "External":
+        field, source = "external", spec.external
+    else:
+        return None
+    if source is None:
+        raise _missing_field_error(spec, field)
+    return source
+
+
+def _start_calculation(
+    source: MetricSource, target: TargetPods, calculator: ReplicaCalculator, tolerances: Tolerances
+) -> CalculationSteps | str:
+    """What is asked of the calculator; a text where it cannot be asked."""
+    if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
+        container = source.container if isinstance(source, ContainerResourceMetricSource) else ""
+        of_pods = (source.name, tolerances, target.namespace, target.selector, container)
+        mode, wanted = get_resource_target(source.target)
+        if wanted is None:
+            return _NO_TARGET_TEXTS["Resource"]
+        if mode == "usage":
+            return calculator.get_raw_resource_replicas(target.spec_replicas, wanted, *of_pods)
+        return calculator.get_resource_replicas(target.spec_replicas, wanted, *of_pods)
+    if isinstance(source, ExternalMetricSource):
+        return _start_external_calculation(source, target, calculator, tolerances)
+    metric = source.metric.name
+    try:
+        selector = format_metric_selector(source.metric.selector)
+    except ValueError as error:
+        return str(error)
+    if isinstance(source, PodsMetricSource):
+        assert source.target.average_value is not None  # source_of has looked
+        milli = source.target.average_value.milli_value()
+        where = (tolerances, target.namespace, target.selector)
+        return calculator.get_metric_replicas(target.spec_replicas, milli, metric, *where, selector)
+    mode, wanted = get_value_target(source)
+    if wanted is None:
+        return _NO_TARGET_TEXTS["Object"]
+    of_object = (wanted, metric, tolerances, target.namespace, source.described_object)
+    if mode == "object_per_pod":
+        return calculator.get_object_per_pod_metric_replicas(target.status_replicas, *of_object, selector)
+    return calculator.get_object_metric_replicas(target.spec_replicas, *of_object, target.selector, selector)
+
+
+def _start_external_calculation(
+    source: ExternalMetricSource, target: TargetPods, calculator: ReplicaCalculator, tolerances: Tolerances
+) -> CalculationSteps | str:
+    mode, wanted = get_value_target(source)
+    if wanted is None:
+        return _NO_TARGET_TEXTS["External"]
+    asked = (wanted, source.metric.name, tolerances, target.namespace, source.metric.selector)
+    if mode == "external_per_pod":
+        return calculator.get_external_per_pod_metric_replicas(target.status_replicas, *asked)
+    return calculator.get_external_metric_replicas(target.spec_replicas, *asked, target.selector)
+
+
+def _build_resource_proposal(
+    source: ResourceMetricSource | ContainerResourceMetricSource, replicas: CalculatedReplicas
+) -> MetricProposal | MetricError:
+    """Resource and ContainerResource: the same but for what they are called."""
+    of_requests = source.target.average_value is None
+    if replicas.error is not None:
+        what = "utilization" if of_requests else "usage"
+        return _get_failure_texts(source).of(f"failed to get {source.name} {what}: {replicas.error}", replicas=replicas)
+    current = MetricValueStatus(
+        average_utilization=replicas.utilization if of_requests else None,
+        average_value=to_status_quantity(replicas.usage, source.name),
+    )
+    name = f"{source.name} resource"
+    if isinstance(source, ContainerResourceMetricSource):
+        of_container = ContainerResourceMetricStatus(name=source.name, container=source.container, current=current)
+        status = MetricStatus(type="ContainerResource", container_resource=of_container)
+        whose = f"{source.name} container resource"
+    else:
+        status = MetricStatus(type="Resource", resource=ResourceMetricStatus(name=source.name, current=current))
+        whose = name
+    # Upstream forgets the container where the target is an average.
+    name = f"{whose} utilization (percentage of request)" if of_requests else name
+    return MetricProposal(name, status, replicas)
+
+
+def _build_current_value(replicas: CalculatedReplicas, average: bool) -> MetricValueStatus:
+    usage = to_status_quantity(replicas.usage)
+    return MetricValueStatus(average_value=usage) if average else MetricValueStatus(value=usage)
+
+
+@dataclass(frozen=True, slots=True)
+class _FailureTexts:
+    """How a source's errors are told: the condition's ``reason``, and what stands before them in the aggregate."""
+
+    reason: str
+    outer: str
+
+    def of(self, text: str, *, layer: str = "", replicas: CalculatedReplicas | None = None) -> MetricError:
+        """``layer`` stands in the aggregated error alone."""
+        return MetricError(self.reason, text, f"{self.outer}: {layer}{text}", replicas=replicas)
+
+
+def _get_failure_texts(source: MetricSource) -> _FailureTexts:
+    """How errors of a source are told."""
+    if isinstance(source, ResourceMetricSource):
+        return _FailureTexts("FailedGetResourceMetric", f"failed to get {source.name} resource metric value")
+    if isinstance(source, ContainerResourceMetricSource):
+        outer = f"failed to get {source.container} container metric value"
+        return _FailureTexts("FailedGetContainerResourceMetric", outer)
+    if isinstance(source, PodsMetricSource):
+        return _FailureTexts("FailedGetPodsMetric", "failed to get pods metric value")
+    if isinstance(source, ObjectMetricSource):
+        return _FailureTexts("FailedGetObjectMetric", "failed to get object metric value")
+    return _FailureTexts("FailedGetExternalMetric", f"failed to get {source.metric.name} external metric value")
+
+
+def _get_error_prefix(source: PodsMetricSource | ObjectMetricSource | ExternalMetricSource) -> str:
+    """What the aggregated error puts before the calculator's."""
+    if isinstance(source, PodsMetricSource):
+        return ""
+    mode, _ = get_value_target(source)
+    metric = source.metric.name
+    if mode == "object_per_pod":
+        return f"failed to get {metric} object metric: "
+    if mode == "external_per_pod":
+        return f"failed to get {metric} external metric: "
+    return f"failed to get external metric {metric}: " if mode == "external_value" else ""
+
+
+def _format_external_name(metric: MetricIdentifier) -> str:
+    return f"external metric {metric.name}({format_go_label_selector(metric.selector)})"
+
+
+def get_resource_target(target: MetricTarget) -> tuple[str, int | None]:
+    """(calculator mode, target: milli or percent; None where none is set) of a resource."""
+    if target.average_value is not None:
+        return "usage", target.average_value.milli_value()
+    return "utilization", target.average_utilization
+
+
+def get_value_target(source: ObjectMetricSource | ExternalMetricSource) -> tuple[str, int | None]:
+    """(calculator mode, target in milli; None where none is set) of an Object or External metric."""
+    wanted = source.target
+    if isinstance(source, ExternalMetricSource):
+        if wanted.average_value is not None:
+            return "external_per_pod", wanted.average_value.milli_value()
+        return "external_value", None if wanted.value is None else wanted.value.milli_value()
+    if wanted.type == "Value" and wanted.value is not None:
+        return "object_value", wanted.value.milli_value()
+    if wanted.type == "AverageValue" and wanted.average_value is not None:
+        return "object_per_pod", wanted.average_value.milli_value()
+    return "object_value", None
+
+
+_UNABLE_TO_COMPUTE: Final = "the HPA was unable to compute the replica count: "
+
+
+class CombinedProposal(msgspec.Struct, frozen=True, gc=False):
+    """What came of the metrics of a spec, in its order.
+
+    ``replicas`` is the largest proposal, ``name`` that of its metric; ``refused``: too many failed to go by what is
+    left. ``error``: what failed, whether refused or not; ``error_class`` is that of the first.
+    """
+
+    each: tuple[MetricProposal | MetricError, ...]
+    statuses: tuple[MetricStatus, ...]
+    replicas: int
+    name: str
+    error: str
+    error_class: str
+    refused: bool
+
+
+def compute_replicas_for_metrics(
+    now: ReconcileContext, scale: Scale
+) -> StepsOf[List | GetMetric | Emit | Observe, CombinedProposal]:
+    """Computes every metric. Sets ScalingActive, tells of each metric that failed, and counts and times each."""
+    target = TargetPods(now.hpa.metadata.namespace, scale.status.selector, scale.spec.replicas, scale.status.replicas)
+    calculator = ReplicaCalculator(RESTMetricsClient(now.progress), now.progress, now.now, now.options)
+    tolerances = get_tolerances(now.hpa, now.options)
+    found: list[MetricProposal | MetricError] = []
+    for spec in now.hpa.spec.metrics or ():
+        begun = now.progress.now
+        proposal = yield from compute_replicas_for_metric(spec, target, calculator, tolerances)
+        found.append(proposal)
+        if isinstance(proposal, MetricError):
+            yield from now.warn(proposal.reason, proposal.message)
+        # The outcome of the first tells when the metric was done: what it took is what passed until then.
+        labels = _computation_labels(now, spec.type, proposal)
+        yield from now.progress.observe(Observation(name=METRIC_COMPUTATIONS, labels=labels))
+        yield from now.progress.observe(observe_duration(METRIC_COMPUTATION_DURATION, begun, now.progress.now, labels))
+    return _choose_largest_proposal(now, found, scale.spec.replicas)
+
+
+def combine_calculated_replicas(
+    now: ReconcileContext, scale: Scale, known: Sequence[CalculatedReplicas]
+) -> tuple[CombinedProposal, list[Observation]]:
+    """What :func:`compute_replicas_for_metrics` comes to, and what it counts, where it is known what the calculator
+    says of each metric, none of it an error: nothing is asked then, and it takes no time."""
+    found = build_proposals(now.hpa, known, now.options)
+    observations: list[Observation] = []
+    for spec, proposal in zip(now.hpa.spec.metrics or (), found, strict=True):
+        labels = _computation_labels(now, spec.type, proposal)
+        observations.append(Observation(name=METRIC_COMPUTATIONS, labels=labels))
+        observations.append(observe_duration(METRIC_COMPUTATION_DURATION, now.now, now.now, labels))
+    return _choose_largest_proposal(now, found, scale.spec.replicas), observations
+
+
+def build_proposals(
+    hpa: HorizontalPodAutoscaler, known: Sequence[CalculatedReplicas], options: HPAOptions
+) -> tuple[MetricProposal, ...]:
+    """The proposals of the metrics of an HPA, where it is known what the calculator says of each, none of it an
+    error."""
+    found: list[MetricProposal] = []
+    for spec, replicas in zip(hpa.spec.metrics or (), known, strict=True):
+        source = get_metric_source(spec, options)
+        assert source is not None  # the calculator has an answer
+        proposal = build_proposal(source, replicas)
+        assert isinstance(proposal, MetricProposal)  # as that is no error
+        found.append(proposal)
+    return tuple(found)
+
+
+def _choose_largest_proposal(
+    now: ReconcileContext, found: Sequence[MetricProposal | MetricError], current: int
+) -> CombinedProposal:
+    """The largest proposal, unless too many failed. Sets ScalingActive."""
+    best, best_name = 0, ""
+    failed: list[MetricError] = []
+    statuses: list[MetricStatus] = []
+    for proposal in found:
+        if isinstance(proposal, MetricError):
+            failed.append(proposal)
+            statuses.append(MetricStatus())
+            continue
+        statuses.append(proposal.status)
+        replicas = proposal.replicas.replicas
+        if best == 0 or replicas > best:
+            best, best_name = replicas, proposal.name
+    error, error_class = "", "none"
+    if failed:
+        error_class = "spec" if failed[0].invalid else "internal"
+        error = f"invalid metrics ({len(failed)} invalid out of {len(found)}), first error is: {failed[0].error}"
+    # Legacy: goes by what is left, whichever way, and says nothing.
+    lenient = now.options.legacy and len(failed) < len(found)
+    refused = not lenient and (len(failed) >= len(found) or (bool(failed) and best < current))
+    if lenient:
+        error, error_class = "", "none"
+    if refused:
+        if failed:
+            now.set("ScalingActive", False, failed[0].reason, f"{_UNABLE_TO_COMPUTE}{failed[0].message}")
+        error = error or "invalid metrics (0 invalid out of 0), first error is: %!w(<nil>)"
+    else:
+        text = f"the HPA was able to successfully calculate a replica count from {best_name}"
+        now.set("ScalingActive", True, "ValidMetricFound", text)
+    return CombinedProposal(tuple(found), tuple(statuses), best, best_name, error, error_class, refused)
+
+
+def _computation_labels(now: ReconcileContext, type_: str, proposal: MetricProposal | MetricError) -> dict[str, str]:
+    if isinstance(proposal, MetricError):
+        return {"action": "none", "error": "spec" if proposal.invalid else "internal", "metric_type": type_}
+    # Against the size of the last status, not of the scale.
+    before, wanted = now.hpa.status.current_replicas, proposal.replicas.replicas
+    action = "scale_up" if wanted > before else "scale_down" if wanted < before else "none"
+    return {"action": action, "error": "none", "metric_type": type_}

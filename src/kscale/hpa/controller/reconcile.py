@@ -1,0 +1,488 @@
+"""One reconcile of one HorizontalPodAutoscaler as a step machine without I/O, in upstream's order, and its result
+(upstream: ``reconcileKey``, ``reconcileAutoscaler`` in ``horizontal.go``).
+
+Reads in upstream's order (``reconcileKey``, ``reconcileAutoscaler`` in ``horizontal.go``):
+
+1. the queue hands over a key (:mod:`kscale.drivers.horizontal_queue`); is the object fresh (``_stale``)?
+2. find and get the target's scale (:mod:`~kscale.hpa.controller.scale_target`); are metrics needed at all
+(``_decide``)?
+3. the selector, and who else selects these pods (:mod:`~kscale.hpa.controller.scale_target`);
+4. every metric (:mod:`~kscale.hpa.controller.metric_proposals`, :mod:`~kscale.hpa.controller.metric_proposals`);
+5. the calculator (:mod:`~kscale.hpa.controller.replica_calculator`, :mod:`~kscale.hpa.controller.replica_calculator`);
+6. normalisation (``_normalize``, :mod:`~kscale.hpa.controller.behavior`);
+7. the scale update (``_rescale``), and the status (:mod:`~kscale.hpa.controller.status`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from kscale.effects import (
+    Emit,
+    GetMetric,
+    GetScale,
+    List,
+    Moment,
+    Observation,
+    Observe,
+    Progress,
+    PutScale,
+    StepsOf,
+    Wait,
+    WriteStatus,
+    moment,
+)
+from kscale.hpa.api.v1_conversion import from_v1
+from kscale.hpa.api.validation import apply_defaults
+from kscale.hpa.controller.behavior import NormalizedReplicas, normalize, store_scale_event
+from kscale.hpa.controller.metric_proposals import (
+    CombinedProposal,
+    MetricError,
+    MetricProposal,
+    combine_calculated_replicas,
+    compute_replicas_for_metrics,
+)
+from kscale.hpa.controller.monitor import (
+    DESIRED_REPLICAS,
+    RECONCILIATION_DURATION,
+    RECONCILIATIONS,
+    STALE_SYNC_SKIPS,
+    observe_duration,
+)
+from kscale.hpa.controller.replica_calculator import CalculatedReplicas
+from kscale.hpa.controller.scale_target import (
+    NoScale,
+    SelectorStore,
+    TargetScale,
+    check_selector,
+    find_scale,
+    put_scale,
+)
+from kscale.hpa.controller.state import HPAState, Recommendation, is_older_version
+from kscale.hpa.controller.status import (
+    SCALING_LIMITED_CONDITIONS,
+    STABILIZED_CONDITIONS,
+    ReconcileContext,
+    find_condition,
+)
+from kscale.hpa.options import HPAOptions
+from kscale.objects.api.autoscaling import (
+    HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerStatus,
+    HorizontalPodAutoscalerV1,
+    MetricStatus,
+    Scale,
+)
+from kscale.objects.argument_types import typed
+from kscale.objects.rest_mapping import RESTMapper
+
+__all__ = [
+    "PrecomputedDecision",
+    "ReconcileMachine",
+    "ReconcileResult",
+    "ReconcileSteps",
+    "build_reconcile_observations",
+    "format_status_error",
+    "reconcile",
+]
+
+
+class ReconcileResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One reconcile. What it said (events, observations) is what it yielded.
+
+    - ``current_replicas``: the target's size before; None: it could not be read.
+    - ``desired_replicas``: the size decided on; None: none was. ``scale_written``: what was written.
+    - ``reason``: of the change of size; ``error``: what upstream's sync would return.
+    - ``action`` (``scale_up``, ``scale_down``, ``none``) and ``error_class`` (``none``, ``spec``, ``internal``): the
+      labels it is counted with.
+    - ``stale``: the object is older than what this controller wrote, so nothing was done.
+    - ``metrics``: of each metric of the spec its proposal or its error; ``proposal``: the largest of them,
+      ``normalized``: what stabilisation and limits made of it.
+    - ``status``: the object's new status, ``status_written``: whether it was written; ``state``: the next state.
+    """
+
+    namespace: str
+    name: str
+    current_replicas: int | None
+    desired_replicas: int | None
+    scale_written: int | None
+    reason: str
+    action: str
+    error: str | None
+    error_class: str
+    stale: bool
+    status: HorizontalPodAutoscalerStatus
+    status_written: bool
+    metrics: tuple[MetricProposal | MetricError, ...]
+    proposal: int | None
+    normalized: NormalizedReplicas | None
+    state: HPAState
+
+    def __repr__(self) -> str:
+        sizes = " -> ".join(
+            "?" if size is None else str(size) for size in (self.current_replicas, self.desired_replicas)
+        )
+        why = self.error or self.reason
+        return f"<Reconciliation {self.namespace}/{self.name}: {sizes}{f', {why}' if why else ''}>"
+
+
+class PrecomputedDecision(msgspec.Struct, frozen=True, gc=False):
+    """What was decided over columns of an HPA whose metrics could all be computed and whose pods are its own.
+
+    ``scale``: what it was decided by; ``replicas``: what the calculator says of each metric; ``normalized``: what
+    became of the proposal.
+    """
+
+    scale: Scale
+    replicas: Sequence[CalculatedReplicas]
+    normalized: NormalizedReplicas
+
+    def holds(self, scale: Scale) -> bool:
+        """Whether the same would be decided by another scale."""
+        mine = self.scale
+        return mine is scale or (
+            mine.spec.replicas == scale.spec.replicas
+            and mine.status.replicas == scale.status.replicas
+            and mine.status.selector == scale.status.selector
+        )
+
+
+ReconcileSteps = StepsOf[
+    GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Observe,
+    ReconcileResult,
+]
+"""A reconcile under way: what it may ask, and what it returns."""
+
+
+_RESOURCE_LABELS = {"group": "autoscaling", "resource": "horizontalpodautoscalers"}
+
+
+@typed
+def reconcile(
+    hpa: HorizontalPodAutoscaler | HorizontalPodAutoscalerV1,
+    state: HPAState,
+    *,
+    now: datetime | Moment,
+    options: HPAOptions | None = None,
+    selectors: SelectorStore | None = None,
+    mapper: RESTMapper | None = None,
+    seen_version: str | None = None,
+    known: PrecomputedDecision | None = None,
+) -> ReconcileSteps:
+    """Reconciles one object; :func:`kscale.effects.as_if_done` is the plain call.
+
+    - ``hpa``: an object defaulted (:func:`~kscale.hpa.apply_defaults`), not validated; v1 objects are converted. The
+      legacy profile writes its status as v1, whichever came in;
+    - ``state``: what is remembered of it (:class:`~kscale.hpa.HPAState`); the next one is on the record;
+    - ``now``: the moment it decides at (an aware datetime, or nanoseconds since 1970);
+    - ``selectors``: where other HPAs' selectors are looked up; this one's is stored in it if it is registered there.
+      It is all that is changed of what is passed in. None: nobody else is looked for;
+    - ``mapper``: which kinds are served as which resources; None: the built-in ones;
+    - ``seen_version``: the newest resource version of HPAs that the watch has brought; None: up to date;
+    - ``known``: what was decided of it over columns; it counts while its scale is the same.
+
+    Pods are listed of what the watch has brought. Raises :class:`~kscale.errors.InputError` for a ``now`` that is no
+    moment and, while it runs, for a metric whose fields upstream would crash on.
+    """
+    at = moment(now)
+    if isinstance(hpa, HorizontalPodAutoscalerV1):
+        hpa = apply_defaults(from_v1(hpa))
+    now_ = ReconcileContext(hpa, state, hpa.status, at, options or HPAOptions(), Progress(at))
+    return ReconcileMachine(now_, selectors, known).run(mapper or RESTMapper(), seen_version)
+
+
+def build_reconcile_observations(
+    action: str, error: str, begun: Moment, ended: Moment
+) -> tuple[Observation, Observation]:
+    """What the end of a reconcile counts: that there was one, and how long it took."""
+    labels = {"action": action, "error": error}
+    return Observation(name=RECONCILIATIONS, labels=labels), observe_duration(
+        RECONCILIATION_DURATION, begun, ended, labels
+    )
+
+
+def format_status_error(hpa: HorizontalPodAutoscaler, error: str) -> str:
+    """The error of a status that could not be written."""
+    return f"failed to update status for {hpa.metadata.name}: {error}"
+
+
+@dataclass(slots=True)
+class ReconcileMachine:
+    """The order of things, and what came of them so far. ``selectors`` None: nobody else is looked for."""
+
+    now: ReconcileContext
+    selectors: SelectorStore | None
+    known: PrecomputedDecision | None = None
+    metrics: tuple[MetricProposal | MetricError, ...] = ()
+    statuses: tuple[MetricStatus, ...] = ()
+    normalized: NormalizedReplicas | None = None
+    proposal: int | None = None
+    action: str = "none"
+    error_class: str = "none"
+    desired: int | None = None
+    current: int | None = None
+    scale_written: int | None = None
+    reason: str = ""
+
+    def run(self, mapper: RESTMapper, seen_version: str | None) -> ReconcileSteps:
+        """``reconcileKey`` of an object that is there."""
+        if error := self._stale(seen_version):
+            yield from self.now.progress.observe(Observation(name=STALE_SYNC_SKIPS, labels=_RESOURCE_LABELS))
+            return self._result(error, stale=True)
+        target = yield from find_scale(self.now, mapper)
+        if isinstance(target, NoScale):
+            self.error_class = target.error_class
+            return (yield from self.end(target.error))
+        self._read(target.scale)
+        desired, error = yield from self._decide(target.scale)
+        if desired is None:
+            return (yield from self.end(error))
+        current = target.scale.spec.replicas
+        if desired != current if self.proposal is not None else current != 0:
+            return (yield from self.resize(target, desired, error))
+        yield from self.now.progress.observe(self.settle(current, desired))
+        return (yield from self.finish(error))
+
+    def end(self, error: str = "") -> StepsOf[Observe, ReconcileResult]:
+        """Counts it. ``error``: what upstream's sync returns."""
+        labels = {"action": self.action, "error": self.error_class}
+        progress = self.now.progress
+        yield from progress.observe(Observation(name=RECONCILIATIONS, labels=labels))
+        yield from progress.observe(observe_duration(RECONCILIATION_DURATION, self.now.now, progress.now, labels))
+        return self._result(error)
+
+    def counted(self) -> tuple[Observation, Observation]:
+        """What :meth:`end` counts where counting takes no time."""
+        return build_reconcile_observations(self.action, self.error_class, self.now.now, self.now.progress.now)
+
+    def ended(self, error: str = "") -> ReconcileResult:
+        """What :meth:`end` returns."""
+        return self._result(error)
+
+    def _stale(self, seen_version: str | None) -> str:
+        """The error of an object older than what this controller wrote; a fresh one clears the record."""
+        written = self.now.state.written
+        if written is None or written.uid != self.now.hpa.metadata.uid:
+            return ""
+        if seen_version is not None and is_older_version(seen_version, written.resource_version):
+            return (
+                f"read version: {seen_version} is not as new as written version: {written.resource_version} "
+                "for group resource horizontalpodautoscalers.autoscaling"
+            )
+        self.now.remember(written=None)
+        return ""
+
+    def _read(self, scale: Scale) -> None:
+        """The target's scale is there."""
+        now = self.now
+        text = "the HPA controller was able to get the target's current scale"
+        now.set("AbleToScale", True, "SucceededGetScale", text)
+        self._begin(scale)
+
+    def _begin(self, scale: Scale) -> None:
+        now, self.current = self.now, scale.spec.replicas
+        if now.state.recommendations is None:
+            now.remember(recommendations=(Recommendation(scale.spec.replicas, now.now),))
+
+    def _decide(self, scale: Scale) -> StepsOf[List | GetMetric | WriteStatus | Emit | Observe, tuple[int | None, str]]:
+        """(the size; None: it cannot be told, the error that ends it then, or that it goes on with)."""
+        now, current, spec = self.now, scale.spec.replicas, self.now.hpa.spec
+        minimum, legacy = self._minimum(), now.options.legacy
+        if current == 0 and not (
+            minimum == 0 if legacy else self._leaves_zero() and (minimum != 0 or self._has_object_metric())
+        ):
+            text = "scaling is disabled since the replica count of the target is zero"
+            now.set("ScalingActive", False, "ScalingDisabled", text)
+            if not legacy and not now.options.enabled("HPAScaleToZero"):
+                now.drop("ScaledToZero")
+            return 0, ""
+        if current != 0 and current > spec.max_replicas:
+            self.reason = "Current number of replicas above Spec.MaxReplicas"
+            return spec.max_replicas, ""
+        if current != 0 and current < minimum:
+            self.reason = "Current number of replicas below Spec.MinReplicas"
+            return minimum, ""
+        known = self.known = self.known if self.known is not None and self.known.holds(scale) else None
+        error = yield from check_selector(now, scale.status.selector, self.selectors, alone=known is not None)
+        if error:
+            self.error_class = "internal"
+            return None, (yield from self._fail(current, error))
+        if known is None:
+            found = yield from compute_replicas_for_metrics(now, scale)
+        else:
+            found, observations = combine_calculated_replicas(now, scale, known.replicas)
+            for each in observations:
+                yield from now.progress.observe(each)
+        self.metrics, self.statuses, self.error_class = found.each, found.statuses, found.error_class
+        if found.refused:
+            return None, (yield from self._fail(current, found.error))
+        return self._size(current, found), found.error
+
+    def decide_known(self, scale: Scale, known: PrecomputedDecision) -> tuple[int, list[Observation]]:
+        """(the size, what was counted) where all that has to be asked for it is known."""
+        now = self.now
+        self._stale(None)
+        if find_condition(now.status.conditions, "AbleToScale") is None:
+            self._read(scale)
+        else:
+            self._begin(scale)  # that it could be read is soon replaced (_normalize), and moves no time
+        if not now.options.legacy and now.state.selector != scale.status.selector:
+            now.remember(selector=scale.status.selector)
+        found, observations = combine_calculated_replicas(now, scale, known.replicas)
+        self.metrics, self.statuses = found.each, found.statuses
+        return self._size(scale.spec.replicas, found), observations
+
+    def resize(
+        self, target: TargetScale, desired: int, pending: str = ""
+    ) -> StepsOf[GetScale | PutScale | WriteStatus | Wait | Emit | Observe, ReconcileResult]:
+        """Writes the size, and what follows. ``pending``: an error that does not stop it."""
+        now, current = self.now, target.scale.spec.replicas
+        error = yield from self._rescale(target, desired)
+        if error:
+            now.set_sizes(current, now.status.desired_replicas, self.statuses)
+            yield from now.write_status()
+            self.error_class = "internal"
+            return (yield from self.end(f"failed to rescale {self._reference()}: {error}"))
+        yield from now.progress.observe(self.settle(current, desired, rescaled=True))
+        return (yield from self.finish(pending))
+
+    def settle(self, current: int, desired: int, *, rescaled: bool = False) -> Observation:
+        """The size is what it shall be: the status says so, and the gauge."""
+        self.now.set_sizes(current, desired, self.statuses, rescaled=rescaled)
+        self.desired = desired
+        of = self.now.hpa.metadata
+        labels = {"namespace": of.namespace, "hpa_name": of.name}
+        return Observation(name=DESIRED_REPLICAS, value=float(desired), labels=labels)
+
+    def finish(self, pending: str = "") -> StepsOf[WriteStatus | Emit | Observe, ReconcileResult]:
+        """Writes the status if it says anything new."""
+        return (yield from (self.write(pending) if self.now.has_news() else self.end(pending)))
+
+    def write(self, pending: str = "") -> StepsOf[WriteStatus | Emit | Observe, ReconcileResult]:
+        """Writes the status, which says something new."""
+        return (yield from self.end((yield from self.write_news()) or pending))
+
+    def write_news(self) -> StepsOf[WriteStatus | Emit, str]:
+        """The same, but for the end; what failed."""
+        error = yield from self.now.write_news()
+        if not error:
+            return ""
+        self.error_class = "internal"
+        return format_status_error(self.now.hpa, error)
+
+    def _minimum(self) -> int:
+        minimum = self.now.hpa.spec.min_replicas
+        return 1 if minimum is None else minimum
+
+    def _reference(self) -> str:
+        target = self.now.hpa.spec.scale_target_ref
+        return f"{target.kind}/{self.now.hpa.metadata.namespace}/{target.name}"
+
+    def _fail(self, current: int, error: str) -> StepsOf[WriteStatus | Emit, str]:
+        self.now.set_sizes(current, self.now.status.desired_replicas, self.statuses)
+        yield from self.now.write_status()
+        yield from self.now.warn("FailedComputeMetricsReplicas", error)
+        return f"failed to compute desired number of replicas based on listed metrics for {self._reference()}: {error}"
+
+    def _size(self, current: int, found: CombinedProposal) -> int:
+        """What becomes of the largest proposal."""
+        minimum, leaves_zero = self._minimum(), current == 0 and self._leaves_zero()
+        desired = self._normalize(current, max(found.replicas, 0), found.name, minimum)
+        if minimum != 0 and leaves_zero and desired < minimum:
+            desired = minimum
+            self.reason = self.reason or "Current number of replicas below Spec.MinReplicas"
+        return desired
+
+    def _normalize(self, current: int, proposal: int, name: str, minimum: int) -> int:
+        now = self.now
+        self.proposal = proposal
+        if proposal > current:
+            self.reason = f"{name} above target"
+        elif proposal < current:
+            self.reason = "All metrics below target"
+        spec = now.hpa.spec
+        if self.known is not None:
+            out = self.known.normalized
+        else:
+            out = normalize(
+                current,
+                proposal,
+                minimum,
+                spec.max_replicas,
+                spec.behavior,
+                now.state,
+                options=now.options,
+                now=now.now,
+            )
+        if now.state.recommendations is not out.recommendations:
+            now.remember(recommendations=out.recommendations)
+        self.normalized = out
+        now.set("AbleToScale", True, *STABILIZED_CONDITIONS[out.held])
+        now.set("ScalingLimited", out.limited, *SCALING_LIMITED_CONDITIONS[out.limit])
+        return out.desired
+
+    def _leaves_zero(self) -> bool:
+        """Whether it was the controller that went to zero, and so may come back."""
+        options, condition = self.now.options, find_condition(self.now.status.conditions, "ScaledToZero")
+        kept = options.enabled("HPAScaleToZero") and not options.legacy
+        return kept and condition is not None and condition.status == "True"
+
+    def _has_object_metric(self) -> bool:
+        return any(spec.type in ("Object", "External") for spec in self.now.hpa.spec.metrics or ())
+
+    def _rescale(self, target: TargetScale, desired: int) -> StepsOf[PutScale | GetScale | Wait | Emit, str]:
+        """Writes the scale; the error if that fails for good."""
+        now, current = self.now, target.scale.spec.replicas
+        error = yield from put_scale(now, target, desired)
+        if error is not None:
+            text = f"New size: {desired}; reason: {self.reason}; error: {error.message}"
+            yield from now.warn("FailedRescale", text)
+            text = f"the HPA controller was unable to update the target scale: {error.message}"
+            now.set("AbleToScale", False, "FailedUpdateScale", text)
+            return error.message
+        self.scale_written = desired
+        text = f"the HPA controller was able to update the target scale to {desired}"
+        now.set("AbleToScale", True, "SucceededRescale", text)
+        yield from now.tell("SuccessfulRescale", f"New size: {desired}; reason: {self.reason}")
+        behavior = now.hpa.spec.behavior
+        up, down = store_scale_event(now.state, behavior, current, desired, options=now.options, now=now.now)
+        now.remember(scale_up_events=up, scale_down_events=down)
+        self._mark_zero(current, desired)
+        self.action = "scale_up" if desired > current else "scale_down"
+        return ""
+
+    def _mark_zero(self, current: int, desired: int) -> None:
+        now = self.now
+        if now.options.legacy:
+            return  # no such condition
+        if not now.options.enabled("HPAScaleToZero"):
+            now.drop("ScaledToZero")
+        elif current > 0 and desired == 0 and now.hpa.spec.min_replicas == 0 and self._has_object_metric():
+            now.set("ScaledToZero", True, "ScaledToZero", "the HPA controller scaled the workload to zero")
+        else:
+            now.set("ScaledToZero", False, "NotScaledToZero", "the HPA controller did not scale the workload to zero")
+
+    def _result(self, error: str, *, stale: bool = False) -> ReconcileResult:
+        now = self.now
+        return ReconcileResult(
+            namespace=now.hpa.metadata.namespace,
+            name=now.hpa.metadata.name,
+            current_replicas=self.current,
+            desired_replicas=self.desired,
+            scale_written=self.scale_written,
+            reason=self.reason,
+            action=self.action,
+            error=error or None,
+            error_class=self.error_class,
+            stale=stale,
+            status=now.status,
+            status_written=now.status_written,
+            metrics=self.metrics,
+            proposal=self.proposal,
+            normalized=self.normalized,
+            state=now.state,
+        )

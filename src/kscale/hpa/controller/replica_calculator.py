@@ -1,0 +1,722 @@
+"""Calculate how many replicas one metric proposes: upstream's seven functions, the grouping of pods and their
+requests, over a native kernel (upstream: ``replica_calculator.go``).
+
+Upstream: ``groupPods`` and ``calculateRequests`` in ``replica_calculator.go``. Decided in C++:
+``hpa/replica_calculator.hpp`` (``group_of``).
+
+Upstream: ``pkg/controller/podautoscaler/replica_calculator.go``.
+
+Decided in C++: ``_native/include/kscale/hpa/replica_calculator.hpp`` (usage ratios, tolerances, missing and
+unready pods, the ready count of whole metrics). Here is what it is given, and what its answer means.
+
+Each is a calculation: it yields :class:`~kscale.effects.List` (and what its metrics client yields) where upstream asks,
+and returns a :class:`~kscale.hpa.controller.replica_calculator.CalculatedReplicas`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _replicas
+from kscale.effects import ZERO_TIME, GetMetric, List, Moment, Outcome, Progress, StepsOf, moment
+from kscale.hpa.options import HPAOptions
+from kscale.objects.api.autoscaling import CrossVersionObjectReference
+from kscale.objects.api.core import Container, Pod
+from kscale.objects.api.meta import LabelSelector
+from kscale.objects.conditions import changed_at
+from kscale.objects.pod_resources import demand, is_pod_level_resource, is_sidecar
+from kscale.objects.selectors import compile_selector
+from kscale.objects.times import moment_in
+
+__all__ = [
+    "CALCULATION_MODES",
+    "CALCULATION_PATHS",
+    "POD_GROUPS",
+    "CalculatedReplicas",
+    "CalculationSteps",
+    "MetricsClient",
+    "MetricsError",
+    "PodColumns",
+    "PodSamples",
+    "ReplicaCalculator",
+    "Sample",
+    "SampleColumns",
+    "Tolerances",
+    "calculate_row",
+    "format_go_label_selector",
+    "format_metric_selector",
+    "get_error_text",
+    "get_pod_request",
+    "get_pod_requests",
+    "group_pods",
+    "wrap_int64",
+]
+
+
+POD_GROUPS: Final = ("ready", "unready", "missing", "ignored")
+"""The groups by code. Ignored are deleting and failed pods; the calculators of 1.19.0 and before skip these pods, but
+their samples stay in the sums."""
+
+_PHASE_CODES: Final = {"Pending": 1, "Running": 2, "Failed": 3}
+_READY_CODES: Final = {"True": 1, "False": 2, "Unknown": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of a pod: milli-units, when it was taken and over which window (nanoseconds)."""
+
+    value: int
+    timestamp: Moment = ZERO_TIME
+    window: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PodColumns:
+    """One row a pod: ``phase``, ``deleting``, ``ready``, ``started`` uint8; ``start``, ``transition`` int64 ns."""
+
+    phase: NDArray[np.uint8]
+    deleting: NDArray[np.uint8]
+    ready: NDArray[np.uint8]
+    started: NDArray[np.uint8]
+    start: NDArray[np.int64]
+    transition: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, pods: Sequence[Pod]) -> PodColumns:
+        """The columns of pods in their order."""
+        n = len(pods)
+        flags = np.zeros((4, n), np.uint8)
+        times = np.full((2, n), ZERO_TIME, np.int64)
+        for i, pod in enumerate(pods):
+            status = pod.status
+            flags[0, i] = _PHASE_CODES.get(status.phase, 0)
+            flags[1, i] = pod.metadata.deletion_timestamp is not None
+            for condition in status.conditions:
+                if condition.type == "Ready":
+                    flags[2, i] = _READY_CODES.get(condition.status, 3)
+                    times[1, i] = changed_at(pod, condition)
+                    break
+            if status.start_time is not None:
+                flags[3, i] = 1
+                times[0, i] = moment_in(pod, status.start_time, "status.startTime")
+        return cls(flags[0], flags[1], flags[2], flags[3], times[0], times[1])
+
+    def __len__(self) -> int:
+        return len(self.phase)
+
+    def part(self, part: slice) -> PodColumns:
+        """Some rows, one after the other."""
+        return PodColumns(
+            self.phase[part],
+            self.deleting[part],
+            self.ready[part],
+            self.started[part],
+            self.start[part],
+            self.transition[part],
+        )
+
+    @property
+    def arrays(
+        self,
+    ) -> tuple[
+        NDArray[np.uint8],
+        NDArray[np.uint8],
+        NDArray[np.uint8],
+        NDArray[np.uint8],
+        NDArray[np.int64],
+        NDArray[np.int64],
+    ]:
+        """In the order in which kernels take them."""
+        return self.phase, self.deleting, self.ready, self.started, self.start, self.transition
+
+
+@dataclass(frozen=True, slots=True)
+class SampleColumns:
+    """Samples in the order of the pods they belong to: ``present`` uint8; ``value``, ``time``, ``window`` int64."""
+
+    present: NDArray[np.uint8]
+    value: NDArray[np.int64]
+    time: NDArray[np.int64]
+    window: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, names: Sequence[str], samples: Mapping[str, Sample]) -> SampleColumns:
+        """The samples of pods, by name."""
+        n = len(names)
+        present = np.zeros(n, np.uint8)
+        amounts = np.zeros((3, n), np.int64)
+        for i, name in enumerate(names):
+            sample = samples.get(name)
+            if sample is not None:
+                present[i] = 1
+                amounts[0, i] = sample.value
+                amounts[1, i] = sample.timestamp
+                amounts[2, i] = sample.window
+        return cls(present, amounts[0], amounts[1], amounts[2])
+
+    def part(self, part: slice) -> SampleColumns:
+        """Some rows, one after the other."""
+        return SampleColumns(self.present[part], self.value[part], self.time[part], self.window[part])
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """In the order in which kernels take them."""
+        return self.present, self.value, self.time, self.window
+
+
+def group_pods(
+    pods: PodColumns, samples: SampleColumns, resource: str, *, options: HPAOptions, now: Moment
+) -> NDArray[np.uint8]:
+    """The group of every pod, as an index into :data:`POD_GROUPS`. The start-up rules apply to ``cpu`` alone."""
+    return _replicas.groups(
+        *pods.arrays,
+        *samples.arrays,
+        resource == "cpu",
+        *options.terms(now),
+    )
+
+
+def get_pod_requests(
+    pods: Sequence[Pod], container: str, resource: str, *, options: HPAOptions
+) -> tuple[NDArray[np.int64], int, str]:
+    """(requests in milli, position of the first pod without one or -1, its error) of every pod, deleting ones too."""
+    out = np.zeros(len(pods), np.int64)
+    for i, pod in enumerate(pods):
+        amount = get_pod_request(pod, container, resource, options)
+        if isinstance(amount, str):
+            return out, i, amount
+        out[i] = amount
+    return out, -1, ""
+
+
+def get_pod_request(pod: Any, container: str, resource: str, options: HPAOptions) -> int | str:
+    """The request of one pod in milli, of one container or of all; a text where it has none."""
+    spec = pod.spec
+    level = options.enabled("PodLevelResources")
+    if not container and level and spec.resources is not None and _has_pod_level_resource(spec.resources.requests):
+        amount = demand(pod).get(resource)
+        if amount is None:
+            return f"missing pod-level request for {resource} in Pod {pod.metadata.name}"
+        return amount.milli_value()
+    total = 0
+    for each in pod.spec.containers if options.legacy else _list_running_containers(pod):
+        if container and each.name != container:
+            continue
+        request = (each.resources.requests or {}).get(resource)
+        if request is None and options.legacy:
+            return f"missing request for {resource}"
+        if request is None:
+            return f"missing request for {resource} in container {each.name} of Pod {pod.metadata.name}"
+        total += request.milli_value()
+        if container:
+            return request.milli_value()
+    if container and not options.legacy:
+        return f"container {container} not found in Pod {pod.metadata.name}"
+    return (total + 2**63) % 2**64 - 2**63
+
+
+def _list_running_containers(pod: Pod) -> list[Container]:
+    """Containers that run as long as the pod does: its containers, then its sidecars."""
+    return [*pod.spec.containers, *(each for each in pod.spec.init_containers if is_sidecar(each))]
+
+
+def _has_pod_level_resource(requests: Mapping[str, object] | None) -> bool:
+    return any(map(is_pod_level_resource, requests or ()))
+
+
+CALCULATION_MODES: Final = (
+    "utilization",
+    "usage",
+    "object_value",
+    "object_per_pod",
+    "external_value",
+    "external_per_pod",
+)
+"""Which of upstream's functions a row is, by the kernel's code."""
+
+_MISSING_REQUEST_ERROR: Final = 5
+_ERROR_TEXTS: Final = {
+    3: "no pods returned by selector while calculating replica count",
+    4: "did not receive metrics for targeted pods (pods might be unready)",
+    6: "no metrics returned matched known pods",
+}
+_LEGACY_ERROR_TEXTS: Final = {**_ERROR_TEXTS, 4: "did not receive metrics for any ready pods"}
+CALCULATION_PATHS: Final = (
+    (1, "hold_first_pass"),
+    (2, "second_pass"),
+    (4, "hold_second_pass"),
+    (8, "hold_count_direction"),
+)
+"""The branches that a row may take, by the kernel's bits."""
+
+
+class MetricsError(Exception):
+    """A metrics client's error; the text is upstream's."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSamples:
+    """Values by pod name, and the time of the first of them."""
+
+    samples: Mapping[str, Sample]
+    timestamp: Moment = ZERO_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerances:
+    """How far the ratio of usage to target may be from 1 before anything changes, as a fraction, by direction:
+    ``scale_down`` below 1, ``scale_up`` above.
+
+    ``by_distance`` (legacy profile): the distance from 1 is compared with ``scale_up``, whichever the direction.
+    """
+
+    scale_down: float = 0.1
+    scale_up: float = 0.1
+    by_distance: bool = False
+
+    def hold(self, ratio: float) -> bool:
+        """Whether a ratio leaves the size as it is. Decided in ``hpa/replica_calculator.hpp``; for telling why."""
+        if self.by_distance:
+            return abs(1.0 - ratio) <= self.scale_up
+        return 1.0 - self.scale_down <= ratio <= 1.0 + self.scale_up
+
+
+class CalculatedReplicas(msgspec.Struct, frozen=True, gc=False):
+    """What a calculation came to.
+
+    - ``replicas``: how many it asks for; 0 with an ``error`` (upstream's text);
+    - ``utilization``: in percent, of resource utilisation only; ``usage``: in milli-units, the average of the pods, or
+      the value; ``timestamp``: of the first value;
+    - how it came: ``path`` (the branches taken), ``ratio`` of usage to target, ``second_ratio`` after what is missing
+      was filled in, ``groups``: names of pods by :data:`~kscale.hpa.controller.replica_calculator.POD_GROUPS`.
+    """
+
+    replicas: int = 0
+    utilization: int | None = None
+    usage: int = 0
+    timestamp: Moment = ZERO_TIME
+    error: str | None = None
+    path: tuple[str, ...] = ()
+    ratio: float = 0.0
+    second_ratio: float = 0.0
+    groups: Mapping[str, Sequence[str]] = {}
+
+
+CalculationSteps = StepsOf[GetMetric | List, CalculatedReplicas]
+"""A calculation under way: it asks for metrics and pods where upstream does."""
+
+_EMPTY_PODS: Final = PodColumns.of(())
+_EMPTY_SAMPLES: Final = SampleColumns.of((), {})
+_NO_VALUES: Final = np.empty(0, np.int64)
+
+
+def calculate_row(
+    mode: int,
+    current: int,
+    target: int,
+    tolerances: Tolerances,
+    *,
+    cpu: bool = False,
+    pods: PodColumns = _EMPTY_PODS,
+    samples: SampleColumns = _EMPTY_SAMPLES,
+    requests: NDArray[np.int64] = _NO_VALUES,
+    bad_request: tuple[int, str] = (-1, ""),
+    extra: Sequence[int] = (),
+    values: Sequence[int] = (),
+    timestamp: Moment = ZERO_TIME,
+    groups: Mapping[str, Sequence[str]] | None = None,
+    terms: tuple[Moment, int, int, int],
+) -> CalculatedReplicas:
+    """One row through the kernel (``kscale._native._replicas.calculate``).
+
+    ``mode`` indexes :data:`CALCULATION_MODES`; ``extra``: values of pods that are not listed; ``bad_request``:
+    position of the first pod without a request, and its error; ``terms``: see
+    :meth:`~kscale.hpa.options.HPAOptions.terms`.
+    """
+    given = _replicas.calculate(
+        np.array([mode], np.uint8),
+        np.array([cpu], np.uint8),
+        np.zeros(1, np.uint8),
+        np.array([current], np.int32),
+        np.array([target], np.int64),
+        np.array([tolerances.scale_down], np.float64),
+        np.array([tolerances.scale_up], np.float64),
+        np.zeros(1, np.int64),
+        np.array([len(pods)], np.int64),
+        np.zeros(1, np.int64),
+        np.zeros(1, np.int64),
+        np.array([bad_request[0]], np.int32),
+        np.array([len(extra)], np.int64),
+        np.array([wrap_int64(sum(extra))], np.int64),
+        np.zeros(1, np.int64),
+        np.array([len(values)], np.int64),
+        *pods.arrays,
+        *samples.arrays,
+        requests,
+        np.array(values, np.int64),
+        *terms,
+    )
+    replicas, utilization, usage, errors, paths, _, ratios = given
+    return CalculatedReplicas(
+        replicas=int(replicas[0]),
+        utilization=int(utilization[0]) if CALCULATION_MODES[mode] == "utilization" else None,
+        usage=int(usage[0]),
+        timestamp=timestamp,
+        error=get_error_text(int(errors[0]), bad_request[1], legacy=terms[3] != 0),
+        path=tuple(name for bit, name in CALCULATION_PATHS if paths[0] & bit),
+        ratio=float(ratios[0, 0]),
+        second_ratio=float(ratios[0, 1]),
+        groups=groups or {},
+    )
+
+
+def get_error_text(code: int, bad_request: str, *, legacy: bool = False) -> str | None:
+    """Upstream's text of the kernel's error code; ``bad_request`` is that of a pod without a request."""
+    return (
+        bad_request if code == _MISSING_REQUEST_ERROR else (_LEGACY_ERROR_TEXTS if legacy else _ERROR_TEXTS).get(code)
+    )
+
+
+def wrap_int64(value: int) -> int:
+    """The low 64 bits, signed: what Go's int64 leaves of a sum."""
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def format_go_label_selector(selector: LabelSelector | None) -> str:
+    """``%v`` of a ``*metav1.LabelSelector``."""
+    if selector is None:
+        return "nil"
+    labels = "".join(f"{key}: {value}," for key, value in sorted((selector.match_labels or {}).items()))
+    expressions = "".join(
+        f"LabelSelectorRequirement{{Key:{each.key},Operator:{each.operator},Values:[{' '.join(each.values)}],}},"
+        for each in selector.match_expressions
+    )
+    return (
+        f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
+        f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+
+
+_UTILIZATION, _USAGE, _OBJECT_VALUE, _OBJECT_PER_POD, _EXTERNAL_VALUE, _EXTERNAL_PER_POD = range(len(CALCULATION_MODES))
+
+MetricValues = tuple[Sequence[int], Moment]
+"""Values of a metric that is not of pods, milli, and the time of the first."""
+_T = TypeVar("_T")
+_LIST_PODS_ERROR: Final = "unable to get pods while calculating replica count"
+
+
+class MetricsClient(Protocol):
+    """Where calculations get their metrics; each method is a step machine and raises
+    :class:`~kscale.hpa.controller.replica_calculator.MetricsError`."""
+
+    def get_resource_metric(
+        self, resource: str, namespace: str, selector: str, container: str
+    ) -> StepsOf[GetMetric, PodSamples]:
+        """Usage of a resource by pod; of one container, or of all."""
+        ...
+
+    def get_raw_metric(
+        self, metric: str, namespace: str, selector: str, metric_selector: str
+    ) -> StepsOf[GetMetric, PodSamples]:
+        """A custom metric by pod."""
+        ...
+
+    def get_object_metric(
+        self, metric: str, namespace: str, described: CrossVersionObjectReference, metric_selector: str
+    ) -> StepsOf[GetMetric, tuple[int, Moment]]:
+        """A custom metric of one object, milli, and its time."""
+        ...
+
+    def get_external_metric(
+        self, metric: str, namespace: str, metric_selector: str
+    ) -> StepsOf[GetMetric, tuple[Sequence[int], Moment]]:
+        """The values of an external metric, milli, and the time of the first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCalculator:
+    """The seven functions over a metrics client (``metrics``), at one moment (``now``). Asks by way of ``progress``.
+
+    ``current_replicas``, ``status_replicas``: of the target's spec and status. Targets: ``target_utilization`` in
+    percent of requests; ``target_usage``, ``target_usage_per_pod`` and ``target_average_usage`` in milli-units.
+    ``tolerances``: how far from its target a ratio may be, up and down. ``namespace``: where the HPA is; ``selector``:
+    of the target's pods, as a text; ``metric_selector``: of the series, likewise; ``container``: the only one that
+    counts (empty: all); ``described``: the object that the metric is about. ``options``: what makes pods count as
+    unready.
+    """
+
+    metrics: MetricsClient
+    progress: Progress
+    now: Moment
+    options: HPAOptions = field(default_factory=HPAOptions)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "now", moment(self.now))
+
+    def get_resource_replicas(
+        self,
+        current_replicas: int,
+        target_utilization: int,
+        resource: str,
+        tolerances: Tolerances,
+        namespace: str,
+        selector: str,
+        container: str = "",
+    ) -> CalculationSteps:
+        """By usage of a resource in percent of the pods' requests."""
+        asked = self.metrics.get_resource_metric(resource, namespace, selector, container)
+        values = yield from _request_values(asked, f"unable to get metrics for resource {resource}")
+        if isinstance(values, CalculatedReplicas):
+            return msgspec.structs.replace(values, utilization=0)
+        pods = yield from self._list(namespace, selector)
+        out = self._of_pods(
+            _UTILIZATION, current_replicas, target_utilization, resource, tolerances, pods, values, container
+        )
+        return (
+            out
+            if out.error is None
+            else CalculatedReplicas(utilization=out.utilization, usage=out.usage, error=out.error)
+        )
+
+    def get_raw_resource_replicas(
+        self,
+        current_replicas: int,
+        target_usage: int,
+        resource: str,
+        tolerances: Tolerances,
+        namespace: str,
+        selector: str,
+        container: str = "",
+    ) -> CalculationSteps:
+        """By usage of a resource as an average of the pods, milli."""
+        asked = self.metrics.get_resource_metric(resource, namespace, selector, container)
+        failed = f"unable to get metrics for resource {resource}"
+        return (
+            yield from self._of_usage(
+                current_replicas, target_usage, resource, tolerances, namespace, selector, asked, failed
+            )
+        )
+
+    def get_metric_replicas(
+        self,
+        current_replicas: int,
+        target_usage: int,
+        metric: str,
+        tolerances: Tolerances,
+        namespace: str,
+        selector: str,
+        metric_selector: str = "",
+    ) -> CalculationSteps:
+        """By a custom metric of the pods, as their average, milli."""
+        asked = self.metrics.get_raw_metric(metric, namespace, selector, metric_selector)
+        failed = f"unable to get metric {metric}"
+        return (
+            yield from self._of_usage(
+                current_replicas, target_usage, "", tolerances, namespace, selector, asked, failed
+            )
+        )
+
+    def get_object_metric_replicas(
+        self,
+        current_replicas: int,
+        target_usage: int,
+        metric: str,
+        tolerances: Tolerances,
+        namespace: str,
+        described: CrossVersionObjectReference,
+        selector: str,
+        metric_selector: str = "",
+    ) -> CalculationSteps:
+        """By a metric of one object, in proportion to the pods that are ready."""
+        answer = yield from self._object(metric, namespace, described, metric_selector)
+        return (
+            yield from self._of_value(
+                _OBJECT_VALUE, current_replicas, target_usage, tolerances, answer, namespace, selector
+            )
+        )
+
+    def get_object_per_pod_metric_replicas(
+        self,
+        status_replicas: int,
+        target_average_usage: int,
+        metric: str,
+        tolerances: Tolerances,
+        namespace: str,
+        described: CrossVersionObjectReference,
+        metric_selector: str = "",
+    ) -> CalculationSteps:
+        """By a metric of one object, divided by the pods there are."""
+        answer = yield from self._object(metric, namespace, described, metric_selector)
+        return self._per_pod(_OBJECT_PER_POD, status_replicas, target_average_usage, tolerances, answer)
+
+    def get_external_metric_replicas(
+        self,
+        current_replicas: int,
+        target_usage: int,
+        metric: str,
+        tolerances: Tolerances,
+        namespace: str,
+        metric_selector: LabelSelector | None,
+        selector: str,
+    ) -> CalculationSteps:
+        """By the sum of an external metric, in proportion to the pods that are ready."""
+        answer = yield from self._external(metric, namespace, metric_selector)
+        return (
+            yield from self._of_value(
+                _EXTERNAL_VALUE, current_replicas, target_usage, tolerances, answer, namespace, selector
+            )
+        )
+
+    def get_external_per_pod_metric_replicas(
+        self,
+        status_replicas: int,
+        target_usage_per_pod: int,
+        metric: str,
+        tolerances: Tolerances,
+        namespace: str,
+        metric_selector: LabelSelector | None,
+    ) -> CalculationSteps:
+        """By the sum of an external metric, divided by the pods there are."""
+        answer = yield from self._external(metric, namespace, metric_selector)
+        return self._per_pod(_EXTERNAL_PER_POD, status_replicas, target_usage_per_pod, tolerances, answer)
+
+    def _list(self, namespace: str, selector: str) -> StepsOf[List, Outcome]:
+        return (yield from self.progress.act(List(kind="Pod", namespace=namespace, selector=selector)))
+
+    def _object(
+        self, metric: str, namespace: str, described: CrossVersionObjectReference, metric_selector: str
+    ) -> StepsOf[GetMetric, CalculatedReplicas | MetricValues]:
+        asked = self.metrics.get_object_metric(metric, namespace, described, metric_selector)
+        answer = yield from _request_values(
+            asked, f"unable to get metric {metric} on {described.kind} {namespace}/{described.name}"
+        )
+        return answer if isinstance(answer, CalculatedReplicas) else ([answer[0]], answer[1])
+
+    def _external(
+        self, metric: str, namespace: str, metric_selector: LabelSelector | None
+    ) -> StepsOf[GetMetric, CalculatedReplicas | MetricValues]:
+        try:
+            selector = format_metric_selector(metric_selector)
+        except ValueError as error:
+            return CalculatedReplicas(error=str(error))
+        asked = self.metrics.get_external_metric(metric, namespace, selector)
+        printed = format_go_label_selector(metric_selector)
+        return (yield from _request_values(asked, f"unable to get external metric {namespace}/{metric}/{printed}"))
+
+    def _of_usage(
+        self,
+        current: int,
+        target: int,
+        resource: str,
+        tolerances: Tolerances,
+        namespace: str,
+        selector: str,
+        asked: StepsOf[GetMetric, PodSamples],
+        failed: str,
+    ) -> CalculationSteps:
+        """Averages of pods."""
+        values = yield from _request_values(asked, failed)
+        if isinstance(values, CalculatedReplicas):
+            return values
+        pods = yield from self._list(namespace, selector)
+        return self._of_pods(_USAGE, current, target, resource, tolerances, pods, values)
+
+    def _of_value(
+        self,
+        mode: int,
+        current: int,
+        target: int,
+        tolerances: Tolerances,
+        answer: CalculatedReplicas | MetricValues,
+        namespace: str,
+        selector: str,
+    ) -> CalculationSteps:
+        """Value-type metrics look at the pods only when the size would change."""
+        if isinstance(answer, CalculatedReplicas):
+            return answer
+        values, _ = answer
+        terms = self.options.terms(self.now)
+        held = calculate_row(mode, current, target, tolerances, values=values, terms=terms)
+        if current == 0 or "hold_first_pass" in held.path:
+            return held
+        pods = yield from self._list(namespace, selector)
+        if pods.error is not None:
+            text = f"{_LIST_PODS_ERROR}: {pods.error.message}"
+            return CalculatedReplicas(usage=held.usage, error=f"unable to calculate ready pods: {text}")
+        out = calculate_row(
+            mode, current, target, tolerances, values=values, pods=PodColumns.of(pods.value), terms=terms
+        )
+        if out.error is not None:
+            return CalculatedReplicas(usage=out.usage, error=f"unable to calculate ready pods: {out.error}")
+        return out
+
+    def _per_pod(
+        self, mode: int, pods: int, target: int, tolerances: Tolerances, answer: CalculatedReplicas | MetricValues
+    ) -> CalculatedReplicas:
+        if isinstance(answer, CalculatedReplicas):
+            return answer
+        values, time = answer
+        terms = self.options.terms(self.now)
+        return calculate_row(mode, pods, target, tolerances, values=values, timestamp=time, terms=terms)
+
+    def _of_pods(
+        self,
+        mode: int,
+        current: int,
+        target: int,
+        resource: str,
+        tolerances: Tolerances,
+        pods: Outcome,
+        values: PodSamples,
+        container: str = "",
+    ) -> CalculatedReplicas:
+        if pods.error is not None:
+            text = f"{_LIST_PODS_ERROR}: {pods.error.message}"
+            return CalculatedReplicas(
+                utilization=0 if mode == _UTILIZATION else None, timestamp=values.timestamp, error=text
+            )
+        listed: Sequence[Pod] = pods.value
+        names = [pod.metadata.name for pod in listed]
+        columns, samples = PodColumns.of(listed), SampleColumns.of(names, values.samples)
+        known = set(names)
+        extra = [sample.value for name, sample in values.samples.items() if name not in known]
+        requests, bad, text = np.empty(0, np.int64), -1, ""
+        if mode == _UTILIZATION:
+            requests, bad, text = get_pod_requests(listed, container, resource, options=self.options)
+        codes = group_pods(columns, samples, resource, options=self.options, now=self.now)
+        groups = {name: [names[i] for i in np.flatnonzero(codes == code)] for code, name in enumerate(POD_GROUPS)}
+        return calculate_row(
+            mode,
+            current,
+            target,
+            tolerances,
+            cpu=resource == "cpu",
+            pods=columns,
+            samples=samples,
+            requests=requests,
+            bad_request=(bad, text),
+            extra=extra,
+            timestamp=values.timestamp,
+            groups=groups,
+            terms=self.options.terms(self.now),
+        )
+
+
+def format_metric_selector(selector: LabelSelector | None) -> str:
+    """A metric's label selector as it is sent: absent and empty are both not sent. Raises ``ValueError``."""
+    return str(compile_selector(selector))
+
+
+def _request_values(asked: StepsOf[GetMetric, _T], failed: str) -> StepsOf[GetMetric, _T | CalculatedReplicas]:
+    """What a metrics client answers, or the calculation that ends with its error."""
+    try:
+        return (yield from asked)
+    except MetricsError as error:
+        return CalculatedReplicas(error=f"{failed}: {error}")

@@ -1,0 +1,252 @@
+"""The target of an HPA: its scale (found, read and written), its selector, and the other HPAs that select the same
+pods (upstream: ``scaleForResourceMappings``, the selector checks of ``horizontal.go``, ``BiMultimap``).
+
+Upstream: ``pkg/controller/podautoscaler`` (``BiMultimap`` / the optimised selector store).
+
+Upstream: the beginning of ``computeReplicasForMetrics`` in ``horizontal.go``.
+
+Upstream: ``scaleForResourceMappings`` and the end of ``reconcileAutoscaler`` in ``horizontal.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from kscale.effects import (
+    DEADLINE_EXCEEDED,
+    SECOND,
+    ApiError,
+    Emit,
+    GetScale,
+    List,
+    Progress,
+    PutScale,
+    StepsOf,
+    Wait,
+    WriteStatus,
+)
+from kscale.hpa.controller.status import ReconcileContext
+from kscale.objects.api.autoscaling import Scale
+from kscale.objects.rest_mapping import RESTMapper, RESTMappingError, parse_group_version
+from kscale.objects.selectors import NOTHING, Selector, SelectorError, SelectorIndex, parse_selector
+
+__all__ = ["NoScale", "SelectorStore", "TargetScale", "check_selector", "find_scale", "put_scale", "request_scale"]
+
+
+class SelectorStore:
+    """Selectors of registered HPAs by namespace and name. Single owner: not for use from several threads at once."""
+
+    __slots__ = ("_index", "_namespaces", "version")
+
+    def __init__(self) -> None:
+        self._namespaces: dict[str, dict[str, Selector]] = {}
+        self._index: SelectorIndex[str] = SelectorIndex()
+        self.version = 0
+        """Another number after every change."""
+
+    def put_if_absent(self, namespace: str, name: str, selector: str | None = None) -> bool:
+        """Register an HPA and its ``selector`` (None: it matches nothing yet); False, and nothing changed, where it
+        already is."""
+        if self.registered(namespace, name):
+            return False
+        self._put(namespace, name, _parse_or_nothing(selector))
+        self.version += 1
+        return True
+
+    def put_if_present(self, namespace: str, name: str, selector: str | None) -> bool:
+        """Set the selector of a registered HPA; False, and nothing changed, where it is not registered."""
+        if not self.registered(namespace, name):
+            return False
+        new, old = _parse_or_nothing(selector), self._namespaces[namespace][name]
+        if new is not old:  # texts that were parsed before give the same one
+            self._index.remove(namespace, old, name)
+            self._put(namespace, name, new)
+            self.version += 1
+        return True
+
+    def delete(self, namespace: str, name: str) -> bool:
+        """Forget an HPA; the entry of a namespace goes with its last one."""
+        if not self.registered(namespace, name):
+            return False
+        names = self._namespaces[namespace]
+        self._index.remove(namespace, names.pop(name), name)
+        self.version += 1
+        if not names:
+            del self._namespaces[namespace]
+        return True
+
+    def _put(self, namespace: str, name: str, selector: Selector) -> None:
+        self._namespaces.setdefault(namespace, {})[name] = selector
+        self._index.add(namespace, selector, name)
+
+    def registered(self, namespace: str, name: str) -> bool:
+        """Whether an HPA is registered."""
+        return name in self.entries(namespace)
+
+    def copy(self) -> SelectorStore:
+        """A store of its own with the same entries."""
+        other = SelectorStore()
+        for namespace, names in self._namespaces.items():
+            for name, selector in names.items():
+                other._put(namespace, name, selector)
+        return other
+
+    def namespaces(self) -> tuple[str, ...]:
+        """Namespaces with a registered HPA."""
+        return tuple(self._namespaces)
+
+    def entries(self, namespace: str) -> Mapping[str, Selector]:
+        """The selectors of a namespace by name."""
+        return self._namespaces.get(namespace, {})
+
+    def matching(self, namespace: str, label_sets: Iterable[Mapping[str, str] | None], limit: int = 0) -> list[str]:
+        """Names of the HPAs whose selector matches any of the ``label_sets``, sorted; at most ``limit`` (0: all)."""
+        if namespace not in self._index:
+            return []
+        found: set[str] = set()
+        for labels in {tuple(sorted((labels or {}).items())) for labels in label_sets}:
+            found.update(self._index.matching(namespace, dict(labels)))
+        return sorted(found)[: limit or None]
+
+
+def _parse_or_nothing(selector: str | None) -> Selector:
+    return NOTHING if selector is None else parse_selector(selector)
+
+
+def check_selector(
+    now: ReconcileContext, text: str, selectors: SelectorStore | None, *, alone: bool = False
+) -> StepsOf[List | Emit, str]:
+    """Registers the selector of the target, and lists its pods; an error where they cannot be told or are not this
+    HPA's alone. ``alone``: it is known that they are."""
+    if not text:
+        yield from now.warn("SelectorRequired", "selector is required")
+        now.set("ScalingActive", False, "InvalidSelector", "the HPA target's scale is missing a selector")
+        return "selector is required"
+    try:
+        parse_selector(text)
+    except SelectorError as error:
+        message = f"couldn't convert selector into a corresponding internal selector object: {error}"
+        yield from now.warn("InvalidSelector", message)
+        now.set("ScalingActive", False, "InvalidSelector", message)
+        return message
+    if now.options.legacy:
+        return ""  # HPAs that overlap fight each other
+    namespace, name = now.hpa.metadata.namespace, now.hpa.metadata.name
+    stored = now.state.registered
+    if stored and selectors is not None:
+        stored = selectors.put_if_present(namespace, name, text)
+    if not stored:
+        return f"HPA {namespace}/{name} was deleted during reconciliation"
+    now.remember(selector=text)
+    if alone:
+        return ""
+    pods = yield from now.progress.act(List(kind="Pod", namespace=namespace, selector=text))
+    if pods.error is not None:
+        return pods.error.message
+    if selectors is None:
+        return ""
+    limit = 2 if now.options.enabled("HPAOptimizedSelectorStore") else 0
+    names = selectors.matching(namespace, [pod.metadata.labels for pod in pods.value], limit)
+    if len(names) < 2:
+        return ""
+    rivals = " ".join(f"{namespace}/{each}" for each in names)
+    message = f"pods by selector {text} are controlled by more than one HPA (e.g. [{rivals}])"
+    yield from now.warn("AmbiguousSelector", message)
+    now.set("ScalingActive", False, "AmbiguousSelector", message)
+    return message
+
+
+_ATTEMPTS: Final = 5
+_RETRY_DELAY: Final = SECOND // 100
+_JITTER: Final = 0.1
+
+
+class TargetScale(msgspec.Struct, frozen=True, gc=False):
+    """The scale that was read, and the group-resource it was read of."""
+
+    scale: Scale
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoScale:
+    """There is none: what upstream's sync returns, and whether the HPA's own spec is at fault."""
+
+    error: str
+    error_class: str
+
+
+def find_scale(
+    now: ReconcileContext, mapper: RESTMapper
+) -> StepsOf[GetScale | WriteStatus | Emit, TargetScale | NoScale]:
+    """Tries every resource that the target's kind is served as; the first error counts if none has it."""
+    reference, namespace = now.hpa.spec.scale_target_ref, now.hpa.metadata.namespace
+    try:
+        group, _ = parse_group_version(reference.api_version)
+    except RESTMappingError as error:
+        yield from _report_missing_scale(now, str(error))
+        return NoScale(f"invalid API version in scale target reference: {error}", "spec")
+    try:
+        resources = mapper.resources(group, reference.kind)
+    except RESTMappingError as error:
+        yield from _report_missing_scale(now, str(error))
+        return NoScale(f"unable to determine resource for scale target reference: {error}", "internal")
+    found = yield from request_scale(now.progress, namespace, reference.name, resources)
+    if isinstance(found, TargetScale):
+        return found
+    text = "unrecognized resource" if found is None else found.message
+    yield from _report_missing_scale(now, text)
+    whole = f"{reference.kind}/{namespace}/{reference.name}"
+    return NoScale(f"failed to query scale subresource for {whole}: {text}", "internal")
+
+
+def request_scale(
+    progress: Progress, namespace: str, name: str, resources: Sequence[str]
+) -> StepsOf[GetScale, TargetScale | ApiError | None]:
+    """The scale of the first resource that has one, or the first error; None: there is no resource."""
+    first: ApiError | None = None
+    for resource in resources:
+        outcome = yield from progress.act(GetScale(namespace=namespace, resource=resource, name=name))
+        if outcome.error is None:
+            return TargetScale(outcome.value, resource)
+        if outcome.error == DEADLINE_EXCEEDED:
+            return outcome.error  # there was no time to ask whom it is worth asking
+        first = first or outcome.error
+    return first
+
+
+def _report_missing_scale(now: ReconcileContext, error: str) -> StepsOf[WriteStatus | Emit, None]:
+    yield from now.warn("FailedGetScale", error)
+    text = f"the HPA controller was unable to get the target's current scale: {error}"
+    now.set("AbleToScale", False, "FailedGetScale", text)
+    yield from now.write_status()
+
+
+def put_scale(
+    now: ReconcileContext, target: TargetScale, replicas: int
+) -> StepsOf[PutScale | GetScale | Wait, ApiError | None]:
+    """Writes a size; what stands against it if that fails for good.
+
+    After any failure the scale is read anew; after a conflict the same size is written again, five times at most. The
+    legacy profile writes once.
+    """
+    namespace, name = now.hpa.metadata.namespace, now.hpa.spec.scale_target_ref.name
+    scale, resource = target.scale, target.resource
+    for attempt in range(1, _ATTEMPTS + 1):
+        written = PutScale(namespace=namespace, resource=resource, scale=scale, replicas=replicas)
+        error: ApiError | None = (yield from now.progress.act(written)).error
+        if error is None or now.options.legacy:
+            return error  # legacy: what met a conflict waits for the next period
+        asked = GetScale(namespace=namespace, resource=resource, name=name, fresh=True)
+        again = yield from now.progress.act(asked)
+        if again.error is None:
+            scale = again.value
+        if not error.is_conflict or attempt == _ATTEMPTS:
+            break
+        if (yield from now.progress.wait(_RETRY_DELAY, jitter=_JITTER)).error is not None:
+            break  # the process ends: what the last attempt said is what there is to say
+    return error

@@ -1,0 +1,170 @@
+"""State that the controller carries from one reconcile of an HPA to the next (upstream: the maps of
+``HorizontalController``, ``pkg/controller/util/consistency``).
+
+Upstream: the maps of ``HorizontalController`` and ``pkg/controller/util/consistency``. It goes into a decision, the
+next one comes out; JSON keeps times as nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from kscale.errors import StateError
+from kscale.objects.selectors import SelectorError, parse_selector
+from kscale.records import API_VERSION
+
+__all__ = [
+    "ControllerState",
+    "HPAState",
+    "Recommendation",
+    "ScaleEvent",
+    "WrittenVersion",
+    "is_older_version",
+    "stable_state",
+]
+
+
+_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+_ReplicaChange = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class Recommendation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A proposal of the past, before stabilisation and limits."""
+
+    replicas: _Int32
+    time: _Int64
+
+
+class ScaleEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A change of size of the past (absolute); an outdated one's slot is free."""
+
+    change: _ReplicaChange
+    time: _Int64
+    outdated: bool = False
+
+
+class WrittenVersion(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The newest version of the object that this controller has written."""
+
+    uid: str
+    resource_version: str
+
+
+class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, gc=False):
+    """Histories in slot order. ``recommendations`` None: never reconciled, so the first pass records the current size.
+
+    ``selector`` is the target's selector when pods were last looked at; None matches no pod. ``registered`` is false
+    after the object was deleted.
+
+    ``scale_up_events``, ``scale_down_events``: changes of size of the past (upstream's maps ``scaleUpEvents``,
+    ``scaleDownEvents``); one is added only while the HPA has ``behavior``. ``written``: the newest version that this
+    controller wrote, until the watch has brought one as new (gate ``StaleControllerConsistencyHPA``); None: there is
+    none to wait for.
+    """
+
+    recommendations: tuple[Recommendation, ...] | None = None
+    scale_up_events: tuple[ScaleEvent, ...] = ()
+    scale_down_events: tuple[ScaleEvent, ...] = ()
+    selector: str | None = None
+    registered: bool = True
+    written: WrittenVersion | None = None
+
+    def later(self, by: int) -> HPAState:
+        """The same with histories that many nanoseconds later (``by``)."""
+        replace = msgspec.structs.replace
+        proposals = self.recommendations
+        return replace(
+            self,
+            recommendations=proposals and tuple(replace(each, time=each.time + by) for each in proposals),
+            scale_up_events=tuple(replace(each, time=each.time + by) for each in self.scale_up_events),
+            scale_down_events=tuple(replace(each, time=each.time + by) for each in self.scale_down_events),
+        )
+
+    def without_histories(self) -> HPAState:
+        """What is not kept as columns."""
+        return HPAState(selector=self.selector, registered=self.registered, written=self.written)
+
+
+class ControllerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The states of many HPAs, by ``namespace/name``."""
+
+    hpas: Mapping[str, HPAState] = msgspec.field(default_factory=dict)
+
+    def get(self, key: str) -> HPAState:
+        """The state of one; a fresh one if it is not known."""
+        return self.hpas.get(key) or HPAState()
+
+    def replace(self, key: str, state: HPAState | None) -> ControllerState:
+        """With the state of one exchanged, or forgotten (None)."""
+        hpas = {**self.hpas}
+        if state is None:
+            hpas.pop(key, None)
+        else:
+            hpas[key] = state
+        return ControllerState(hpas=hpas)
+
+    def to_json(self) -> bytes:
+        """JSON text that :meth:`from_json` reads."""
+        return msgspec.json.encode({"apiVersion": API_VERSION, "kind": "HPAControllerState", "hpas": dict(self.hpas)})
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> ControllerState:
+        """What :meth:`to_json` wrote (``data``), or the next state in an HPAReport.
+
+        Raises ``StateError``, with the path of what is wrong, for anything else: a field that is not known, a number
+        out of range or a selector that cannot be read too.
+        """
+        where = ""
+        try:
+            raw = msgspec.json.decode(data, type=dict[str, Any])
+            if (raw.get("apiVersion"), raw.get("kind")) == (API_VERSION, "HPAReport"):
+                given = raw.get("state")
+            elif (raw.get("apiVersion"), raw.get("kind")) == (API_VERSION, "HPAControllerState"):
+                given = {name: each for name, each in raw.items() if name not in ("apiVersion", "kind")}
+            else:
+                raise StateError("neither an HPAControllerState nor an HPAReport of kscale.dev/v1alpha1")
+            hpas = {}
+            for where, each in msgspec.convert(given, _StateDocument).hpas.items():
+                hpas[where] = msgspec.convert(each, HPAState)
+                _check_state(where, hpas[where])
+        except RecursionError:
+            raise StateError("not an HPA state: nested too deeply") from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise StateError(f"not an HPA state: {f'hpas[{where!r}]: ' if where else ''}{error}") from None
+        return cls(hpas=hpas)
+
+
+class _StateDocument(msgspec.Struct, forbid_unknown_fields=True):
+    hpas: dict[str, Any] = {}
+
+
+def _check_state(key: str, state: HPAState) -> None:
+    """What the types do not say."""
+    _, slash, name = key.partition("/")
+    if not slash or not name or "/" in name:
+        raise StateError(f"not an HPA state: hpas[{key!r}]: a key is namespace/name")
+    if state.selector is not None:
+        try:
+            parse_selector(state.selector)
+        except SelectorError as error:
+            raise StateError(f"not an HPA state: hpas[{key!r}].selector: {error}") from None
+
+
+def stable_state() -> HPAState:
+    """The state of an HPA that nothing of the past holds back: no recommendation and no scale event in any window."""
+    return HPAState(recommendations=())
+
+
+def is_older_version(read: str, written: str) -> bool:
+    """Whether a resource version is known to be older; versions that cannot be compared count as fresh."""
+    if read == written:
+        return False
+    return _is_version(read) and _is_version(written) and (len(read), read) < (len(written), written)
+
+
+def _is_version(text: str) -> bool:
+    return text.isascii() and text.isdigit() and not text.startswith("0")

@@ -1,0 +1,205 @@
+"""The status that one reconcile builds: conditions with upstream's reasons and texts, replica counts, events, and the
+write (upstream: ``setStatus``, ``setCondition``, ``updateStatus`` in ``horizontal.go``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from kscale.effects import Emit, Event, Moment, Progress, StepsOf, WriteStatus, to_text
+from kscale.hpa.api.v1_conversion import to_v1
+from kscale.hpa.controller.state import HPAState, WrittenVersion, is_older_version
+from kscale.hpa.options import HPAOptions
+from kscale.objects.api.autoscaling import (
+    HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerCondition,
+    HorizontalPodAutoscalerStatus,
+    MetricStatus,
+)
+from kscale.objects.api.core import ObjectReference
+
+__all__ = [
+    "SCALING_LIMITED_CONDITIONS",
+    "STABILIZED_CONDITIONS",
+    "ReconcileContext",
+    "find_condition",
+    "remove_condition",
+    "set_condition",
+]
+
+
+STABILIZED_CONDITIONS: Final = (
+    ("ReadyForNewScale", "recommended size matches current size"),
+    (
+        "ScaleUpStabilized",
+        "recent recommendations were lower than current one, applying the lowest recent recommendation",
+    ),
+    (
+        "ScaleDownStabilized",
+        "recent recommendations were higher than current one, applying the highest recent recommendation",
+    ),
+)
+"""Reason and message of AbleToScale by the kernel's code of who held the size."""
+
+SCALING_LIMITED_CONDITIONS: Final = (
+    ("DesiredWithinRange", "the desired count is within the acceptable range"),
+    ("TooFewReplicas", "the desired replica count is less than the minimum replica count"),
+    ("TooManyReplicas", "the desired replica count is more than the maximum replica count"),
+    ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate"),
+    ("ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate"),
+)
+"""Reason and message of ScalingLimited by the kernel's code of the limit."""
+
+
+Conditions = Sequence[HorizontalPodAutoscalerCondition]
+
+
+def find_condition(conditions: Conditions | None, type_: str) -> HorizontalPodAutoscalerCondition | None:
+    """The condition of a type."""
+    for each in conditions or ():
+        if each.type == type_:
+            return each
+    return None
+
+
+def set_condition(
+    conditions: list[HorizontalPodAutoscalerCondition],
+    type_: str,
+    status: bool,
+    reason: str,
+    message: str,
+    now: Moment,
+) -> None:
+    """Sets a condition in its place or at the end. Its transition time moves with its status alone."""
+    text = "True" if status else "False"
+    old = find_condition(conditions, type_)
+    if old is None:
+        since, generation = to_text(now), None
+    else:
+        since = old.last_transition_time if old.status == text else to_text(now)
+        generation = old.observed_generation
+    new = HorizontalPodAutoscalerCondition(
+        type=type_,
+        status=text,
+        reason=reason,
+        message=message,
+        last_transition_time=since,
+        observed_generation=generation,
+    )
+    if old is None:
+        conditions.append(new)
+    else:
+        conditions[:] = [new if each is old else each for each in conditions]
+
+
+def remove_condition(conditions: list[HorizontalPodAutoscalerCondition], type_: str) -> None:
+    """Removes the condition of a type."""
+    conditions[:] = [each for each in conditions if each.type != type_]
+
+
+@dataclass(slots=True)
+class ReconcileContext:
+    """One reconcile under way. ``now`` is the moment it decides at; ``progress.now`` moves on with every outcome."""
+
+    hpa: HorizontalPodAutoscaler
+    state: HPAState
+    status: HorizontalPodAutoscalerStatus
+    now: Moment
+    options: HPAOptions
+    progress: Progress
+    status_written: bool = False
+
+    # -- what is remembered and said -------------------------------------------------------------------------------
+
+    def remember(self, **changes: object) -> None:
+        """Changes parts of the next state."""
+        self.state = msgspec.structs.replace(self.state, **changes)
+
+    def warn(self, reason: str, message: str) -> StepsOf[Emit, None]:
+        """A warning about the HPA."""
+        yield from self._emit("Warning", reason, message)
+
+    def tell(self, reason: str, message: str) -> StepsOf[Emit, None]:
+        """An event about the HPA."""
+        yield from self._emit("Normal", reason, message)
+
+    def _emit(self, type_: str, reason: str, message: str) -> StepsOf[Emit, None]:
+        of = self.hpa.metadata
+        regarding = ObjectReference(
+            api_version=self.hpa.api_version, kind=self.hpa.kind, namespace=of.namespace, name=of.name, uid=of.uid
+        )
+        yield from self.progress.emit(Event(regarding=regarding, type=type_, reason=reason, message=message))
+
+    # -- the status ------------------------------------------------------------------------------------------------
+
+    def set(self, type_: str, status: bool, reason: str, message: str) -> None:
+        """Sets a condition; nothing happens where it stands there already."""
+        old = find_condition(self.status.conditions, type_)
+        text = "True" if status else "False"
+        if old is not None and (old.status, old.reason, old.message) == (text, reason, message):
+            return
+        set_condition(self._conditions(), type_, status, reason, message, self.now)
+
+    def drop(self, type_: str) -> None:
+        """Removes a condition."""
+        remove_condition(self._conditions(), type_)
+
+    def _conditions(self) -> list[HorizontalPodAutoscalerCondition]:
+        """Those of the new status, which change in place until it is written."""
+        before, conditions = self.hpa.status.conditions, self.status.conditions
+        if conditions is None or conditions is before:
+            conditions = list(before or ())
+            self.status = msgspec.structs.replace(self.status, conditions=conditions)
+        return conditions
+
+    def set_sizes(
+        self, current: int, desired: int, statuses: Sequence[MetricStatus], *, rescaled: bool = False
+    ) -> None:
+        """Says how many replicas there are and shall be, and what was measured."""
+        generation = self.hpa.metadata.generation or 0
+        self.status = HorizontalPodAutoscalerStatus(
+            observed_generation=generation if self.options.enabled("HPAGeneration") else None,
+            last_scale_time=to_text(self.now) if rescaled else self.status.last_scale_time,
+            current_replicas=current,
+            desired_replicas=desired,
+            current_metrics=list(statuses) or None,
+            conditions=self.status.conditions,
+        )
+
+    def has_news(self) -> bool:
+        """Whether the status says anything new."""
+        return _normalize_status(self.status) != _normalize_status(self.hpa.status)
+
+    def write_status(self) -> StepsOf[WriteStatus | Emit, str]:
+        """Writes the status if it says anything new; the error's text if that fails."""
+        return (yield from self.write_news()) if self.has_news() else ""
+
+    def write_news(self) -> StepsOf[WriteStatus | Emit, str]:
+        """Writes the status, which says something new; the error's text if that fails."""
+        written = msgspec.structs.replace(self.hpa, status=self.status)
+        outcome = yield from self.progress.act(WriteStatus(to_v1(written) if self.options.legacy else written))
+        if outcome.error is not None:
+            yield from self.warn("FailedUpdateStatus", outcome.error.message)
+            return outcome.error.message
+        self.status_written = True
+        if outcome.value is not None and self.options.enabled("StaleControllerConsistencyHPA"):
+            self._record_write(outcome.value)
+        return ""
+
+    def _record_write(self, version: str) -> None:
+        uid, old = self.hpa.metadata.uid, self.state.written
+        if old is None or old.uid != uid or is_older_version(old.resource_version, version):
+            self.remember(written=WrittenVersion(uid, version))
+
+
+def _normalize_status(status: HorizontalPodAutoscalerStatus) -> HorizontalPodAutoscalerStatus:
+    """Absent and empty lists are the same to upstream's comparison."""
+    if status.current_metrics == [] or status.conditions == []:
+        return msgspec.structs.replace(
+            status, current_metrics=status.current_metrics or None, conditions=status.conditions or None
+        )
+    return status

@@ -1,0 +1,1 @@
+"""Decisions for the HPAs of files: read a dump, decide, report."""

@@ -1,0 +1,599 @@
+"""Read a dump (HPAs, ScaledObjects, targets, pods, metrics lists) and decide what the controller would do with it.
+For a live cluster, request what the dump lacks.
+
+kscale's own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from kscale.effects import ZERO_TIME, ApiError, Discover, Moment, Progress, Steps, moment
+from kscale.effects.outcomes import NOT_FOUND
+from kscale.errors import InputError, Problem
+from kscale.hpa.api.admission import Admission, DecodeError, decode_hpa, validate_stored
+from kscale.hpa.api.keda import (
+    PausedTarget,
+    check_scaled_object,
+    generate_hpa,
+    get_pause,
+    list_guessed_metric_names,
+    list_unmodelled_features,
+)
+from kscale.hpa.batch.decisions import Decisions, decide
+from kscale.hpa.batch.inputs import BatchObjects, prepare_batch
+from kscale.hpa.batch.pods import to_batch_pods
+from kscale.hpa.batch.requests import MetricLists, has_built_in_targets, request_metrics_steps, request_scales_steps
+from kscale.hpa.controller.state import ControllerState, stable_state
+from kscale.hpa.dump.records import (
+    DumpPods,
+    ExternalMetricLists,
+    MetricsScope,
+    check_object_shape,
+    decode_hpa_record,
+    decode_pod_record,
+    decode_usage_items,
+    decode_usage_records,
+    describe_unlabelled_metrics,
+    get_data_key,
+    is_usage_record,
+    iterate_records,
+    parse_cached_time,
+    read_data_for_name,
+    read_plain_data,
+    read_times,
+    with_default_namespace,
+)
+from kscale.hpa.options import HPAOptions
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, Scale
+from kscale.objects.api.core import Pod
+from kscale.objects.api.metrics import ExternalMetricValue, MetricValue, PodMetrics
+from kscale.objects.argument_types import typed
+from kscale.objects.decode import describe, from_dict
+from kscale.objects.kinds import group_of, with_namespace
+from kscale.objects.pod_metrics import PodUsage
+from kscale.objects.rest_mapping import BUILT_IN, RESTMapper, RESTMappingError, ServedResource, parse_group_version
+from kscale.objects.scale import WELL_KNOWN_PATHS, ScaleError, ScalePaths, definition_of, has_built_in_scale, scale_of
+from kscale.objects.selectors import SelectorError, parse_selector
+from kscale.objects.times import parse_duration
+from kscale.snapshot.caches import collector_paused
+from kscale.snapshot.text.pod_reader import PodBatch, ScannedList
+from kscale.snapshot.text.sources import RawObject, Source, read_scanned
+
+__all__ = ["Dump", "read_dump", "request_missing_steps"]
+
+
+_METRIC_ITEM_KINDS: Final = {
+    "metrics.k8s.io": "PodMetrics",
+    "custom.metrics.k8s.io": "MetricValue",
+    "external.metrics.k8s.io": "ExternalMetricValue",
+}
+_METRIC_API_NAMES: Final = {
+    "metrics.k8s.io": "resource",
+    "custom.metrics.k8s.io": "custom",
+    "external.metrics.k8s.io": "external",
+}
+_IGNORED_KINDS: Final = frozenset({"Node", "NodeMetrics", "Secret", "ConfigMap", "Event", "Namespace", "Service"})
+
+
+_BUILT_IN_KINDS: Final = frozenset((each.group, each.kind) for each in BUILT_IN)
+
+
+def _has_no_scale(group: str, kind: str) -> bool:
+    return (group, kind) in _BUILT_IN_KINDS and not has_built_in_scale(group, kind)
+
+
+@dataclass(slots=True)
+class Dump:
+    """What was read. ``targets`` are objects an HPA may scale (plain data) by (group, kind, namespace, name);
+    ``newest`` is the newest time in it; ``unmodelled`` what of it is not taken into account, by object; ``generated``
+    the objects that HPAs were made of, by the HPA. Of a live cluster (:mod:`kscale.hpa.dump.dump`) ``known_mapper``
+    says how kinds are served, and ``unanswered`` what it did not answer, in words; None: this is of files.
+
+    - ``definitions``: of CustomResourceDefinitions, by (group, kind): the plural, and where the scale is, by version
+      (of those that have one).
+    - ``paused``: ScaledObjects that are paused, whose HPAs KEDA deletes, by ``namespace/name``.
+    - ``scaled_objects``: KEDA's ScaledObjects as plain data, by ``namespace/name``.
+    - ``usage``: what was read of the usage of pods, in that order; :meth:`finish` puts it into ``metrics``.
+    - ``known_scales``: the scale of every HPA's target by the HPA's ``namespace/name``, or why there is none; None: not
+      found out yet.
+    - ``total``: how many objects there were, damaged ones too; ``problems``: why some are left out.
+    - ``duplicates``: what came more than once, in words (``Pod default/web``); the last one counts.
+    - ``external_lists``: external metrics whose HPA is not known before everything is read.
+    - ``list_number``: while it is read, which list the next external metrics are of: values of one list add up, those
+      of a later one replace them.
+    """
+
+    hpas: dict[str, HorizontalPodAutoscaler] = field(default_factory=dict)
+    pods: DumpPods = field(default_factory=DumpPods)
+    targets: dict[tuple[str, str, str, str], Mapping[str, Any]] = field(default_factory=dict)
+    definitions: dict[tuple[str, str], tuple[str, dict[str, ScalePaths]]] = field(default_factory=dict)
+    metrics: MetricLists = field(default_factory=MetricLists)
+    newest: int = ZERO_TIME
+    read: Counter[str] = field(default_factory=Counter)
+    duplicates: list[str] = field(default_factory=list)
+    unmodelled: dict[str, list[str]] = field(default_factory=dict)
+    generated: dict[str, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    total: int = 0
+    list_number: int = 0
+    scaled_objects: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    usage: list[PodUsage | list[PodMetrics]] = field(default_factory=list)
+    known_scales: dict[str, Scale | ApiError] | None = None
+    known_mapper: RESTMapper | None = None
+    unanswered: list[str] | None = None
+    paused: dict[str, PausedTarget] = field(default_factory=dict)
+    external_lists: ExternalMetricLists = field(default_factory=ExternalMetricLists)
+
+    def mapper(self) -> RESTMapper:
+        """Resources of the built-in kinds, and of the custom ones that are defined or at hand."""
+        if self.known_mapper is not None:
+            return self.known_mapper
+        named = {(each.group, each.kind): each.name for each in BUILT_IN}
+        for group, kind, _, _ in self.targets:
+            named.setdefault((group, kind), f"{kind.lower()}s")
+        named.update({key: plural for key, (plural, _) in self.definitions.items()})
+        return RESTMapper(ServedResource(group, "", kind, name) for (group, kind), name in named.items())
+
+    def scales(self) -> dict[str, Scale | ApiError]:
+        """The scale of every HPA's target, or why there is none."""
+        if self.known_scales is not None:
+            return self.known_scales
+        mapper = self.mapper()
+        # Kinds are found in lower case too, as discovery finds them.
+        targets = {
+            (group, kind.lower(), namespace, name): each
+            for (group, kind, namespace, name), each in self.targets.items()
+        }
+        return {key: self._scale(hpa, mapper, targets) for key, hpa in self.hpas.items()}
+
+    def _scale(
+        self,
+        hpa: HorizontalPodAutoscaler,
+        mapper: RESTMapper,
+        targets: Mapping[tuple[str, str, str, str], Mapping[str, Any]],
+    ) -> Scale | ApiError:
+        reference = hpa.spec.scale_target_ref
+        try:
+            group, _ = parse_group_version(reference.api_version)
+            resource = mapper.resources(group, reference.kind)[0]
+        except RESTMappingError as error:
+            return ApiError(str(error))
+        found = targets.get((group, reference.kind.lower(), hpa.metadata.namespace, reference.name))
+        if found is None:
+            return ApiError(f'{resource} "{reference.name}" not found', code=404, reason=NOT_FOUND)
+        kind, version = str(found.get("kind")), str(found.get("apiVersion", "")).rpartition("/")[2]
+        paths = WELL_KNOWN_PATHS.get((group, kind))
+        if (group, kind) in self.definitions:
+            paths = self.definitions[group, kind][1].get(version)
+        if paths is None and ((group, kind) in self.definitions or _has_no_scale(group, kind)):
+            return ApiError("the server could not find the requested resource", code=404, reason=NOT_FOUND)
+        try:
+            return scale_of(found, paths)
+        except ScaleError as error:
+            return ApiError(str(error))
+
+    def assumed_scale(self, hpa: HorizontalPodAutoscaler) -> str:
+        """Return what is assumed of the scale of an HPA's target without a CustomResourceDefinition; empty: nothing."""
+        if self.known_mapper is not None:  # a live cluster has answered
+            return ""
+        reference = hpa.spec.scale_target_ref
+        group, kind = group_of(reference.api_version), reference.kind
+        if has_built_in_scale(group, kind) or (group, kind) in _BUILT_IN_KINDS or (group, kind) in self.definitions:
+            return ""
+        name = f"{kind}{f'.{group}' if group else ''}"
+        if (group, kind, hpa.metadata.namespace, reference.name) not in self.targets:
+            return f"the input has no {name} {hpa.metadata.namespace}/{reference.name}"
+        paths = WELL_KNOWN_PATHS.get((group, kind))
+        how = "as it usually is for this kind" if paths is not None else "as most kinds have it, which may be wrong"
+        paths = paths or ScalePaths()
+        where = f"{paths.spec_replicas}, {paths.status_replicas}, {paths.label_selector}"
+        return f"the input has no CustomResourceDefinition of {name}: its scale is read {how} ({where})"
+
+    def missing(self) -> list[str]:
+        """What is not in the dump and matters, in words."""
+        out = []
+        types = {spec.type for hpa in self.hpas.values() for spec in hpa.spec.metrics or ()}
+        absent = [key for key, scale in self.scales().items() if isinstance(scale, ApiError)]
+        if absent:
+            names = ", ".join(absent[:3]) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
+            out.append(f"the scale target of {names}: an HPA that cannot get its target's size changes nothing")
+        if not len(self.pods):
+            out.append("no pods: the HPA could not count any")
+        if self.unanswered is not None:
+            return out + self.unanswered
+        if types & {"Resource", "ContainerResource"} and not self.metrics.resource:
+            text = "no PodMetricsList (metrics.k8s.io): Resource metrics fail, which forbids scaling down"
+            alone = any(
+                {spec.type for spec in hpa.spec.metrics or ()} <= {"Resource", "ContainerResource"}
+                for hpa in self.hpas.values()
+            )
+            out.append(f"{text}, and scaling up too where an HPA has no other metrics" if alone else text)
+        if types & {"Pods", "Object"} and not self.metrics.custom:
+            out.append("no MetricValueList (custom.metrics.k8s.io): Pods and Object metrics fail")
+        if "External" in types and not self.metrics.external:
+            out.append("no ExternalMetricValueList (external.metrics.k8s.io): External metrics fail")
+        return out
+
+    def select(self, namespace: str | None = None, selector: str = "") -> list[HorizontalPodAutoscaler]:
+        """The HPAs of a namespace, with labels that a selector matches, in input order. Raises ``InputError``."""
+        try:
+            wanted = parse_selector(selector)
+        except SelectorError as error:
+            raise InputError(f'"{selector}" is not a label selector: {error}') from None
+        return [
+            hpa
+            for hpa in self.hpas.values()
+            if namespace in (None, hpa.metadata.namespace) and wanted.matches(hpa.metadata.labels)
+        ]
+
+    def leave_out_hpas(self, namespaces: Collection[str]) -> None:
+        """Forgets the HPAs of all other namespaces."""
+        self.hpas = {key: hpa for key, hpa in self.hpas.items() if hpa.metadata.namespace in namespaces}
+
+    def settled(self) -> ControllerState:
+        """The state in which nothing of the past holds a size back."""
+        return ControllerState(hpas={key: stable_state() for key in self.hpas})
+
+    def decide(
+        self,
+        *,
+        state: ControllerState | None = None,
+        now: datetime | Moment | None = None,
+        options: HPAOptions | None = None,
+        threads: int = 1,
+    ) -> Decisions:
+        """Decide for all HPAs of the dump: HPAs that select the same pods block each other, so none decides alone.
+
+        ``state`` None: settled, nothing of the past holds a size back. ``now`` None: the newest time of the dump; one
+        without any decides at the beginning of 1970. Raises ``InputError`` where a state of the past needs a ``now``
+        and there is none.
+        """
+        time = self.newest if now is None else moment(now)
+        if time == ZERO_TIME:
+            if state is not None and state.hpas:
+                raise InputError("the input holds no time: a state of the past needs to be told what time it is now")
+            time = 0
+        if state is None:
+            state = self.settled()
+        return decide(
+            list(self.hpas.values()),
+            self.scales(),
+            self.pods.cluster,
+            self.metrics,
+            options=options,
+            state=state,
+            now=time,
+            mapper=self.mapper(),
+            threads=threads,
+        )
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def see(self, *texts: str | None) -> None:
+        """Times that were read (``texts``; None: there was none). Raises ``InputError`` for a text that is no time,
+        before anything is kept."""
+        try:
+            times = [parse_cached_time(text) for text in texts if text]
+        except ValueError as error:
+            raise InputError(str(error)) from None
+        for time in times:
+            self.newest = max(self.newest, time)
+
+    def add(self, record: RawObject, scope: MetricsScope | None) -> None:
+        """Take one object (``record``). ``scope``: what external metrics are for, if known. Raises ``InputError``."""
+        group, kind = group_of(record.api_version), record.kind
+        if record.empty:
+            if kind == f"{_METRIC_ITEM_KINDS.get(group)}List":  # an API that answered nothing is there
+                setattr(self.metrics, _METRIC_API_NAMES[group], True)
+            return
+        pod = decode_pod_record(record) if kind == "Pod" and not group else None
+        if pod is not None:
+            self.read[kind] += 1
+            self.see(pod.metadata.creation_timestamp)
+            self._add_pod(pod)
+            return
+        hpa = decode_hpa_record(record) if kind == "HorizontalPodAutoscaler" else None
+        if hpa is not None:
+            self.read[kind] += 1
+            self.see(hpa.metadata.creation_timestamp)
+            hpa = with_namespace(hpa)
+            self._keep_hpa(validate_stored(hpa, is_stored=bool(hpa.metadata.resource_version)))
+            return
+        data = read_plain_data(record)
+        self.read[kind] += 1
+        check_object_shape(data)
+        if kind not in _IGNORED_KINDS:
+            data = with_default_namespace(data)
+        self.see((data.get("metadata") or {}).get("creationTimestamp"))
+        if group in _METRIC_ITEM_KINDS:
+            self._add_metric(group, kind, data, scope, record.source)
+        elif kind == "HorizontalPodAutoscaler":
+            self._add_hpa(data)
+        elif kind == "ScaledObject" and group == "keda.sh":
+            check_scaled_object(data)
+            if get_data_key(data) in self.scaled_objects:
+                self.duplicates.append(f"ScaledObject {get_data_key(data)}")
+            self.scaled_objects[get_data_key(data)] = data
+        elif kind == "Pod" and not group:
+            self._add_pod(from_dict(data, Pod))
+        elif kind == "CustomResourceDefinition":
+            of, of_kind, plural, paths = definition_of(data)
+            self.definitions[of, of_kind] = (plural, paths)
+        elif kind not in _IGNORED_KINDS:
+            metadata = data.get("metadata") or {}
+            key = (group, kind, metadata.get("namespace", ""), metadata.get("name", ""))
+            if key in self.targets:
+                self.duplicates.append(f"{kind} {get_data_key(data)}")
+            self.targets[key] = data
+
+    def add_usage(self, records: Sequence[RawObject]) -> bool:
+        """Usage of pods (``records``) that comes in a row; False: it is read object by object."""
+        return self._add_usage(decode_usage_records(records))
+
+    def add_usage_items(self, text: memoryview) -> bool:
+        """Usage of pods that comes as a list, of which this is the text of the items; False as above."""
+        return self._add_usage(decode_usage_items(text))
+
+    def _add_usage(self, found: tuple[PodUsage, set[str]] | None) -> bool:
+        if found is None:
+            return False
+        usage, created = found
+        try:
+            self.see(*created)
+        except InputError:
+            return False  # whose it is has to be told
+        self.read["PodMetrics"] += len(usage)
+        self.newest = max(self.newest, int(usage.time.max(initial=ZERO_TIME)))
+        self.usage.append(usage)
+        return True
+
+    def _add_hpa(self, data: Mapping[str, Any], *, stored: bool = True) -> None:
+        """An HPA; one that is ``stored`` may break rules that only a new object must keep."""
+        try:
+            hpa = decode_hpa(data)
+        except DecodeError as error:
+            raise InputError(str(error)) from None
+        self._keep_hpa(validate_stored(hpa, is_stored=stored and bool(hpa.metadata.resource_version)))
+
+    def _keep_hpa(self, out: Admission) -> None:
+        if out.hpa is None:
+            raise InputError([Problem(str(each).partition(": ")[2], field=each.field) for each in out.errors])
+        self.see(
+            out.hpa.status.last_scale_time, *(each.last_transition_time for each in out.hpa.status.conditions or ())
+        )
+        key = f"{out.hpa.metadata.namespace}/{out.hpa.metadata.name}"
+        if key in self.hpas:
+            self.duplicates.append(f"HorizontalPodAutoscaler {key}")
+        self.hpas[key] = out.hpa
+
+    def _add_pod(self, pod: Pod) -> None:
+        pod = with_namespace(pod)
+        self.see(pod.status.start_time, *(each.last_transition_time for each in pod.status.conditions))
+        if self.pods.add(pod):
+            self.duplicates.append(f"Pod {pod.metadata.namespace}/{pod.metadata.name}")
+
+    def add_pods(self, batch: PodBatch) -> bool:
+        """Pods (a ``batch`` of them) that come in a row; False: they are read one by one."""
+        times = read_times(batch)
+        if times is None:
+            return False
+        self.newest = max(self.newest, *times, ZERO_TIME)
+        self.read["Pod"] += len(batch)
+        self.duplicates += [f"Pod {key}" for key in self.pods.add_batch(batch)]
+        return True
+
+    def _add_metric(
+        self, group: str, kind: str, data: Mapping[str, Any], scope: MetricsScope | None, source: str
+    ) -> None:
+        if kind == "NodeMetrics":
+            return  # kubectl prints them from the same API
+        if kind != _METRIC_ITEM_KINDS[group]:
+            raise InputError(f"a {kind} of {group}, where a list holds {_METRIC_ITEM_KINDS[group]} items")
+        if group == "metrics.k8s.io":
+            item = from_dict(data, PodMetrics)
+            self.see(item.timestamp)
+            try:
+                parse_duration(item.window)
+            except ValueError as error:
+                raise InputError(Problem(str(error), field="window")) from None
+            last = self.usage[-1] if self.usage else None
+            if isinstance(last, list):
+                last.append(item)
+            else:
+                self.usage.append([item])
+        elif group == "custom.metrics.k8s.io":
+            value = from_dict(data, MetricValue)
+            self.see(value.timestamp)
+            self.duplicates += self.metrics.add_custom([value])
+        else:
+            external = from_dict(data, ExternalMetricValue)
+            self.see(external.timestamp)
+            scope = scope or MetricsScope("")
+            if self.external_lists.add(self.list_number, scope, external, source):
+                self.metrics.external = True
+            else:
+                self.duplicates += self.metrics.add_external(scope.namespace, [external], self.list_number)
+
+    def finish(self) -> None:
+        """After everything was read: HPAs of ScaledObjects, labels of pods. Raises one ``InputError``."""
+        problems: list[Problem] = []
+        for key, scaled in self.scaled_objects.items():
+            namespace = (scaled.get("metadata") or {}).get("namespace", "")
+            known = [*self.metrics.external_names(namespace), *self.external_lists.names(namespace)]
+            data = generate_hpa(scaled, known)
+            pause = get_pause(scaled)
+            if pause is not None:
+                self.paused[key] = pause
+                self.hpas.pop(get_data_key(data), None)  # what KEDA has not deleted yet
+                continue
+            missing = list_unmodelled_features(scaled)
+            if get_data_key(data) not in self.hpas:
+                missing += list_guessed_metric_names(scaled, known)
+            if missing:
+                self.unmodelled[f"ScaledObject {key}"] = missing
+            if not data["spec"]["metrics"] and get_data_key(data) not in self.hpas:
+                continue  # without metrics it would be decided by cpu
+            self.generated[get_data_key(data)] = f"ScaledObject {key}"
+            if get_data_key(data) not in self.hpas:
+                try:
+                    self._add_hpa(data, stored=False)
+                except InputError as error:
+                    whose = f"HPA of ScaledObject {key}"
+                    problems += [Problem(each.message, object=whose, field=each.field) for each in error.problems]
+        owners = {key.removeprefix("ScaledObject "): hpa for hpa, key in self.generated.items()}
+        problems += self.external_lists.resolve(self.hpas, owners, self.metrics)
+        for usage in self.usage:
+            self.duplicates += self.metrics.add_pod_metrics(usage)
+        self.pods.cluster.tidy()
+        self.metrics.know_pods(self.pods.cluster)
+        self.known_scales = self.scales()
+        for key, hpa in self.hpas.items():
+            if texts := describe_unlabelled_metrics(hpa, self.metrics):
+                self.unmodelled[f"HorizontalPodAutoscaler {key}"] = texts
+        if problems:
+            raise InputError(problems)
+
+
+@collector_paused()
+@typed
+def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (), strict: bool = True) -> Dump:
+    """Read HPAs (v1, v2), ScaledObjects, scale targets, definitions, pods and metrics lists from all
+    ``sources``, which are as :func:`kscale.load` takes them.
+
+    ``metrics`` adds (scope, source) pairs. The scope is what an external list is for, which the list does not say:
+    ``NS``, ``NS/HPA`` or ``NS:SELECTOR`` (the selector that it was requested with); None: the namespace of the HPAs if
+    they share one. Everything that cannot be read is raised as one ``InputError``;
+    without ``strict`` damaged objects, but not damaged files, are left out and kept in ``problems``.
+    """
+    reading = _DumpReader()
+    for text, source in [*((None, each) for each in sources), *metrics]:
+        scope = None if text is None else MetricsScope.parse(text)
+        for record in read_scanned(source, scan=reading.scan, empty_lists=True):
+            reading.take(record, scope)
+    return reading.end(strict=strict)
+
+
+class _DumpReader:
+    """A dump under way. ``usage``: usage of pods in a row, not taken in yet; ``external``: external metrics, which wait
+    until all HPAs are known, with the number of their list."""
+
+    def __init__(self) -> None:
+        self.dump = Dump()
+        self.usage: list[RawObject] = []
+        self.external: list[tuple[int, RawObject, MetricsScope | None]] = []
+        self._number = 0
+        self._last = ("", "", -1)  # source, place and number in the list of what came last
+
+    def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
+        """A list whose pods are read as columns; one of usage is read as a whole."""
+        found = self.dump.pods.scan(view, source, place)
+        if found is None or found.kind != "PodMetricsList" or group_of(found.api_version) != "metrics.k8s.io":
+            return found
+        self._take_usage()
+        if not self.dump.add_usage_items(found.text):
+            return found
+        self.dump.total += len(found)
+        self._moved(source, place, len(found) - 1)
+        return found.emptied()
+
+    def take(self, record: RawObject | Problem | PodBatch, scope: MetricsScope | None) -> None:
+        """What comes next."""
+        dump = self.dump
+        if isinstance(record, RawObject) and is_usage_record(record):
+            self.usage.append(record)
+            dump.total += 1
+            return
+        self._take_usage()
+        if isinstance(record, Problem):
+            dump.total += 1
+            dump.problems.append(record)
+        elif isinstance(record, PodBatch):
+            dump.total += len(record)
+            if not dump.add_pods(record):
+                for each in iterate_records(record):
+                    _add_record(dump, each, None)
+            self._moved(record.source, record.place, int(record.column("where")[-1]))
+        else:
+            dump.total += not record.empty
+            place, _, index = record.where.rpartition("[")
+            at = int(index[:-1]) if index[:-1].isdigit() else -1
+            self._moved(record.source, place, at, again=at <= self._last[2])
+            if group_of(record.api_version) == "external.metrics.k8s.io":
+                self.external.append((self._number, record, scope))
+            else:
+                _add_record(dump, record, scope)
+
+    def _moved(self, source: str, place: str, at: int, *, again: bool = False) -> None:
+        """To another list, or the same once more."""
+        self._number += again or (source, place) != self._last[:2]
+        self._last = (source, place, at)
+
+    def _take_usage(self) -> None:
+        records, self.usage = self.usage, []
+        if records and not self.dump.add_usage(records):
+            for record in records:
+                _add_record(self.dump, record, None)
+
+    def end(self, *, strict: bool) -> Dump:
+        """What was read. Raises ``InputError``."""
+        self._take_usage()
+        dump = self.dump
+        namespaces = {hpa.metadata.namespace for hpa in dump.hpas.values()}
+        namespaces |= {(each.get("metadata") or {}).get("namespace", "") for each in dump.scaled_objects.values()}
+        only = next(iter(namespaces), "") if len(namespaces) < 2 else None
+        for dump.list_number, record, scope in self.external:
+            if scope is None and only is None and not record.empty:
+                text = "an external list does not say its namespace, and the HPAs are of several: give it as NS=FILE"
+                dump.problems.append(Problem(text, record.source, record.where or record.kind))
+            else:
+                _add_record(dump, record, scope or MetricsScope(only or ""))
+        try:
+            dump.finish()
+        except InputError as error:
+            dump.problems.extend(error.problems)
+        fatal = [problem for problem in dump.problems if strict or problem.of_source]
+        if fatal:
+            raise InputError(fatal, total=dump.total)
+        return dump
+
+
+def _add_record(dump: Dump, record: RawObject, scope: MetricsScope | None) -> None:
+    try:
+        dump.add(record, scope)
+    except InputError as error:
+        name = describe(record.where, record.kind, read_data_for_name(record))
+        dump.problems.extend(Problem(each.message, record.source, name, each.field) for each in error.problems)
+
+
+def request_missing_steps(dump: Dump, state: ControllerState | None, options: HPAOptions, now: Moment) -> Steps[None]:
+    """Asks what :meth:`Dump.decide <kscale.hpa.dump.dump.Dump.decide>` with ``state`` and ``options`` needs beside the
+    objects in ``dump``, as the controller asks it. Afterwards the dump is of the moment at which all was answered; what
+    was not is in ``unanswered``, and an error of those HPAs that need it."""
+    progress = Progress(now)
+    hpas, keys = list(dump.hpas.values()), list(dump.hpas)
+    unanswered = []
+    mapper = RESTMapper()
+    if not has_built_in_targets(hpas):
+        outcome = yield from progress.act(Discover())
+        if outcome.error is None:
+            mapper = outcome.value
+        else:
+            unanswered.append(f"what the server serves: {outcome.error.message}")
+    dump.known_mapper = mapper
+    found = dump.scales()
+    listed = {key: scale for key, scale in found.items() if isinstance(scale, Scale)}
+    gathered = yield from request_scales_steps(progress, hpas, keys, listed, mapper, options.workers)
+    scales = {**found, **gathered}  # of a kind that is not served there is nothing to gather, but an error
+    pods = to_batch_pods(dump.pods.cluster)
+    observed = BatchObjects.of(hpas, scales, pods, dump.metrics, None, mapper)
+    chosen = prepare_batch(observed, dump.settled() if state is None else state, options)
+    metrics = yield from request_metrics_steps(progress, chosen.questions(), options.workers)
+    metrics.know_pods(dump.pods.cluster)
+    dump.known_scales, dump.metrics = scales, metrics
+    dump.unanswered = [*unanswered, *metrics.unanswered()]
+    dump.newest = progress.now

@@ -1,0 +1,474 @@
+"""Objects of a dump from their JSON: pods and usage as columns, other objects as plain data, and the HPA that an
+external metrics list belongs to.
+
+Whatever is written in another way is left to the way of all objects (:mod:`kscale.hpa.dump.records`), which names it.
+
+A list names neither its namespace nor the selector that it was requested with, and KEDA's server answers without
+labels: two ScaledObjects of a namespace both have a metric ``s0-prometheus``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import NoneType
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from kscale.effects import Moment, from_text
+from kscale.errors import InputError, Problem
+from kscale.hpa.api.admission import decode_hpa_fast
+from kscale.hpa.batch.requests import MetricLists
+from kscale.hpa.controller.replica_calculator import format_metric_selector
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import KubeObject, ObjectMeta
+from kscale.objects.api.metrics import ExternalMetricValue
+from kscale.objects.decode import decoder, deep_field, object_head, to_dict
+from kscale.objects.kinds import DEFAULT_NAMESPACE, group_of
+from kscale.objects.pod_metrics import PodUsage
+from kscale.objects.selectors import SelectorError, parse_selector
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.text.pod_reader import PodBatch, ScannedList
+from kscale.snapshot.text.sources import RawObject
+
+__all__ = [
+    "DumpPods",
+    "ExternalMetricLists",
+    "MetricsScope",
+    "check_object_shape",
+    "decode_hpa_record",
+    "decode_pod_record",
+    "decode_usage_items",
+    "decode_usage_records",
+    "describe_unlabelled_metrics",
+    "get_data_key",
+    "is_usage_record",
+    "iterate_records",
+    "parse_cached_time",
+    "read_data_for_name",
+    "read_plain_data",
+    "read_times",
+    "split_scope",
+    "with_default_namespace",
+]
+
+
+_MAPPING_OR_NONE: Final = (dict, Mapping, NoneType)
+"""The usual one first: whether something is a :class:`~collections.abc.Mapping` takes long to find out."""
+
+
+def read_plain_data(record: RawObject) -> Any:
+    """The data of a record. Raises :class:`~kscale.errors.InputError` for what is no JSON."""
+    data = record.data
+    if isinstance(data, KubeObject):
+        data = to_dict(data)
+    elif isinstance(data, msgspec.Raw):
+        text = memoryview(data)
+        try:
+            data = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+            raise InputError(f"not readable as JSON in UTF-8: {problem}") from None
+        except RecursionError:
+            raise InputError(Problem("nested too deeply", field=deep_field(text))) from None
+    if isinstance(data, dict):
+        data.setdefault("apiVersion", record.api_version)
+        data.setdefault("kind", record.kind)
+    return data
+
+
+def read_data_for_name(record: RawObject) -> Any:
+    """The data, for naming an object that may not be readable at all."""
+    try:
+        return read_plain_data(record)
+    except InputError:
+        if not isinstance(record.data, msgspec.Raw):
+            return None
+        head = object_head(memoryview(record.data))
+        return {"kind": record.kind, "metadata": {"namespace": head.namespace, "name": head.name}}
+
+
+def check_object_shape(data: Any) -> None:
+    """What every object has must have the right shape before anything else is looked at."""
+    if not isinstance(data, (dict, Mapping)):
+        raise InputError("not an object")
+    for field_ in ("metadata", "spec", "status"):
+        if not isinstance(data.get(field_), _MAPPING_OR_NONE):
+            raise InputError(Problem("expected an object", field=field_))
+    metadata = data.get("metadata") or {}
+    for name in ("name", "namespace", "creationTimestamp"):
+        if not isinstance(metadata.get(name), (str, NoneType)):
+            raise InputError(Problem("expected a text", field=f"metadata.{name}"))
+
+
+def with_default_namespace(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """:func:`~kscale.objects.kinds.with_namespace` of data. Of a kind that is not known, too: what an HPA scales
+    is in a namespace. What has no name has none (a value of a metric)."""
+    metadata = data.get("metadata") or {}
+    if metadata.get("namespace") or not metadata.get("name"):
+        return data
+    return {**data, "metadata": {**metadata, "namespace": DEFAULT_NAMESPACE}}
+
+
+def get_data_key(data: Mapping[str, Any]) -> str:
+    """``namespace/name``."""
+    metadata = data.get("metadata") or {}
+    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+def describe_unlabelled_metrics(hpa: HorizontalPodAutoscaler, metrics: MetricLists) -> list[str]:
+    """Metrics whose values do not say whether they are of the labels that the metric selects."""
+    out = []
+    for spec in hpa.spec.metrics or ():
+        source = spec.pods or spec.object or spec.external
+        if source is None:
+            continue
+        metric = source.metric
+        try:
+            selector = format_metric_selector(metric.selector)
+        except ValueError:
+            continue  # the HPA reports it
+        is_untold = metrics.untold_external if spec.external else metrics.untold
+        if is_untold(hpa.metadata.namespace, metric.name, selector):
+            out.append(f"the values of {metric.name} do not say their labels: taken to match {selector}")
+    return out
+
+
+class _UsageItem(msgspec.Struct, rename="camel"):
+    api_version: str | None = None
+    kind: str | None = None
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    status: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def head(self) -> _UsageItemHead:
+        """What tells whether it is usage: the same for nearly all of very many."""
+        return self.api_version, self.kind, self.spec is msgspec.UNSET and self.status is msgspec.UNSET
+
+
+_UsageItemHead = tuple[str | None, str | None, bool]
+"""API version, kind, and whether there is neither spec nor status."""
+
+_ITEMS_DECODER: Final = msgspec.json.Decoder(list[_UsageItem])
+
+
+@lru_cache(maxsize=1 << 14)
+def parse_cached_time(text: str) -> Moment:
+    """:func:`~kscale.effects.from_text`, of texts that come again and again."""
+    return from_text(text)
+
+
+def decode_pod_record(record: RawObject) -> Pod | None:
+    """The pod of a record; None: it is read in another way."""
+    raw = record.data
+    if not isinstance(raw, msgspec.Raw) or not _is_valid_text(memoryview(raw)):
+        return None
+    try:
+        pod = decoder(Pod).decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    pod.kind, pod.api_version = pod.kind or record.kind, pod.api_version or record.api_version
+    return pod
+
+
+def decode_hpa_record(record: RawObject) -> HorizontalPodAutoscaler | None:
+    """The v2 HPA of a record, as the API server decodes it; None: it is read in another way.
+
+    Items of a list may leave out what the list is of: the record knows.
+    """
+    if record.api_version != "autoscaling/v2" or not isinstance(record.data, msgspec.Raw):
+        return None
+    return decode_hpa_fast(bytes(memoryview(record.data)))
+
+
+def is_usage_record(record: RawObject) -> bool:
+    """Whether a record is the usage of a pod as JSON."""
+    return (
+        record.kind == "PodMetrics"
+        and group_of(record.api_version) == "metrics.k8s.io"
+        and isinstance(record.data, msgspec.Raw)
+    )
+
+
+def decode_usage_records(records: Sequence[RawObject]) -> tuple[PodUsage, set[str]] | None:
+    """The usage that records tell together, and when their objects were made; None: they are read in another way."""
+    return decode_usage_items(
+        b",".join(memoryview(each.data) for each in records if isinstance(each.data, msgspec.Raw))
+    )
+
+
+def decode_usage_items(text: bytes | memoryview) -> tuple[PodUsage, set[str]] | None:
+    """:func:`decode_usage_records` of the items of a list, with commas in between."""
+    items = b"".join((b"[", text, b"]"))
+    if not _is_valid_text(items):
+        return None
+    try:
+        told = _ITEMS_DECODER.decode(items)
+        usage = PodUsage.from_json(b"".join((b'{"kind":"PodMetricsList","items":', items, b"}")))
+    except (msgspec.DecodeError, RecursionError, InputError):
+        return None
+    if not all(map(_is_usage_head, {each.head for each in told})) or "" in usage.namespaces:
+        return None
+    return usage, {each.metadata.creation_timestamp for each in told if each.metadata.creation_timestamp}
+
+
+def _is_usage_head(head: _UsageItemHead) -> bool:
+    api_version, kind, bare = head
+    return bare and kind in (None, "PodMetrics") and (api_version is None or group_of(api_version) == "metrics.k8s.io")
+
+
+def _is_valid_text(data: bytes | memoryview) -> bool:
+    """Whether all of it is UTF-8, what is skipped too, and no text has halves of a character."""
+    text = bytes(data)
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\\ud" not in text and b"\\uD" not in text
+
+
+_TIME_PATTERN: Final = re.compile(
+    rb'Time(?:stamp)?(?:(?<="creationTimestamp)|(?<="startTime)|(?<="lastTransitionTime))"\s*:\s*"([^"]*)"'
+)
+"""Begins with what the names share: a pattern is looked for much faster by its first letters."""
+
+
+class DumpPods:
+    """Pods by ``namespace/name``, in order of first appearance; of those that come twice the last counts."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        self._keys: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def namespaces(self) -> set[str]:
+        """Where they are."""
+        return {key.partition("/")[0] for key in self._keys}
+
+    def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
+        """A list whose pods are read as columns; None: it has no items, or is read item by item."""
+        found = self.cluster.reader.scan(view, source, place)
+        return found if found is not None and len(found) else None
+
+    def add(self, pod: Pod) -> bool:
+        """Takes in a pod that says its namespace; whether it was there already.
+
+        Raises :class:`~kscale.errors.InputError`.
+        """
+        self.cluster.apply_decoded(pod, None)
+        return self._again(pod.key)
+
+    def add_batch(self, batch: PodBatch) -> list[str]:
+        """Takes pods in; those that were there already."""
+        self.cluster.apply_batch(batch)
+        new = set(batch.keys)
+        if len(new) == len(batch.keys) and new.isdisjoint(self._keys):
+            self._keys |= new
+            return []
+        return [key for key in batch.keys if self._again(key)]
+
+    def _again(self, key: str) -> bool:
+        if key in self._keys:
+            return True
+        self._keys.add(key)
+        return False
+
+
+def read_times(batch: PodBatch) -> Sequence[int] | None:
+    """When anything became of the pods of a batch; None: a text of one of them is no time, and each has to be looked at
+    alone."""
+    begin, size = batch.column("begin").tolist(), batch.column("size").tolist()
+    text = batch.view[begin[0] : begin[-1] + size[-1]]
+    try:
+        return [parse_cached_time(each.decode()) for each in set(_TIME_PATTERN.findall(text))]
+    except ValueError:
+        return None
+
+
+def iterate_records(batch: PodBatch) -> Iterator[RawObject]:
+    """The pods of a batch one by one."""
+    columns = (batch.column(name).tolist() for name in ("where", "begin", "size"))
+    for where, begin, size in zip(*columns, strict=True):
+        text = msgspec.Raw(batch.view[begin : begin + size])
+        yield RawObject("v1", "Pod", text, batch.source, f"{batch.place}[{where}]")
+
+
+_NAMESPACE_PATTERN: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_SCOPE_PATTERN: Final = re.compile(
+    rf"(?P<namespace>{_NAMESPACE_PATTERN})(?:/(?P<hpa>[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)|:(?P<selector>.+))?"
+)
+
+
+class MetricsScope(NamedTuple):
+    """What an external list is for: a namespace, and an HPA of it or the selector that the list was requested with."""
+
+    namespace: str
+    hpa: str = ""
+    selector: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> MetricsScope:
+        """Parse ``NS``, ``NS/HPA`` or ``NS:SELECTOR``. Raises :class:`~kscale.errors.InputError`."""
+        match = _SCOPE_PATTERN.fullmatch(text)
+        if match is None:
+            raise InputError(f"{text!r} is none of NS, NS/HPA and NS:SELECTOR")
+        selector = match["selector"] or ""
+        try:
+            canonical = str(parse_selector(selector)) if selector else ""
+        except SelectorError as error:
+            raise InputError(f'"{selector}" is not a label selector: {error}') from None
+        return cls(match["namespace"], match["hpa"] or "", canonical)
+
+    def __str__(self) -> str:
+        return self.namespace + (f"/{self.hpa}" if self.hpa else f":{self.selector}" if self.selector else "")
+
+
+def split_scope(text: str) -> tuple[str, str] | None:
+    """Split ``SCOPE=FILE``; None if the text has no scope. A selector may hold ``=``, so that the last one counts."""
+    split = str.rpartition if ":" in text.partition("=")[0] else str.partition
+    scope, equals, path = split(text, "=")
+    return (scope, path) if equals and _SCOPE_PATTERN.fullmatch(scope) else None
+
+
+@dataclass(slots=True)
+class _ExternalList:
+    """The values of one metric in one list."""
+
+    scope: MetricsScope
+    source: str
+    items: list[ExternalMetricValue] = field(default_factory=list)
+
+
+class ExternalMetricLists:
+    """Collects external lists until all HPAs are known, then says which values belong to which selector."""
+
+    def __init__(self) -> None:
+        self._scoped: dict[tuple[int, str], _ExternalList] = {}
+        self._unlabelled: dict[tuple[int, str, str], _ExternalList] = {}
+
+    def add(self, number: int, scope: MetricsScope, item: ExternalMetricValue, source: str) -> bool:
+        """Take a value of list ``number``; False if it counts for whoever selects it in its namespace."""
+        if scope.hpa or scope.selector:
+            self._scoped.setdefault((number, item.metric_name), _ExternalList(scope, source)).items.append(item)
+            return True
+        if item.metric_labels is None:
+            key = number, scope.namespace, item.metric_name
+            self._unlabelled.setdefault(key, _ExternalList(scope, source)).items.append(item)
+        return False
+
+    def names(self, namespace: str) -> list[str]:
+        """Return the metrics of scoped lists of a namespace."""
+        return list(
+            dict.fromkeys(name for (_, name), each in self._scoped.items() if each.scope.namespace == namespace)
+        )
+
+    def resolve(
+        self, hpas: Mapping[str, HorizontalPodAutoscaler], owners: Mapping[str, str], metrics: MetricLists
+    ) -> list[Problem]:
+        """Hand the values over to ``metrics`` and return what is ambiguous, whose values are dropped.
+
+        ``owners``: the key of an HPA by that of the ScaledObject that it is made of.
+        """
+        users = _find_selector_users(hpas.values())
+        problems: list[Problem] = []
+        answers: dict[tuple[str, str, str], _ExternalList] = {}
+        for (_, name), values in self._scoped.items():
+            selector = _find_list_selector(values.scope, name, hpas, owners, users)
+            if isinstance(selector, Problem):
+                problems.append(selector)
+                continue
+            key = values.scope.namespace, name, selector
+            other = answers.setdefault(key, values)
+            if _format_values(other) != _format_values(values):
+                problems.append(_conflicting_lists_problem([other, values], name, values.scope))
+        for (namespace, name, selector), values in answers.items():
+            metrics.add_external_answer(namespace, name, selector, values.items)
+        unlabelled: dict[tuple[str, str], list[_ExternalList]] = {}
+        for (_, namespace, name), values in self._unlabelled.items():
+            unlabelled.setdefault((namespace, name), []).append(values)
+        for (namespace, name), lists in unlabelled.items():
+            selectors = [
+                each for each in users.get((namespace, name), {}) if not metrics.is_answered(namespace, name, each)
+            ]
+            if len(selectors) > 1:
+                problems.append(_ambiguous_list_problem(lists, namespace, name, users[namespace, name], selectors))
+            elif any(_format_values(each) != _format_values(lists[0]) for each in lists):
+                problems.append(_conflicting_lists_problem(lists, name, MetricsScope(namespace)))
+            else:
+                continue
+            metrics.drop_unlabelled(namespace, name)
+        return problems
+
+
+_SelectorUsers = Mapping[tuple[str, str], Mapping[str, str]]
+"""By (namespace, metric) the selectors of its series, each with the name of an HPA that has it."""
+
+
+def _find_selector_users(hpas: Iterable[HorizontalPodAutoscaler]) -> _SelectorUsers:
+    users: dict[tuple[str, str], dict[str, str]] = {}
+    for hpa in hpas:
+        for spec in hpa.spec.metrics or ():
+            if spec.external is None:
+                continue
+            try:
+                selector = format_metric_selector(spec.external.metric.selector)
+            except ValueError:
+                continue  # the HPA reports it
+            where = hpa.metadata.namespace, spec.external.metric.name
+            users.setdefault(where, {}).setdefault(selector, hpa.metadata.name)
+    return users
+
+
+def _find_list_selector(
+    scope: MetricsScope,
+    name: str,
+    hpas: Mapping[str, HorizontalPodAutoscaler],
+    owners: Mapping[str, str],
+    users: _SelectorUsers,
+) -> str | Problem:
+    """The selector that a scoped list answers."""
+    where = f"ExternalMetricValueList {scope}"
+    if scope.selector:
+        known = users.get((scope.namespace, name), {})
+        if scope.selector in known:
+            return scope.selector
+        return Problem(f"no HorizontalPodAutoscaler of {scope.namespace} selects {name} by {scope.selector}", "", where)
+    key = f"{scope.namespace}/{scope.hpa}"
+    hpa = hpas.get(key) or hpas.get(owners.get(key, ""))
+    if hpa is None:
+        return Problem(f"no HorizontalPodAutoscaler {key} in the input", "", where)
+    selectors = list(_find_selector_users([hpa]).get((scope.namespace, name), {}))
+    if len(selectors) == 1:
+        return selectors[0]
+    if not selectors:
+        return Problem(f"HorizontalPodAutoscaler {key} has no external metric {name}", "", where)
+    text = f"HorizontalPodAutoscaler {key} selects {name} by {' and by '.join(selectors)}: give the list as "
+    return Problem(f"{text}{scope.namespace}:SELECTOR=FILE", "", where)
+
+
+def _format_values(values: _ExternalList) -> list[str]:
+    return [str(each.value) for each in values.items]
+
+
+def _conflicting_lists_problem(lists: list[_ExternalList], name: str, scope: MetricsScope) -> Problem:
+    sources = ", ".join(dict.fromkeys(each.source for each in lists if each.source))
+    text = f"lists with different values and no labels are given for {name} in {scope}"
+    text += "" if scope.hpa or scope.selector else "; give each as NS/HPA=FILE or NS:SELECTOR=FILE"
+    return Problem(text, sources, f"ExternalMetricValue {scope.namespace}/{name}")
+
+
+def _ambiguous_list_problem(
+    lists: list[_ExternalList], namespace: str, name: str, names: Mapping[str, str], selectors: list[str]
+) -> Problem:
+    sources = ", ".join(dict.fromkeys(each.source for each in lists if each.source))
+    shown = ", ".join(f"{names[each]} by {each or 'no label'}" for each in selectors[:3])
+    text = f"the values carry no labels, and several HorizontalPodAutoscalers select the metric ({shown}): "
+    text += f"give each list with its HPA, such as {namespace}/{names[selectors[0]]}=FILE"
+    return Problem(text, sources, f"ExternalMetricValue {namespace}/{name}")

@@ -1,0 +1,1 @@
+"""Typed structs of the Kubernetes API groups."""

@@ -1,0 +1,556 @@
+"""Pods, containers, nodes, namespaces and events of the core group (upstream: ``k8s.io/api/core/v1``)."""
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from kscale.objects.api.meta import (
+    ApiStruct,
+    Condition,
+    Int32,
+    Int64,
+    KubeObject,
+    LabelSelector,
+    ObjectMeta,
+    ResourceList,
+)
+from kscale.objects.api.volumes import Volume
+
+__all__ = [
+    "Affinity",
+    "ConfigMap",
+    "Container",
+    "ContainerImage",
+    "ContainerPort",
+    "ContainerResizePolicy",
+    "ContainerRestartRule",
+    "ContainerState",
+    "ContainerStateTerminated",
+    "ContainerStatus",
+    "EnvVar",
+    "Event",
+    "EventSource",
+    "LimitRange",
+    "LimitRangeItem",
+    "LimitRangeSpec",
+    "Namespace",
+    "Node",
+    "NodeAffinity",
+    "NodeSelector",
+    "NodeSelectorRequirement",
+    "NodeSelectorTerm",
+    "NodeSpec",
+    "NodeStatus",
+    "ObjectReference",
+    "Pod",
+    "PodAffinity",
+    "PodAffinityTerm",
+    "PodResourceClaim",
+    "PodResourceClaimStatus",
+    "PodSchedulingGate",
+    "PodSpec",
+    "PodStatus",
+    "PodTemplate",
+    "PodTemplateSpec",
+    "PreferredSchedulingTerm",
+    "ReplicationController",
+    "ReplicationControllerSpec",
+    "ReplicationControllerStatus",
+    "ResourceClaimRef",
+    "ResourceRequirements",
+    "Service",
+    "ServiceSpec",
+    "Taint",
+    "Toleration",
+    "TopologySpreadConstraint",
+    "VolumeMount",
+    "WeightedPodAffinityTerm",
+]
+
+
+# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
+
+
+class NodeSelectorRequirement(ApiStruct):
+    """One expression on a node's labels or fields; operators In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] = []
+
+
+class NodeSelectorTerm(ApiStruct):
+    """All expressions of a term must hold; an empty term matches nothing."""
+
+    match_expressions: list[NodeSelectorRequirement] = []
+    match_fields: list[NodeSelectorRequirement] = []
+
+
+class NodeSelector(ApiStruct):
+    """One of the terms must hold."""
+
+    node_selector_terms: list[NodeSelectorTerm] = []
+
+
+class PreferredSchedulingTerm(ApiStruct):
+    """A wish (scoring only)."""
+
+    weight: Int32 = 0
+    preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
+
+
+class NodeAffinity(ApiStruct):
+    """Which nodes a pod may run on."""
+
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: list[PreferredSchedulingTerm] = msgspec.field(
+        default_factory=list, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodAffinityTerm(ApiStruct):
+    """Pods (by labels and namespaces) that a pod wants near, or not near, in a topology domain."""
+
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] = []
+    topology_key: str = ""
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] = []
+    mismatch_label_keys: list[str] = []
+
+
+class WeightedPodAffinityTerm(ApiStruct):
+    """A wish (scoring only)."""
+
+    weight: Int32 = 0
+    pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
+
+
+class PodAffinity(ApiStruct):
+    """Affinity or anti-affinity towards other pods."""
+
+    required: list[PodAffinityTerm] = msgspec.field(
+        default_factory=list, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[WeightedPodAffinityTerm] = msgspec.field(
+        default_factory=list, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(ApiStruct):
+    """All affinities of a pod."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Taint(ApiStruct):
+    """What keeps pods off a node; effects NoSchedule, PreferNoSchedule, NoExecute."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+
+class Toleration(ApiStruct):
+    """A taint that a pod puts up with; operators Equal (also when empty), Exists, Lt, Gt."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: Int64 | None = None
+
+
+class TopologySpreadConstraint(ApiStruct):
+    """How unevenly matching pods may be spread over the values of a node label."""
+
+    max_skew: Int32 = 0
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: Int32 | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] = []
+
+
+# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
+
+
+class ResourceClaimRef(ApiStruct):
+    """A container's use of one of the pod's resource claims."""
+
+    name: str = ""
+    request: str = ""
+
+
+class ResourceRequirements(ApiStruct):
+    """Requests and limits; an absent map and an empty one differ in statuses."""
+
+    requests: ResourceList | None = None
+    limits: ResourceList | None = None
+    claims: list[ResourceClaimRef] = []
+
+
+class ContainerPort(ApiStruct):
+    """A port of a container; ``host_port`` 0 = none."""
+
+    name: str = ""
+    container_port: Int32 = 0
+    host_port: Int32 = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = ""
+
+
+class VolumeMount(ApiStruct):
+    """Where a volume appears in a container."""
+
+    name: str = ""
+    mount_path: str = ""
+    read_only: bool = False
+    sub_path: str = ""
+    bind_mount_options: list[str] = []
+
+
+class ContainerResizePolicy(ApiStruct):
+    """What resizing a resource in place does to the container."""
+
+    resource_name: str = ""
+    restart_policy: str = ""
+
+
+class ContainerRestartRule(ApiStruct):
+    """What to do when the container exits in a certain way."""
+
+    action: str = ""
+    exit_codes: dict[str, Any] | None = None
+
+
+class EnvVar(ApiStruct):
+    """An environment variable. Values may be secrets: never print them."""
+
+    name: str = ""
+    value: str = ""
+    value_from: dict[str, Any] | None = None
+
+
+class Container(ApiStruct):
+    """A container; an init container with restart policy ``Always`` is a sidecar."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = msgspec.field(default_factory=ResourceRequirements)
+    ports: list[ContainerPort] = []
+    env: list[EnvVar] = []
+    volume_mounts: list[VolumeMount] = []
+    resize_policy: list[ContainerResizePolicy] = []
+    restart_policy: str | None = None
+    restart_policy_rules: list[ContainerRestartRule] = []
+
+
+class ContainerStateTerminated(ApiStruct):
+    """How a container ended."""
+
+    exit_code: Int32 = 0
+    signal: Int32 = 0
+    reason: str = ""
+    message: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class ContainerState(ApiStruct):
+    """The state of a container: one of the three."""
+
+    waiting: dict[str, Any] | None = None
+    running: dict[str, Any] | None = None
+    terminated: ContainerStateTerminated | None = None
+
+
+class ContainerStatus(ApiStruct):
+    """What the kubelet says about a container; ``resources`` and ``allocated_resources`` serve in-place resize."""
+
+    name: str = ""
+    image: str = ""
+    ready: bool = False
+    started: bool | None = None
+    restart_count: Int32 = 0
+    state: ContainerState = msgspec.field(default_factory=ContainerState)
+    last_state: ContainerState = msgspec.field(default_factory=ContainerState)
+    allocated_resources: ResourceList | None = None
+    resources: ResourceRequirements | None = None
+
+
+# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
+
+
+class PodSchedulingGate(ApiStruct):
+    """A reason to wait that somebody else has to remove."""
+
+    name: str = ""
+
+
+class PodResourceClaim(ApiStruct):
+    """A resource claim (or a template for one) that the pod uses."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodResourceClaimStatus(ApiStruct):
+    """The claim that was made from a template for this pod."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class PodSpec(ApiStruct):
+    """What a pod is to be."""
+
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    ephemeral_containers: list[Container] = []
+    volumes: list[Volume] = []
+    restart_policy: str = ""
+    termination_grace_period_seconds: Int64 | None = None
+    active_deadline_seconds: Int64 | None = None
+    node_selector: dict[str, str] | None = None
+    service_account_name: str = ""
+    node_name: str = ""
+    host_network: bool = False
+    host_users: bool | None = None
+    hostname: str = ""
+    subdomain: str = ""
+    affinity: Affinity | None = None
+    scheduler_name: str = ""
+    tolerations: list[Toleration] = []
+    priority_class_name: str = ""
+    priority: Int32 | None = None
+    preemption_policy: str | None = None
+    runtime_class_name: str | None = None
+    overhead: ResourceList | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
+    scheduling_gates: list[PodSchedulingGate] = []
+    resource_claims: list[PodResourceClaim] = []
+    resources: ResourceRequirements | None = None
+
+
+class PodStatus(ApiStruct):
+    """What became of a pod."""
+
+    phase: str = ""
+    conditions: list[Condition] = []
+    reason: str = ""
+    message: str = ""
+    nominated_node_name: str = ""
+    start_time: str | None = None
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    qos_class: str = ""
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+    ephemeral_container_statuses: list[ContainerStatus] = []
+    resource_claim_statuses: list[PodResourceClaimStatus] = []
+    resize: str = ""
+    allocated_resources: ResourceList | None = None
+    resources: ResourceRequirements | None = None
+
+
+class Pod(KubeObject):
+    """A pod."""
+
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class PodTemplateSpec(ApiStruct):
+    """What a controller makes its pods from."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+
+
+class PodTemplate(KubeObject):
+    """A pattern of pods that other objects refer to by name."""
+
+    template: PodTemplateSpec = msgspec.field(default_factory=PodTemplateSpec)
+
+
+# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
+
+
+class NodeSpec(ApiStruct):
+    """What a node is to be."""
+
+    provider_id: str = msgspec.field(default="", name="providerID")
+    unschedulable: bool = False
+    taints: list[Taint] = []
+    pod_cidr: str = msgspec.field(default="", name="podCIDR")
+    pod_cidrs: list[str] = msgspec.field(default_factory=list, name="podCIDRs")
+    external_id: str = msgspec.field(default="", name="externalID")
+    config_source: dict[str, Any] | None = None
+    pod_preemption_policy: dict[str, Any] | None = None
+
+
+class ContainerImage(ApiStruct):
+    """An image that a node has pulled, and the names that it goes by there."""
+
+    names: list[str] = []
+    size_bytes: Int64 = 0
+
+
+@lru_cache(maxsize=1 << 14)
+def _shared(names: tuple[str, ...], size_bytes: int) -> ContainerImage:
+    """One object for an image that many nodes have: their lists are long, and much the same."""
+    return ContainerImage(names=[*names], size_bytes=size_bytes)
+
+
+class NodeStatus(ApiStruct):
+    """What a node has."""
+
+    capacity: ResourceList | None = None
+    allocatable: ResourceList | None = None
+    conditions: list[Condition] = []
+    declared_features: list[str] = []
+    phase: str = ""
+    node_info: dict[str, Any] | None = None
+    addresses: list[dict[str, Any]] = []
+    daemon_endpoints: dict[str, Any] | None = None
+    images: list[ContainerImage] = []
+    volumes_in_use: list[str] = []
+    volumes_attached: list[dict[str, Any]] = []
+    config: dict[str, Any] | None = None
+    runtime_handlers: list[dict[str, Any]] = []
+    features: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.images:
+            self.images = [_shared(tuple(each.names), each.size_bytes) for each in self.images]
+
+
+class Node(KubeObject):
+    """A node."""
+
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
+
+
+class Namespace(KubeObject):
+    """A namespace; its labels are what namespace selectors select."""
+
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+
+class ServiceSpec(ApiStruct):
+    """Which pods a service stands for."""
+
+    selector: dict[str, str] | None = None
+    type: str = ""
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
+
+
+class Service(KubeObject):
+    """A service."""
+
+    spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
+
+
+class ReplicationControllerSpec(ApiStruct):
+    """What a replication controller keeps alive; ``replicas`` absent = 1."""
+
+    replicas: Int32 | None = None
+    min_ready_seconds: Int32 = 0
+    selector: dict[str, str] | None = None
+    template: PodTemplateSpec | None = None
+
+
+class ReplicationControllerStatus(ApiStruct):
+    """What it has."""
+
+    replicas: Int32 = 0
+    ready_replicas: Int32 = 0
+    available_replicas: Int32 = 0
+    observed_generation: Int64 = 0
+
+
+class ReplicationController(KubeObject):
+    """A replication controller."""
+
+    spec: ReplicationControllerSpec = msgspec.field(default_factory=ReplicationControllerSpec)
+    status: ReplicationControllerStatus = msgspec.field(default_factory=ReplicationControllerStatus)
+
+
+class LimitRangeItem(ApiStruct):
+    """Bounds and defaults for one type of thing: Pod, Container or PersistentVolumeClaim."""
+
+    type: str = ""
+    max: ResourceList | None = None
+    min: ResourceList | None = None
+    default: ResourceList | None = None
+    default_request: ResourceList | None = None
+    max_limit_request_ratio: ResourceList | None = None
+
+
+class LimitRangeSpec(ApiStruct):
+    """All items of a limit range."""
+
+    limits: list[LimitRangeItem] = []
+
+
+class LimitRange(KubeObject):
+    """Bounds on requests and limits in a namespace."""
+
+    spec: LimitRangeSpec = msgspec.field(default_factory=LimitRangeSpec)
+
+
+class ConfigMap(KubeObject):
+    """Configuration data (read: the priorities of the priority expander)."""
+
+    data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
+
+
+# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
+
+
+class ObjectReference(ApiStruct, gc=False):  # texts only, and there are as many as events
+    """Any object."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    field_path: str = ""
+
+
+class EventSource(ApiStruct):
+    """Who says it: a program, and on which host."""
+
+    component: str = ""
+    host: str = ""
+
+
+class Event(KubeObject):
+    """Something that was said about an object."""
+
+    involved_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
+    source: EventSource = msgspec.field(default_factory=EventSource)
+    reporting_component: str = ""
+    reporting_instance: str = ""
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: Int32 = 0
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None

@@ -1,0 +1,207 @@
+"""Custom resources with a scale: their definitions, well-known workload kinds, and KEDA's ScaledObject, read as plain
+data.
+
+OpenKruise's StatefulSet is left out: objects are held by kind, and StatefulSet is Kubernetes' own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from kscale.objects.api.meta import ApiStruct, KubeObject
+from kscale.objects.rest_mapping import AUTOSCALING_V1, ServedResource
+from kscale.objects.scale import ScalePaths, definition_of
+
+__all__ = [
+    "PAUSED",
+    "PAUSED_REPLICAS",
+    "CloneSet",
+    "CustomObject",
+    "CustomResource",
+    "CustomWorkload",
+    "DeploymentConfig",
+    "LeaderWorkerSet",
+    "Rollout",
+    "ScaledObject",
+    "Trigger",
+    "UnitedDeployment",
+    "custom_resources",
+    "is_paused",
+    "is_set",
+    "replica_errors",
+    "trigger_errors",
+]
+
+
+class CustomObject(KubeObject):
+    """An object of a custom kind: plain data below ``spec`` and ``status``, where the paths of a scale lie."""
+
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class CustomResource(msgspec.Struct, frozen=True):
+    """One version of a custom kind that has a scale. ``paths``: where its scale reads and writes."""
+
+    resource: ServedResource
+    paths: ScalePaths
+
+    @property
+    def kind(self) -> str:
+        """The kind of its objects."""
+        return self.resource.kind
+
+    @property
+    def group(self) -> str:
+        """The API group."""
+        return self.resource.group
+
+
+def custom_resources(definition: Mapping[str, Any]) -> list[CustomResource]:
+    """Return the versions of a CustomResourceDefinition (plain data) that have a scale, in its order.
+
+    Raises ``InputError`` for odd shapes.
+    """
+    group, kind, plural, paths = definition_of(definition)
+    return [
+        CustomResource(ServedResource(group, version, kind, plural, True, AUTOSCALING_V1), each)
+        for version, each in paths.items()
+    ]
+
+
+class CustomWorkload(KubeObject):
+    """A workload of a custom kind; what it says is checked where it is used."""
+
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+
+class Rollout(CustomWorkload):
+    """Argo Rollouts (``argoproj.io``)."""
+
+
+class CloneSet(CustomWorkload):
+    """OpenKruise (``apps.kruise.io``)."""
+
+
+class UnitedDeployment(CustomWorkload):
+    """OpenKruise (``apps.kruise.io``)."""
+
+
+class DeploymentConfig(CustomWorkload):
+    """OpenShift (``apps.openshift.io``)."""
+
+
+class LeaderWorkerSet(CustomWorkload):
+    """``leaderworkerset.x-k8s.io``."""
+
+
+PAUSED: Final = "autoscaling.keda.sh/paused"
+PAUSED_REPLICAS: Final = "autoscaling.keda.sh/paused-replicas"
+_UNCACHED: Final = frozenset({"cpu", "memory", "cron"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+
+
+class Reference(ApiStruct):
+    """What is scaled; a Deployment where no kind is given."""
+
+    api_version: str | None = None
+    kind: str | None = None
+    name: str = ""
+    env_source_container_name: str | None = None
+
+
+class Trigger(ApiStruct):
+    """What the target is scaled by; settings depend on the type."""
+
+    type: str = ""
+    name: str | None = None
+    metric_type: str | None = None
+    metadata: dict[str, str | int | float | bool | None] | None = None
+    use_cached_metrics: bool | None = None
+    authentication_ref: dict[str, Any] | None = None
+
+
+class HPAConfig(ApiStruct):
+    """Settings of the HPA that KEDA generates."""
+
+    name: str | None = None
+    behavior: dict[str, Any] | None = None
+
+
+class Advanced(ApiStruct):
+    """``spec.advanced``."""
+
+    horizontal_pod_autoscaler_config: HPAConfig | None = None
+    restore_to_original_replica_count: bool | None = None
+    scaling_modifiers: dict[str, Any] | None = None
+
+
+class ScaledObjectSpec(ApiStruct):
+    """``spec``; KEDA generates an HPA of at most 100 replicas where no maximum is given."""
+
+    scale_target_ref: Reference | None = None
+    min_replica_count: int | None = None
+    max_replica_count: int | None = None
+    idle_replica_count: int | None = None
+    polling_interval: int | None = None
+    initial_cooldown_period: int | None = None
+    cooldown_period: int | None = None
+    fallback: dict[str, Any] | None = None
+    triggers: list[Trigger] | None = None
+    advanced: Advanced | None = None
+
+
+class ScaledObjectStatus(ApiStruct):
+    """``status``."""
+
+    external_metric_names: list[str] | None = None
+
+
+class ScaledObject(KubeObject):
+    """Scales a workload by an HPA that KEDA generates, and between 0 and 1 itself."""
+
+    spec: ScaledObjectSpec | None = None
+    status: ScaledObjectStatus | None = None
+
+
+def is_paused(annotations: Mapping[str, Any] | None) -> bool:
+    """Whether KEDA deletes the HPA of a ScaledObject with these annotations (``NeedToBePausedByAnnotation``)."""
+    return PAUSED_REPLICAS in (annotations or {}) or is_set(annotations, PAUSED)
+
+
+def is_set(annotations: Mapping[str, Any] | None, name: str) -> bool:
+    """Whether an annotation is set: KEDA takes all that is not false for true (``getBoolAnnotation``)."""
+    value = (annotations or {}).get(name)
+    return value is not None and str(value) not in _FALSE
+
+
+def replica_errors(scaled: ScaledObject) -> list[str]:
+    """Return what KEDA's webhook refuses of the replicas of a ScaledObject (``CheckReplicaCountBoundsAreValid``)."""
+    spec = scaled.spec or ScaledObjectSpec()
+    minimum = 0 if spec.min_replica_count is None else max(spec.min_replica_count, 1)
+    maximum = 100 if spec.max_replica_count is None else spec.max_replica_count
+    if minimum > maximum:
+        return [f"MinReplicaCount={minimum} must be less than MaxReplicaCount={maximum}"]
+    if spec.idle_replica_count is not None and spec.idle_replica_count >= minimum:
+        return [f"IdleReplicaCount={spec.idle_replica_count} must be less than MinReplicaCount={minimum}"]
+    return []
+
+
+def trigger_errors(scaled: ScaledObject) -> list[str]:
+    """Return what KEDA's webhook refuses of the triggers of a ScaledObject (``ValidateTriggers``)."""
+    triggers = (scaled.spec or ScaledObjectSpec()).triggers or []
+    if not triggers:
+        return ["no triggers defined in the ScaledObject/ScaledJob"]
+    names: set[str] = set()
+    for trigger in triggers:
+        if trigger.use_cached_metrics and trigger.type in _UNCACHED:
+            return [f'property "useCachedMetrics" is not supported for "{trigger.type}" scaler']
+        if trigger.name and trigger.name in names:
+            where = "defined multiple times in the ScaledObject/ScaledJob"
+            return [f'triggerName "{trigger.name}" is {where}, but it must be unique']
+        names.add(trigger.name or "")
+    return []

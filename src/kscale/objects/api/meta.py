@@ -1,0 +1,211 @@
+"""Base classes of API objects: metadata, owners, label selectors, conditions and the API server's Status (upstream:
+``k8s.io/apimachinery/pkg/apis/meta/v1``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+import msgspec
+
+from kscale.objects.quantity import Quantity, QuantityError, parse
+
+__all__ = [
+    "ApiStruct",
+    "Condition",
+    "Int32",
+    "Int64",
+    "KubeObject",
+    "LabelSelector",
+    "LabelSelectorRequirement",
+    "ObjectMeta",
+    "OwnerReference",
+    "ResourceList",
+    "Status",
+    "StatusCause",
+    "StatusDetails",
+    "dec_hook",
+    "enc_hook",
+    "object_key",
+    "shortened",
+]
+
+
+class ApiStruct(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", gc=False):
+    """A Kubernetes API type: snake_case attributes for camelCase JSON; unknown JSON fields are ignored.
+
+    Optional values are ``None`` when absent or null. Lists default to empty; maps whose absence means something else
+    than emptiness are ``None`` when absent.
+    """
+
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+"""An int32 of the API; a number beyond it is refused when it is decoded, as Go does."""
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""The same of an int64."""
+
+ResourceList = dict[str, Quantity]
+"""Resource name -> quantity."""
+
+
+def dec_hook(type_: type, value: Any) -> Any:
+    """msgspec's hook for the one type it does not know. A bare number is read by its shortest decimal text."""
+    if type_ is not Quantity:
+        raise NotImplementedError(f"{type_} cannot be decoded")
+    if isinstance(value, str):
+        try:
+            return parse(value)
+        except QuantityError:
+            return _parse_between_spaces(value)
+    if isinstance(value, Quantity):
+        return value
+    if value is None:
+        return Quantity.zero()
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            return Quantity(repr(value))
+        except QuantityError:
+            pass
+    # JSON has no text for these: it would show a null that the caller did not write.
+    odd = isinstance(value, float) and not math.isfinite(value)
+    raise ValueError(f"{value if odd else msgspec.json.encode(value).decode()} is not a quantity")
+
+
+def _parse_between_spaces(text: str) -> Quantity:
+    try:
+        return parse(text.strip(" \t\n\v\f\r"))
+    except QuantityError:
+        raise ValueError(f'"{shortened(text)}" is not a quantity') from None
+
+
+def shortened(text: str, most: int = 80) -> str:
+    """A text for a message: the beginning of a long one, and how long it is."""
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+
+
+def enc_hook(value: Any) -> Any:
+    """A quantity as its canonical text."""
+    if isinstance(value, Quantity):
+        return str(value)
+    raise NotImplementedError(f"{type(value)} cannot be encoded")
+
+
+# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
+
+
+class OwnerReference(ApiStruct):
+    """Who an object belongs to; at most one reference of an object has ``controller`` true."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(ApiStruct):
+    """Identity, labels, owners and life span. Times are RFC 3339 texts (:mod:`kscale.objects.times`)."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: Int64 | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: Int64 | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] = []
+    finalizers: list[str] = []
+
+
+class LabelSelectorRequirement(ApiStruct):
+    """One expression of a label selector."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] = []
+
+
+class LabelSelector(ApiStruct):
+    """A label query; an absent selector matches nothing, an empty one everything (:mod:`kscale.objects.selectors`)."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[LabelSelectorRequirement] = []
+
+
+class Condition(ApiStruct):
+    """One observation in a status: ``status`` is ``True``, ``False`` or ``Unknown``."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    last_heartbeat_time: str | None = None
+    last_probe_time: str | None = None
+    observed_generation: Int64 | None = None
+
+
+class KubeObject(ApiStruct):
+    """An object of the API: has a kind and metadata."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+
+    @property
+    def name(self) -> str:
+        """``metadata.name``."""
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        """``metadata.namespace``."""
+        return self.metadata.namespace
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``, or the name of an object without namespace."""
+        return object_key(self.metadata.namespace, self.metadata.name)
+
+
+def object_key(namespace: str, name: str) -> str:
+    """How upstream writes the identity of an object: ``namespace/name``, or ``name``."""
+    return f"{namespace}/{name}" if namespace else name
+
+
+class StatusCause(ApiStruct):
+    """One reason of several for a refusal."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class StatusDetails(ApiStruct):
+    """About which object it is, why, and when to try again."""
+
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+    causes: list[StatusCause] = []
+    retry_after_seconds: Int32 = 0
+
+
+class Status(ApiStruct):
+    """A refusal: ``status`` is ``Failure``, ``code`` the HTTP status, ``reason`` a word for programs (``Expired``)."""
+
+    api_version: str = ""
+    kind: str = ""
+    status: str = ""
+    message: str = ""
+    reason: str = ""
+    code: Int32 = 0
+    details: StatusDetails | None = None

@@ -1,0 +1,359 @@
+"""Fields that the API server sets or refuses when a pod is created: defaults and LimitRanger.
+
+Upstream: ``plugin/pkg/admission/limitranger/admission.go`` (``mergePodResourceRequirements``,
+``PodValidateLimitFunc``).
+
+Upstream: ``pkg/apis/core/v1/defaults.go``, the pod strategy's label keys, and the admission plugins LimitRanger (its
+defaults), Priority, RuntimeClass and DefaultTolerationSeconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from kscale.objects.api.core import (
+    Affinity,
+    Container,
+    ContainerPort,
+    LimitRange,
+    LimitRangeItem,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSpec,
+    ResourceRequirements,
+    Toleration,
+    WeightedPodAffinityTerm,
+)
+from kscale.objects.api.meta import KubeObject, LabelSelector, LabelSelectorRequirement, ObjectMeta, ResourceList
+from kscale.objects.api.policy import PriorityClass, RuntimeClass
+from kscale.objects.api.resource import ResourceClaimTemplate
+from kscale.objects.pod_resources import CPU, MEMORY, container_requests, is_hugepages, is_pod_level_resource
+from kscale.objects.quantity import Quantity
+
+__all__ = [
+    "BUILT_IN_CLASSES",
+    "COMPLETING_KINDS",
+    "PodClasses",
+    "refusal",
+    "with_defaults",
+    "with_limit_range_defaults",
+]
+
+
+def with_limit_range_defaults(spec: PodSpec, ranges: Iterable[LimitRange]) -> PodSpec:
+    """The spec with the defaults of the limit ranges of its namespace, one range after the other."""
+    for each in ranges:
+        requests, limits = _defaults(each)
+        if requests or limits:
+            spec = replace(
+                spec,
+                containers=[_merged(item, requests, limits) for item in spec.containers],
+                init_containers=[_merged(item, requests, limits) for item in spec.init_containers],
+            )
+    return spec
+
+
+def refusal(spec: PodSpec, ranges: Iterable[LimitRange]) -> str:
+    """Why LimitRanger would not let the pod in, of the first range (by name) that it breaks; empty where it would.
+
+    ``spec``: with the defaults of the ranges. Several errors of one range stand in brackets, as Go joins them, by kind
+    of bound and name of resource where upstream follows the order of a map.
+    """
+    for each in sorted(ranges, key=lambda item: item.name):
+        errors: dict[str, None] = {}
+        for item in each.spec.limits:
+            errors |= dict.fromkeys(_broken(item, spec))
+        if errors:
+            return next(iter(errors)) if len(errors) == 1 else f"[{', '.join(errors)}]"
+    return ""
+
+
+def _broken(item: LimitRangeItem, spec: PodSpec) -> Iterator[str]:
+    if item.type == "Container":
+        for container in (*spec.containers, *spec.init_containers):
+            yield from _errors(item, container.resources.requests or {}, container.resources.limits or {})
+    elif item.type == "Pod":
+        own = spec.resources or ResourceRequirements()
+        requests = container_requests(spec) | _of_pod(own.requests)
+        limits = container_requests(spec, lambda container: container.resources.limits) | _of_pod(own.limits)
+        yield from _errors(item, requests, limits)
+
+
+def _of_pod(resources: ResourceList | None) -> ResourceList:
+    """What is said at the level of the pod instead of adding up its containers."""
+    return {name: amount for name, amount in (resources or {}).items() if name in (CPU, MEMORY)}
+
+
+def _errors(item: LimitRangeItem, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
+    for check, enforced in ((_minimum, item.min), (_maximum, item.max), (_ratio, item.max_limit_request_ratio)):
+        for name, bound in sorted((enforced or {}).items()):
+            error = check(f"{name} {{}} per {item.type} is {bound}", bound, requests.get(name), limits.get(name))
+            if error:
+                yield error
+
+
+def _minimum(text: str, bound: Quantity, request: Quantity | None, limit: Quantity | None) -> str:
+    text = f"minimum {text.format('usage')}"
+    if request is None:
+        return f"{text}.  No request is specified"
+    if request < bound:
+        return f"{text}, but request is {request}"
+    return f"{text}, but limit is {limit}" if limit is not None and limit < bound else ""
+
+
+def _maximum(text: str, bound: Quantity, request: Quantity | None, limit: Quantity | None) -> str:
+    text = f"maximum {text.format('usage')}"
+    if limit is None:
+        return f"{text}.  No limit is specified"
+    if bound < limit:
+        return f"{text}, but limit is {limit}"
+    return f"{text}, but request is {request}" if request is not None and bound < request else ""
+
+
+def _ratio(text: str, bound: Quantity, request: Quantity | None, limit: Quantity | None) -> str:
+    text = text.format("max limit to request ratio")
+    if request is None or request.is_zero:
+        return f"{text}, but no request is specified or request is 0"
+    if limit is None or limit.is_zero:
+        return f"{text}, but no limit is specified or limit is 0"
+    ratio = limit.as_fraction() / request.as_fraction()
+    return f"{text}, but provided ratio is {float(ratio):f}" if ratio > bound.as_fraction() else ""
+
+
+def _defaults(each: LimitRange) -> tuple[ResourceList, ResourceList]:
+    """(requests, limits) for a container; a later item of the range wins."""
+    requests: ResourceList = {}
+    limits: ResourceList = {}
+    for item in each.spec.limits:
+        if item.type == "Container":
+            requests |= item.default_request or {}
+            limits |= item.default or {}
+    return requests, limits
+
+
+def _merged(container: Container, requests: ResourceList, limits: ResourceList) -> Container:
+    own = container.resources
+    return replace(
+        container,
+        resources=replace(
+            own,
+            requests={**requests, **(own.requests or {})} or own.requests,
+            limits={**limits, **(own.limits or {})} or own.limits,
+        ),
+    )
+
+
+COMPLETING_KINDS: Final = ("PriorityClass", "RuntimeClass", "LimitRange", "ResourceClaimTemplate")
+"""The kinds that :meth:`PodClasses.of` reads."""
+
+
+class PodClasses(msgspec.Struct, frozen=True):
+    """What of a cluster says how its pods are completed: priority and runtime classes by name, limit ranges by
+    namespace, templates of claims on devices by (namespace, name). The two priority classes of the system always
+    exist."""
+
+    priorities: Mapping[str, PriorityClass] = msgspec.field(default_factory=dict)
+    runtimes: Mapping[str, RuntimeClass] = msgspec.field(default_factory=dict)
+    limits: Mapping[str, Sequence[LimitRange]] = msgspec.field(default_factory=dict)
+    claim_templates: Mapping[tuple[str, str], ResourceClaimTemplate] = msgspec.field(default_factory=dict)
+
+    @staticmethod
+    def of(objects: Iterable[KubeObject]) -> PodClasses:
+        """Those among the objects of a cluster."""
+        listed = list(objects)
+        limits: dict[str, list[LimitRange]] = {}
+        for item in listed:
+            if isinstance(item, LimitRange):
+                limits.setdefault(item.namespace, []).append(item)
+        return PodClasses(
+            {item.name: item for item in listed if isinstance(item, PriorityClass)},
+            {item.name: item for item in listed if isinstance(item, RuntimeClass)},
+            limits,
+            {(item.namespace, item.name): item for item in listed if isinstance(item, ResourceClaimTemplate)},
+        )
+
+    def refusal(self, spec: PodSpec, namespace: str = "default") -> tuple[str, str]:
+        """(admission plugin, its message) where an API server would refuse a pod: for a class that does not exist, or
+        for the bounds of a limit range. ``spec``: as it is written.
+
+        Empty where it would not; nothing is said of classes where none of the kind is known at all: then the input has
+        just none.
+        """
+        name = spec.priority_class_name
+        if name and self.priorities and self.priority(name) is None:
+            return "Priority", f"no PriorityClass with name {name} was found"
+        runtime = spec.runtime_class_name
+        if runtime and self.runtimes and runtime not in self.runtimes:
+            return "RuntimeClass", f'pod rejected: RuntimeClass "{runtime}" not found'
+        ranges = self.limits.get(namespace, ())
+        message = refusal(with_defaults(spec, None, self, namespace), ranges) if ranges else ""
+        return ("LimitRanger", message) if message else ("", "")
+
+    def unknown(self, spec: PodSpec) -> list[str]:
+        """What the pod is under that cannot be judged: classes of a kind the input has none of."""
+        found = []
+        if spec.priority_class_name and not self.priorities and self.priority(spec.priority_class_name) is None:
+            found.append(f"PriorityClass {spec.priority_class_name} (not in the input)")
+        if spec.runtime_class_name and not self.runtimes:
+            found.append(f"RuntimeClass {spec.runtime_class_name} (not in the input)")
+        return found
+
+    def priority(self, name: str) -> PriorityClass | None:
+        """The class of a name; without a name the lowest of the classes that are the default of all."""
+        if name:
+            return self.priorities.get(name) or _SYSTEM_CLASSES.get(name)
+        defaults = [item for item in self.priorities.values() if item.global_default]
+        return min(defaults, key=lambda item: item.value, default=None)
+
+
+_SYSTEM_CLASSES: Final = {
+    name: PriorityClass(metadata=ObjectMeta(name=name), value=value)
+    for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
+}
+BUILT_IN_CLASSES: Final = PodClasses()
+"""Only what every cluster has."""
+_EVICTING: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_GRACE: Final = 300
+
+_replace = msgspec.structs.replace
+
+
+def with_defaults(
+    spec: PodSpec,
+    labels: Mapping[str, str] | None,
+    classes: PodClasses = BUILT_IN_CLASSES,
+    namespace: str = "default",
+) -> PodSpec:
+    """The spec as the API server would store it (a new one; the given one is not changed).
+
+    A priority class that is not among ``classes`` counts as priority 0, a runtime class as one without overhead (an
+    API server would refuse the pod).
+    """
+    spec = _replace(
+        spec,
+        containers=[_container(item, spec.host_network) for item in spec.containers],
+        init_containers=[_container(item, spec.host_network) for item in spec.init_containers],
+        restart_policy=spec.restart_policy or "Always",
+        scheduler_name=spec.scheduler_name or "default-scheduler",
+        tolerations=_tolerations(spec.tolerations),
+        affinity=_affinity(spec.affinity, labels or {}),
+    )
+    spec = with_limit_range_defaults(spec, classes.limits.get(namespace, ()))
+    if spec.termination_grace_period_seconds is None:
+        spec.termination_grace_period_seconds = 30
+    _set_priority(spec, classes.priority(spec.priority_class_name))
+    runtime = classes.runtimes.get(spec.runtime_class_name or "")
+    if runtime is not None:
+        _set_runtime(spec, runtime)
+    if spec.resources is not None:
+        spec.resources = _pod_resources(spec, spec.resources)
+    return spec
+
+
+def _set_priority(spec: PodSpec, found: PriorityClass | None) -> None:
+    if found is not None and not spec.priority_class_name:
+        spec.priority_class_name = found.name
+    if spec.priority is None:
+        spec.priority = 0 if found is None else found.value
+    if spec.preemption_policy is None:
+        policy = None if found is None else found.preemption_policy
+        spec.preemption_policy = policy or "PreemptLowerPriority"
+
+
+def _set_runtime(spec: PodSpec, runtime: RuntimeClass) -> None:
+    if spec.overhead is None and runtime.overhead is not None:
+        spec.overhead = runtime.overhead.pod_fixed
+    if runtime.scheduling.node_selector:
+        spec.node_selector = {**runtime.scheduling.node_selector, **(spec.node_selector or {})}
+    spec.tolerations = [
+        *spec.tolerations, *(item for item in runtime.scheduling.tolerations if item not in spec.tolerations)
+    ]  # fmt: skip
+
+
+def _container(container: Container, host_network: bool) -> Container:
+    """Limits become requests where there are none; ports of the host network are ports of the host."""
+    resources = container.resources
+    if resources.limits:
+        requests = {**resources.limits, **(resources.requests or {})}
+        resources = _replace(resources, requests=requests)
+    return _replace(container, resources=resources, ports=[_port(port, host_network) for port in container.ports])
+
+
+def _port(port: ContainerPort, host_network: bool) -> ContainerPort:
+    host_port = port.container_port if host_network and not port.host_port else port.host_port
+    return _replace(port, protocol=port.protocol or "TCP", host_port=host_port)
+
+
+def _limits(container: Container) -> ResourceList | None:
+    return container.resources.limits
+
+
+def _pod_resources(spec: PodSpec, resources: ResourceRequirements) -> ResourceRequirements:
+    """Requests of the pod as a whole, where it has limits: what its containers ask for, else those limits.
+
+    Huge pages cannot be overcommitted: their limit is what the containers' limits come to, and the request follows.
+    """
+    requests: ResourceList = dict(resources.requests or {})
+    limits: ResourceList = dict(resources.limits or {})
+    if requests or limits:
+        for name, quantity in container_requests(spec, _limits).items():
+            if is_hugepages(name) and name not in requests:
+                limits.setdefault(name, quantity)
+    if not limits:
+        return resources
+    for name, quantity in container_requests(spec).items():
+        if name in (CPU, MEMORY):
+            requests.setdefault(name, quantity)
+    for name, quantity in limits.items():
+        if is_pod_level_resource(name):
+            requests.setdefault(name, quantity)
+    return _replace(resources, requests=requests or resources.requests, limits=limits)
+
+
+def _tolerations(tolerations: Sequence[Toleration]) -> list[Toleration]:
+    """Admission plugin DefaultTolerationSeconds: five minutes on a node that is not ready or cannot be reached."""
+    added = [
+        Toleration(key=key, operator="Exists", effect="NoExecute", toleration_seconds=_GRACE)
+        for key in _EVICTING
+        if not any(item.key in ("", key) and item.effect in ("", "NoExecute") for item in tolerations)
+    ]
+    return [*tolerations, *added]
+
+
+def _affinity(affinity: Affinity | None, labels: Mapping[str, str]) -> Affinity | None:
+    if affinity is None:
+        return None
+    return _replace(
+        affinity,
+        pod_affinity=_pod_affinity(affinity.pod_affinity, labels),
+        pod_anti_affinity=_pod_affinity(affinity.pod_anti_affinity, labels),
+    )
+
+
+def _pod_affinity(affinity: PodAffinity | None, labels: Mapping[str, str]) -> PodAffinity | None:
+    if affinity is None:
+        return None
+    preferred: list[WeightedPodAffinityTerm] = [
+        _replace(item, pod_affinity_term=_term(item.pod_affinity_term, labels)) for item in affinity.preferred
+    ]
+    return _replace(affinity, required=[_term(term, labels) for term in affinity.required], preferred=preferred)
+
+
+def _term(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
+    """``matchLabelKeys`` and ``mismatchLabelKeys`` folded into the selector; without a selector they mean nothing."""
+    if term.label_selector is None or not (term.match_label_keys or term.mismatch_label_keys):
+        return term
+    added = [
+        LabelSelectorRequirement(key=key, operator=operator, values=[labels[key]])
+        for operator, keys in (("In", term.match_label_keys), ("NotIn", term.mismatch_label_keys))
+        for key in keys
+        if key in labels
+    ]
+    selector: LabelSelector = _replace(
+        term.label_selector, match_expressions=[*term.label_selector.match_expressions, *added]
+    )
+    return _replace(term, label_selector=selector)

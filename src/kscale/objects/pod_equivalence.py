@@ -1,0 +1,207 @@
+"""Digests of pods that the Cluster Autoscaler treats as equivalent (upstream: ``core/scaleup/equivalence``).
+
+Two pods have the same digest if and only if their labels are equal (an absent map and an empty one differ) and their
+specs are *semantically* equal after sanitising: projected volumes and their mounts, the hostname and the containers'
+environments do not count; absent lists and maps equal empty ones; quantities compare by value and times by instant.
+
+The input is the pod as API data, not a struct, so that fields which kscale does not model count too. What is only
+absent in Go when it is nil, and not when it is zero (``hostUsers: false``), is told apart by the tables below: a zero
+of a field that is not listed is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import enc_hook
+from kscale.objects.quantity import Quantity, QuantityError
+from kscale.objects.times import nanoseconds
+
+__all__ = ["Digester", "canonical", "digest"]
+
+# Scalars that are plain values in Go: a zero is as good as absent.
+_PLAIN_NAMES: Final = """
+    action apiVersion audience certificateChainPath chapAuthDiscovery chapAuthSession claimName conditionType
+    containerName containerPort credentialBundlePath datasetName datasetUUID devicePath directory diskName diskURI
+    dnsPolicy driver effect endpoints failureThreshold fieldPath fsType gateway generateName generation group host
+    hostIP hostIPC hostNetwork hostPID hostPort hostname image imagePullPolicy initialDelaySeconds ip iqn
+    iscsiInterface key keyPath keyType keyring kind level lun maxSkew medium mountPath name namespace nodeName
+    operator partition path pdID pdName periodSeconds pool port prefix priorityClassName protectionDomain protocol
+    pullPolicy readOnly reference registry repository request resource resourceName resourceVersion revision role
+    schedulerName scheme seconds secretFile secretName selfLink server serviceAccount serviceAccountName shareName
+    signerName sslEnabled stdin stdinOnce storageMode storagePolicyID storagePolicyName storagePool subPath
+    subPathExpr subdomain successThreshold system targetContainerName targetPortal tenant terminationMessagePath
+    terminationMessagePolicy timeoutSeconds topologyKey tty type uid user value volume volumeID volumeName
+    volumeNamespace volumePath weight whenUnsatisfiable workingDir
+"""
+_PLAIN: Final = frozenset(_PLAIN_NAMES.split())
+# The same names where they are pointers: (name, name of the object that has it).
+_POINTERS: Final = frozenset({
+    ("readOnly", "azureDisk"), ("readOnly", "csi"), ("fsType", "azureDisk"), ("fsType", "csi"), ("kind", "azureDisk"),
+    ("type", "hostPath"), ("lun", "fc"), ("namespace", "dataSource"), ("namespace", "dataSourceRef"),
+    ("value", "options"), ("user", "items"), ("user", "serviceAccountToken"), ("user", "clusterTrustBundle"),
+    ("user", "podCertificate"), ("name", "clusterTrustBundle"), ("protocol", "httpGet"),
+})  # fmt: skip
+# Maps in Go: empty is as good as absent.
+_MAPS: Final = frozenset({
+    "nodeSelector", "requests", "limits", "overhead", "matchLabels", "labels", "annotations", "volumeAttributes",
+    "options", "allocatedResources", "userAnnotations",
+})  # fmt: skip
+# Structs that are plain values in Go, not pointers: empty is as good as absent.
+_VALUES: Final = frozenset({"resources", "metadata", "spec", "preference", "podAffinityTerm"})
+_QUANTITY_MAPS: Final = frozenset({"requests", "limits", "overhead", "allocatedResources"})
+_TIMES: Final = frozenset({"creationTimestamp", "deletionTimestamp"})
+
+_TOKEN_VOLUME = re.compile(rb"kube-api-access-[a-z0-9]{5}")
+_TOKEN_PREFIX: Final = b"kube-api-access-"
+_MAX_MEMO: Final = 1 << 15
+
+
+def _quantity(value: Any) -> Any:
+    """A quantity by value: numbers and texts of the same value become one."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return "0" if value is None else value
+    try:
+        parsed = Quantity(value.strip() if isinstance(value, str) else repr(value))
+    except QuantityError:
+        return value
+    return f"{parsed.as_fraction()}" if abs(parsed.approximate_float()) < 1e30 else str(parsed)
+
+
+def _time(value: Any) -> Any:
+    try:
+        return nanoseconds(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _entry(key: str, value: Any, owner: str, depth: int) -> Any:
+    """The canonical value of a field, or None if it is as good as absent."""
+    if isinstance(value, dict):
+        if key in _QUANTITY_MAPS:
+            return {name: _quantity(item) for name, item in value.items()} or None
+        if key in _MAPS:
+            return {name: "" if item is None else item for name, item in value.items()} or None
+        inner = _fields(value, key, depth + 1)
+        # ``resources`` of the pod itself is a pointer, that of a container is not.
+        return inner if inner or key not in _VALUES or (key == "resources" and depth == 0) else None
+    if isinstance(value, list):
+        return [_element(item, key, depth) for item in value] or None
+    if key in _TIMES:
+        return _time(value)
+    if key in ("sizeLimit", "divisor"):
+        amount = _quantity(value)
+        return None if amount == "0" and key == "divisor" else amount
+    if not value and key in _PLAIN and (key, owner) not in _POINTERS:
+        return None
+    if key == "restartPolicy" and not value and (depth == 0 or owner == "resizePolicy"):
+        return None  # a plain value there, a pointer in a container
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _element(value: Any, key: str, depth: int) -> Any:
+    if isinstance(value, dict):
+        return _fields(value, key, depth + 1)
+    return [_element(item, key, depth) for item in value] if isinstance(value, list) else value
+
+
+def _fields(data: Mapping[str, Any], owner: str, depth: int) -> dict[str, Any]:
+    result = {}
+    for key, value in data.items():
+        if value is not None:
+            entry = _entry(key, value, owner, depth)
+            if entry is not None:
+                result[key] = entry
+    return result
+
+
+def _sanitised(container: Any, projected: set[str]) -> Any:
+    if not isinstance(container, Mapping):
+        return container
+    result = {key: value for key, value in container.items() if key != "env"}
+    mounts = result.get("volumeMounts")
+    if projected and mounts:
+        result["volumeMounts"] = [mount for mount in mounts if mount.get("name") not in projected]
+    return result
+
+
+def _without_volatile(spec: Mapping[str, Any]) -> dict[str, Any]:
+    result = {key: value for key, value in spec.items() if key != "hostname"}
+    volumes = result.get("volumes") or []
+    projected = {volume.get("name") or "" for volume in volumes if volume.get("projected") is not None}
+    if projected:
+        result["volumes"] = [volume for volume in volumes if volume.get("projected") is None]
+    for key in ("containers", "initContainers"):
+        if containers := result.get(key):
+            result[key] = [_sanitised(container, projected) for container in containers]
+    return result
+
+
+def canonical(labels: Mapping[str, str | None] | None, spec: Mapping[str, Any] | None) -> bytes:
+    """The canonical text of labels and spec: equal texts, equal pods."""
+    own = None if labels is None else {key: value or "" for key, value in labels.items()}
+    body = _fields(_without_volatile(spec or {}), "spec", 0)
+    return msgspec.json.encode((own, body), order="deterministic")
+
+
+def _hash(text: bytes) -> bytes:
+    from hashlib import blake2b  # loads OpenSSL: not for an answer that needs none
+
+    return blake2b(text, digest_size=16).digest()
+
+
+class _Metadata(msgspec.Struct):
+    labels: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata | None = None
+    spec: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_DECODER: Final = msgspec.json.Decoder(_Pod)
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
+
+
+class Digester:
+    """Digests of many pods: specs with the same text are worked out once.
+
+    The pods of a controller differ in the name of the volume that the API server adds for the service account's token;
+    since such a volume does not count, texts that differ only there share an entry, unless the name is left in the
+    canonical text.
+    """
+
+    def __init__(self) -> None:
+        self._memo: dict[bytes, bytes] = {}
+
+    def digest(self, pod: bytes | memoryview | msgspec.Raw | Mapping[str, Any] | Pod) -> bytes:
+        """16 bytes for a pod given as JSON text, as plain data or as a struct; raises msgspec.DecodeError for damaged
+        text."""
+        if isinstance(pod, Pod):
+            labels, spec = _ENCODER.encode(pod.metadata.labels), _ENCODER.encode(pod.spec)
+        elif isinstance(pod, Mapping):
+            metadata = pod.get("metadata") or {}
+            labels, spec = _ENCODER.encode(metadata.get("labels")), _ENCODER.encode(pod.get("spec"))
+        else:
+            parts = _DECODER.decode(pod)
+            labels, spec = bytes(parts.metadata.labels) if parts.metadata else b"null", bytes(parts.spec)
+        exact = labels + b"\0" + spec
+        shared = _TOKEN_VOLUME.sub(_TOKEN_PREFIX, exact) if _TOKEN_PREFIX in exact else exact
+        found = self._memo.get(shared) or self._memo.get(exact)
+        if found is None:
+            text = canonical(msgspec.json.decode(labels), msgspec.json.decode(spec))
+            found = _hash(text)
+            if len(self._memo) >= _MAX_MEMO:
+                self._memo.clear()
+            self._memo[exact if _TOKEN_PREFIX in text else shared] = found
+        return found
+
+
+def digest(pod: bytes | memoryview | msgspec.Raw | Mapping[str, Any]) -> bytes:
+    """16 bytes for one pod; for many, a :class:`Digester` is faster."""
+    return Digester().digest(pod)

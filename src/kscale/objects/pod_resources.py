@@ -1,0 +1,309 @@
+"""Resource requests of pods and their quality of service (upstream: ``component-helpers/resource``, Kubernetes 1.37).
+
+Quantities are added exactly; rounding to integers happens once, on the sum of a pod (:func:`to_integers`).
+
+Upstream: ``pkg/apis/core/v1/helper/qos``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Final
+
+from kscale.objects.api.core import Container, ContainerStatus, Pod, PodSpec, ResourceRequirements
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.conditions import resize_infeasible
+from kscale.objects.names import qualified_name_errors
+from kscale.objects.quantity import Quantity
+
+__all__ = [
+    "CPU",
+    "EPHEMERAL_STORAGE",
+    "MEMORY",
+    "NON_ZERO",
+    "PODS",
+    "container_requests",
+    "demand",
+    "floored",
+    "is_attachable_volume",
+    "is_extended",
+    "is_guaranteed",
+    "is_hugepages",
+    "is_pod_level_resource",
+    "is_prefixed_native",
+    "is_scalar",
+    "is_sidecar",
+    "non_zero_occupancy",
+    "occupancy",
+    "takes_what_it_asks",
+    "to_integers",
+]
+
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+_FIXED: Final = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
+_NATIVE_DOMAIN: Final = "kubernetes.io/"
+
+NON_ZERO: Final[Mapping[str, Quantity]] = {CPU: Quantity("100m"), MEMORY: Quantity(str(200 << 20))}
+"""What a scheduler takes a container to ask for that does not say (``DefaultMilliCPURequest``,
+``DefaultMemoryRequest``): nodes are compared as if it did."""
+
+
+# -- names -----------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1 << 12)
+def is_extended(name: str) -> bool:
+    """An extended resource: ``example.com/gpu``."""
+    if "/" not in name or _NATIVE_DOMAIN in name or name.startswith("requests."):
+        return False
+    return not qualified_name_errors(f"requests.{name}")
+
+
+def is_hugepages(name: str) -> bool:
+    """``hugepages-2Mi`` and so on."""
+    return name.startswith("hugepages-")
+
+
+def is_prefixed_native(name: str) -> bool:
+    """A name of the kubernetes.io domain."""
+    return _NATIVE_DOMAIN in name
+
+
+def is_attachable_volume(name: str) -> bool:
+    """An attach limit of the time before CSI."""
+    return name.startswith("attachable-volumes-")
+
+
+@lru_cache(maxsize=1 << 12)
+def is_scalar(name: str) -> bool:
+    """Whether the scheduler counts the resource although it is not one of its own; others it does not see."""
+    return is_extended(name) or is_hugepages(name) or is_prefixed_native(name) or is_attachable_volume(name)
+
+
+def is_pod_level_resource(name: str) -> bool:
+    """Whether a request for the pod as a whole may name it."""
+    return name in (CPU, MEMORY) or is_hugepages(name)
+
+
+def is_sidecar(container: Container) -> bool:
+    """A restartable init container."""
+    return container.restart_policy == "Always"
+
+
+# -- sums ------------------------------------------------------------------------------------------------------
+
+_RequestsOf = Callable[[Container], Mapping[str, Quantity] | None]
+_NONE: Final[Mapping[str, Quantity]] = {}
+_ZERO: Final = Quantity("0")
+
+
+def _add(total: ResourceList, addend: Mapping[str, Quantity] | None) -> None:
+    if not total and addend:
+        total.update(addend)
+        return
+    for name, quantity in (addend or {}).items():
+        have = total.get(name)
+        total[name] = quantity if have is None else have + quantity
+
+
+def _raise_to(total: ResourceList, other: Mapping[str, Quantity] | None) -> None:
+    for name, quantity in (other or {}).items():
+        have = total.get(name)
+        if have is None or quantity > have:
+            total[name] = quantity
+
+
+def _of_spec(container: Container) -> ResourceList | None:
+    return container.resources.requests
+
+
+def container_requests(spec: PodSpec, requests_of: _RequestsOf = _of_spec) -> ResourceList:
+    """Regular containers and sidecars together, or the peak while the init containers run, whichever is more.
+
+    Neither pod-level requests nor overhead count. ``requests_of`` reads a container's requests.
+    """
+    total: ResourceList = {}
+    for container in spec.containers:
+        _add(total, requests_of(container))
+    if not spec.init_containers:
+        return total
+    sidecars: ResourceList = {}
+    peak: ResourceList = {}
+    for container in spec.init_containers:
+        requests = requests_of(container)
+        if is_sidecar(container):
+            _add(total, requests)
+            _add(sidecars, requests)
+            _raise_to(peak, sidecars)
+        else:
+            phase: ResourceList = {}
+            _add(phase, requests)
+            _add(phase, sidecars)
+            _raise_to(peak, phase)
+    _raise_to(total, peak)
+    return total
+
+
+def _pod_level(requests: ResourceList | None) -> ResourceList:
+    return {name: quantity for name, quantity in (requests or {}).items() if is_pod_level_resource(name)}
+
+
+def _filled(requests_of: _RequestsOf, missing: Mapping[str, Quantity]) -> _RequestsOf:
+    if not missing:
+        return requests_of
+    return lambda container: {**missing, **(requests_of(container) or {})}
+
+
+def demand(pod: Pod, missing: Mapping[str, Quantity] = _NONE, *, pod_level: bool = True) -> ResourceList:
+    """Return what a pending pod asks for.
+
+    Its status is ignored, limits are never consulted, zeros stay as keys. ``missing``: what a container asks for of
+    these that does not say. ``pod_level``: whether requests of the pod as a whole count.
+    """
+    total = container_requests(pod.spec, _filled(_of_spec, missing))
+    if pod_level and pod.spec.resources is not None:
+        total.update(_pod_level(pod.spec.resources.requests))
+    _add(total, pod.spec.overhead)
+    return total
+
+
+def occupancy(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList:
+    """What a placed pod takes from its node: in-place resize makes its status count.
+
+    The greatest of three sums: what the spec says, what the kubelet has granted, and what is in effect. A resize that
+    the kubelet has refused for good leaves the spec out. ``missing``: as of :func:`demand`.
+    """
+    if takes_what_it_asks(pod):
+        return demand(pod, missing)
+    infeasible = resize_infeasible(pod)
+    if not _has_status_resources(pod):
+        return _infeasible_without_status(pod, missing)
+    statuses: dict[str, ContainerStatus] = {}
+    for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
+        statuses.setdefault(status.name, status)
+
+    def granted(container: Container) -> ResourceList | None:
+        status = statuses.get(container.name)
+        if status is not None and status.allocated_resources is not None:
+            return status.allocated_resources
+        return None if infeasible else container.resources.requests
+
+    def in_effect(container: Container) -> ResourceList | None:
+        status = statuses.get(container.name)
+        if status is not None and status.resources is not None and status.resources.requests is not None:
+            return status.resources.requests
+        return granted(container)
+
+    resources, allocated = pod.status.resources, pod.status.allocated_resources
+    total: ResourceList = {} if infeasible else container_requests(pod.spec, _filled(_of_spec, missing))
+    if allocated is not None and resources is not None and resources.requests is not None:
+        _raise_to(total, allocated)
+        _raise_to(total, resources.requests)
+    else:
+        _raise_to(total, container_requests(pod.spec, _filled(granted, missing)))
+        _raise_to(total, container_requests(pod.spec, _filled(in_effect, missing)))
+    total.update(_effective_pod_level(pod, infeasible))
+    _add(total, pod.spec.overhead)
+    return total
+
+
+def takes_what_it_asks(pod: Pod) -> bool:
+    """Whether a pod was never resized in place, as far as its status says: then :func:`occupancy` is :func:`demand`."""
+    return not _has_status_resources(pod) and not resize_infeasible(pod)
+
+
+def non_zero_occupancy(pod: Pod) -> tuple[int, int]:
+    """(milli-units of cpu, bytes of memory) that a scheduler takes a placed pod to take where nodes are compared. With
+    requests for the pod as a whole only what those do not settle is filled in (upstream: ``CalculateResource``)."""
+    missing = NON_ZERO
+    whole = pod.spec.resources.requests if pod.spec.resources is not None else None
+    if whole is not None and any(map(is_pod_level_resource, whole)):
+        known = occupancy(pod)
+        missing = {name: amount for name, amount in NON_ZERO.items() if name not in known}
+    taken = occupancy(pod, missing)
+    return taken.get(CPU, _ZERO).milli_value(), taken.get(MEMORY, _ZERO).value()
+
+
+def _has_status_resources(pod: Pod) -> bool:
+    status = pod.status
+    if status.resources is not None or status.allocated_resources is not None:
+        return True
+    if not status.container_statuses and not status.init_container_statuses:
+        return False
+    return any(
+        item.resources is not None or item.allocated_resources is not None
+        for item in (*status.container_statuses, *status.init_container_statuses)
+    )
+
+
+def _infeasible_without_status(pod: Pod, missing: Mapping[str, Quantity]) -> ResourceList:
+    """A refused resize and no status to fall back on: nothing but the pod-level requests and the overhead."""
+    total = container_requests(pod.spec, lambda _: missing)
+    total.update(_effective_pod_level(pod, infeasible=True))
+    _add(total, pod.spec.overhead)
+    return total
+
+
+def _effective_pod_level(pod: Pod, infeasible: bool) -> ResourceList:
+    spec = _pod_level(pod.spec.resources.requests) if pod.spec.resources is not None else {}
+    if not spec or pod.status.resources is None:
+        return spec
+    total = {} if infeasible else spec
+    _raise_to(total, _pod_level(pod.status.resources.requests))
+    _raise_to(total, _pod_level(pod.status.allocated_resources))
+    return total
+
+
+# -- integers --------------------------------------------------------------------------------------------------
+
+
+def to_integers(resources: Mapping[str, Quantity], *, floor: bool = False) -> dict[str, int]:
+    """What the scheduler computes with: cpu in milli-units, the rest in units; names that it does not see are dropped.
+
+    ``floor``: negative values become 0, as upstream does for the request of a pending pod (not for placed pods).
+    """
+    values = {}
+    for name, amount in resources.items():
+        if name == CPU:
+            values[name] = amount.milli_value()
+        elif name in _FIXED or is_scalar(name):
+            values[name] = amount.value()
+    return floored(values) if floor else values
+
+
+def floored(values: dict[str, int]) -> dict[str, int]:
+    """With 0 for what is negative; the very same if nothing is."""
+    if not values or min(values.values()) >= 0:
+        return values
+    return {name: max(0, value) for name, value in values.items()}
+
+
+_COUNTED: Final = (CPU, MEMORY)
+
+
+def is_guaranteed(pod: Pod) -> bool:
+    """Whether all that a pod asks for of CPU and memory is also its limit (``GetPodQOS`` is ``Guaranteed``).
+
+    What its status says counts; else requests and limits of all containers, or of the pod where it has some itself.
+    """
+    if pod.status.qos_class:
+        return pod.status.qos_class == "Guaranteed"
+    whole = pod.spec.resources
+    if whole is not None and (whole.requests or whole.limits):
+        return _is_fixed(whole)
+    containers = [*pod.spec.init_containers, *pod.spec.containers]
+    return bool(containers) and all(_is_fixed(each.resources) for each in containers)
+
+
+def _is_fixed(resources: ResourceRequirements) -> bool:
+    """Requests that are not told are the limits, as the API server fills them in."""
+    limits, requests = resources.limits or {}, resources.requests or {}
+    return all(
+        name in limits and not limits[name].is_zero and requests.get(name, limits[name]) == limits[name]
+        for name in _COUNTED
+    )

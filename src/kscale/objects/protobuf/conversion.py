@@ -1,0 +1,411 @@
+"""Convert objects between their JSON form and their protobuf form, byte for byte as Go's API types do.
+
+The bytes are the protobuf runtime's (extra ``[grpc]``); which member is which field, and what Go writes although it is
+absent, stands in :mod:`~kscale.objects.protobuf.messages`. Entries of maps stand in the order of their keys.
+``managedFields`` are not sent: the autoscaler's informers take them off everything they hold.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from kscale.errors import InputError, Problem
+from kscale.libraries import library
+from kscale.objects.api.meta import dec_hook
+from kscale.objects.decode import NumberText
+from kscale.objects.protobuf.messages import (
+    ENTRY_KEY,
+    ENTRY_VALUE,
+    INLINE,
+    LIST,
+    MAP,
+    OWN_MEMBERS,
+    VALUE,
+    Field,
+    Message,
+    kubernetes_message,
+    message,
+)
+from kscale.objects.quantity import Quantity
+from kscale.objects.times import nanoseconds
+
+__all__ = ["Decoded", "Encoded", "decode", "encode"]
+
+
+_FORM: Final = "the protobuf form of objects"
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ZERO_TIME: Final = "0001-01-01T00:00:00Z"
+"""The time that Go takes for none; behind a pointer it is one."""
+_TEXT: Final = 1
+"""``IntOrString``: which of the two it is."""
+
+
+class Decoded(NamedTuple):
+    """The object as plain data, and how often fields occurred that the API's messages do not have
+    (``spec.containers field 99``): of a later release, perhaps."""
+
+    data: dict[str, Any]
+    unknown: Counter[str]
+
+
+def decode(name: str, data: bytes) -> Decoded:
+    """An object of the API by the name of its message: ``Pod`` or ``Node``, or a part of one.
+
+    What Go writes although it is zero is left out, as it leaves it out of JSON; so :func:`encode` gives the same bytes
+    again. Raises InputError for bytes that are no such message, with the field if one is to blame, and
+    MissingExtraError without the runtime.
+    """
+    of = message(name)
+    if of is None:
+        raise ValueError(f"there is no message {name}")
+    broken = library("google.protobuf.message", _FORM).DecodeError
+    try:
+        found = kubernetes_message(name).FromString(data)
+    except broken:
+        raise InputError(f"{len(data):,} bytes that are no {name}") from None
+    trace = _Trace()
+    try:
+        return Decoded(_decode_message(of, found, trace), trace.unknown)
+    except ValueError as error:
+        raise InputError(Problem(str(error), field=".".join(trace.path))) from None
+
+
+class _Trace:
+    """Where the decoding stands, and what it met on the way."""
+
+    __slots__ = ("path", "unknown", "unknown_fields")
+
+    def __init__(self) -> None:
+        self.path: list[str] = []
+        self.unknown: Counter[str] = Counter()
+        self.unknown_fields = library("google.protobuf.unknown_fields", _FORM).UnknownFieldSet
+
+
+_Value = Callable[[Any, _Trace], Any]
+
+
+def _decode_message(of: Message, found: Any, trace: _Trace) -> dict[str, Any]:
+    for field in trace.unknown_fields(found):
+        trace.unknown[f"{'.'.join(trace.path)} field {field.field_number}".lstrip()] += 1
+    data: dict[str, Any] = {}
+    for field, value in _readers(of):
+        if field.member == OWN_MEMBERS:
+            data |= value(getattr(found, INLINE), trace)
+            continue
+        trace.path.append(field.member)
+        read = _field(field, value, found, trace)
+        trace.path.pop()
+        if read is not None:
+            data[field.member] = read
+    return data
+
+
+def _field(field: Field, value: _Value, found: Any, trace: _Trace) -> Any:
+    """The member, None where it is not in the JSON form."""
+    given = getattr(found, field.member)
+    if field.form == LIST:
+        return [value(each, trace) for each in given] or None
+    if field.form == MAP:
+        return {
+            _decode_text(getattr(each, ENTRY_KEY)): value(getattr(each, ENTRY_VALUE), trace) for each in given
+        } or None
+    if not found.HasField(field.member):
+        return None
+    read = value(given, trace)
+    none = {"IntOrString": None, "Time": read == _ZERO_TIME}.get(field.type, not read)
+    return None if none and field.form == VALUE else read
+
+
+@cache
+def _readers(of: Message) -> tuple[tuple[Field, _Value], ...]:
+    return tuple((field, _decode_value(field.type)) for field in of.fields)
+
+
+def _decode_value(type_: str) -> _Value:
+    of = message(type_)
+    if of is not None:
+        return lambda found, trace: _decode_message(of, found, trace)
+    special = _SPECIAL.get(type_)
+    return (lambda found, _: found) if special is None else (lambda found, _: special(found))
+
+
+def _decode_text(found: Any) -> str:
+    if not isinstance(found, str):  # the runtime gives the bytes
+        raise ValueError("not UTF-8")
+    return found
+
+
+def _decode_quantity(found: Any) -> str:
+    return str(Quantity(_decode_text(found.string)))
+
+
+def _decode_time(found: Any) -> str:
+    """Whole seconds, as the API prints them."""
+    if not found.HasField("seconds"):
+        return _ZERO_TIME
+    try:
+        moment = _EPOCH + timedelta(seconds=found.seconds)
+    except OverflowError:
+        raise ValueError(f"{found.seconds} seconds since 1970 are no time") from None
+    return moment.isoformat().removesuffix("+00:00") + "Z"
+
+
+def _decode_int_or_text(found: Any) -> int | str:
+    chosen: int | str = _decode_text(found.strVal) if found.type == _TEXT else found.intVal
+    return chosen
+
+
+_SPECIAL: Final[dict[str, Callable[[Any], Any]]] = {
+    "text": _decode_text,
+    "Quantity": _decode_quantity,
+    "Time": _decode_time,
+    "IntOrString": _decode_int_or_text,
+}
+
+
+_BITS: Final = {"int32": 32, "int64": 64}
+_SECOND: Final = 10**9
+_ZERO_TIME_OF_ENCODING: Final = -62_135_596_800  # 0001-01-01T00:00:00Z: a time that Go takes for none
+
+
+class Encoded(NamedTuple):
+    """The bytes, and how often members occurred that the API's messages do not have (``spec.containers.foo``)."""
+
+    data: bytes
+    unknown: Counter[str]
+
+
+def encode(name: str, data: Mapping[str, Any]) -> Encoded:
+    """An object of the API by the name of its message: ``Pod`` or ``Node``, or a part of one.
+
+    ``data``: the JSON form as plain data (:func:`kscale.objects.decode.plain`, or
+    :func:`kscale.objects.decode.to_dict`). Raises InputError with the field that cannot be encoded, and
+    MissingExtraError without the runtime.
+    """
+    of = message(name)
+    if of is None:
+        raise ValueError(f"there is no message {name}")
+    trace = _EncodingTrace()
+    try:
+        values = _encode_message(of, data, trace)
+    except _BadValueError as error:
+        field = ".".join(trace.path).replace(".[", "[")
+        raise InputError(Problem(str(error), field=field)) from None
+    return Encoded(kubernetes_message(name)(**values).SerializeToString(), trace.unknown)
+
+
+class _BadValueError(ValueError):
+    pass
+
+
+class _EncodingTrace:
+    """Where the encoding stands, and what it met on the way."""
+
+    __slots__ = ("path", "unknown")
+
+    def __init__(self) -> None:
+        self.path: list[str] = []
+        self.unknown: Counter[str] = Counter()
+
+
+_Values = dict[str, Any]
+"""What the runtime makes a message of: values by field, messages as such dictionaries themselves."""
+_Writer = Callable[[Mapping[str, Any], _Values, _EncodingTrace], None]
+_ValueOfEncoding = Callable[[Any, _EncodingTrace], Any]
+
+
+def _encode_message(of: Message, data: Any, trace: _EncodingTrace) -> _Values:
+    """``data`` None: the message without any member."""
+    data = {} if data is None else _object(data)
+    for member in data.keys() - of.members:
+        trace.unknown[".".join((*trace.path, str(member))).replace(".[", "[")] += 1
+    return _fields(of, data, trace)
+
+
+def _fields(of: Message, data: Mapping[str, Any], trace: _EncodingTrace) -> _Values:
+    values: _Values = {}
+    for write in _writers(of):
+        write(data, values, trace)
+    return values
+
+
+# -- one field -------------------------------------------------------------------------------------------------
+
+
+@cache
+def _writers(of: Message) -> tuple[_Writer, ...]:
+    return tuple(map(_writer, of.fields))
+
+
+def _writer(field: Field) -> _Writer:
+    if field.member == OWN_MEMBERS:
+        return _embedded(field)
+    value, member = _encode_value(field.type), field.member
+    if field.form == MAP:
+        return _mapped(member, value)
+    if field.form == LIST:
+        return _repeated(member, value)
+    absent = value(None, _EncodingTrace()) if field.form == VALUE else None
+
+    def single(data: Mapping[str, Any], values: _Values, trace: _EncodingTrace) -> None:
+        given = data.get(member)
+        if given is not None:
+            trace.path.append(member)
+            values[member] = value(given, trace)
+            trace.path.pop()
+        elif absent is not None:
+            values[member] = absent
+
+    return single
+
+
+def _repeated(member: str, value: _ValueOfEncoding) -> _Writer:
+    def write(data: Mapping[str, Any], values: _Values, trace: _EncodingTrace) -> None:
+        given = data.get(member)
+        if given is None:
+            return
+        trace.path.append(member)
+        if not isinstance(given, (list, tuple)):
+            raise _BadValueError(f"a list is expected, not {_shown(given)}")
+        depth = len(trace.path)
+        written: list[Any] = []
+        try:
+            for each in given:
+                written.append(value(each, trace))  # noqa: PERF401  # its length says where it failed
+        except _BadValueError:
+            trace.path.insert(depth, f"[{len(written)}]")
+            raise
+        values[member] = written
+        trace.path.pop()
+
+    return write
+
+
+def _mapped(member: str, value: _ValueOfEncoding) -> _Writer:
+    def write(data: Mapping[str, Any], values: _Values, trace: _EncodingTrace) -> None:
+        given = data.get(member)
+        if given is None:
+            return
+        trace.path.append(member)
+        entries = values[member] = []
+        for name, each in sorted(_object(given).items(), key=_name):
+            trace.path.append(f"[{name}]")
+            entries.append({ENTRY_KEY: _encode_text(name), ENTRY_VALUE: value(each, trace)})
+            trace.path.pop()
+        trace.path.pop()
+
+    return write
+
+
+def _name(entry: tuple[str, Any]) -> str:
+    return entry[0]
+
+
+def _embedded(field: Field) -> _Writer:
+    of = message(field.type)
+    assert of is not None
+
+    def write(data: Mapping[str, Any], values: _Values, trace: _EncodingTrace) -> None:
+        values[INLINE] = _fields(of, data, trace)
+
+    return write
+
+
+def _encode_value(type_: str) -> _ValueOfEncoding:
+    """What turns a member's value into what the runtime takes."""
+    of = message(type_)
+    if of is not None:
+        return lambda given, trace: _encode_message(of, given, trace)
+    if type_ in _BITS:
+        bits = _BITS[type_]
+        return lambda given, _: _integer(given, bits)
+    scalar = _SCALARS[type_]
+    return lambda given, _: scalar(given)
+
+
+# -- values: None is the absent member of a value, which Go writes as its zero ---------------------------------
+
+
+def _object(given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise _BadValueError(f"an object is expected, not {_shown(given)}")
+    return given
+
+
+def _encode_text(given: Any) -> str:
+    if given is None:
+        return ""
+    if type(given) is not str:
+        raise _BadValueError(f"a text is expected, not {_shown(given)}")
+    if not given.isascii():
+        try:
+            given.encode()
+        except UnicodeEncodeError:
+            raise _BadValueError("not UTF-8") from None
+    return given
+
+
+def _bool(given: Any) -> bool:
+    if given is not None and not isinstance(given, bool):
+        raise _BadValueError(f"true or false is expected, not {_shown(given)}")
+    return bool(given)
+
+
+def _integer(given: Any, bits: int) -> int:
+    if given is None:
+        return 0
+    most = 1 << (bits - 1)
+    if not isinstance(given, int) or isinstance(given, bool) or not -most <= given < most:
+        raise _BadValueError(f"a whole number of {bits} bits is expected, not {_shown(given)}")
+    return given
+
+
+def _encode_quantity(given: Any) -> _Values:
+    try:
+        amount: Quantity = Quantity(given) if isinstance(given, NumberText) else dec_hook(Quantity, given)
+    except ValueError as error:
+        raise _BadValueError(str(error)) from None
+    return {"string": str(amount)}
+
+
+def _encode_time(given: Any) -> _Values:
+    """Whole seconds; the nanoseconds are written, and zero."""
+    if given is None:
+        return {}
+    if type(given) is not str:
+        raise _BadValueError(f"a time is expected, not {_shown(given)}")
+    try:
+        seconds = nanoseconds(given) // _SECOND
+    except ValueError as error:
+        raise _BadValueError(str(error)) from None
+    return {} if seconds == _ZERO_TIME_OF_ENCODING else {"seconds": seconds, "nanos": 0}
+
+
+def _encode_int_or_text(given: Any) -> _Values:
+    is_text = type(given) is str
+    number = _integer(None if is_text else given, 32)
+    return {"type": int(is_text), "intVal": number, "strVal": _encode_text(given if is_text else None)}
+
+
+_SCALARS: Final[dict[str, Callable[[Any], Any]]] = {
+    "text": _encode_text,
+    "bool": _bool,
+    "Quantity": _encode_quantity,
+    "Time": _encode_time,
+    "IntOrString": _encode_int_or_text,
+}
+
+
+def _shown(given: Any) -> str:
+    """The kind of a value; not the value, which may be a secret."""
+    if given is None or isinstance(given, bool):
+        return "true or false" if isinstance(given, bool) else "null"
+    if isinstance(given, (int, float, NumberText)):
+        return "a number"
+    kinds = ((str, "a text"), (Mapping, "an object"), (list, "a list"))
+    return next((name for kind, name in kinds if isinstance(given, kind)), type(given).__name__)

@@ -1,0 +1,250 @@
+"""Lower bounds for identical bins: total demand, one class, L2 of Martello and Toth, patterns of Gilmore and Gomory,
+and the best of them.
+
+S. Martello and P. Toth, "Lower bounds and reduction procedures for the bin packing problem", Discrete Applied
+Mathematics 28 (1990). For a threshold a <= C/2, with C the capacity: items larger than C - a share a bin with nothing
+of size >= a; items in (C/2, C - a] need a bin each; the items in [a, C/2] fill what those leave and then new bins. L2
+is the maximum over the thresholds; only sizes that occur (and 0) need to be tried.
+
+P. C. Gilmore and R. E. Gomory, "A linear programming approach to the cutting-stock problem", Operations Research 9
+(1961): minimise the number of bins over all *patterns* (what one bin may hold), fractionally. Its dual gives every
+class a price y >= 0 such that no pattern is worth more than 1; the sum of count * y is then a lower bound. Patterns are
+made when they are needed (:mod:`~kscale.scheduling.bounds.mixed_bins`).
+
+The floating-point solver only proposes prices. The proof is made of integers
+(:mod:`~kscale.scheduling.bounds.pricing`): prices are scaled and rounded to integers Y, no pattern is worth more than
+Z, hence ceil(sum(count * Y) / Z) bins are needed.
+
+kscale's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kscale.errors import InputError, MissingExtraError
+from kscale.scheduling.bounds.effort import Effort
+from kscale.scheduling.bounds.instance import BinKinds, Bound, Instance, ceil_div, int64
+from kscale.scheduling.bounds.master import have_solver
+
+__all__ = [
+    "METHODS",
+    "best_bound",
+    "best_bound_of",
+    "column_generation",
+    "column_generation_of",
+    "l2",
+    "l2_of",
+    "per_class",
+    "per_class_of",
+    "volume",
+    "volume_of",
+]
+
+
+def volume(demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None) -> Bound:
+    """The largest over the resources of total demand / capacity, rounded up. ``max_per_bin`` plays no part.
+
+    Arrays as :meth:`kscale.scheduling.bounds.Instance.of` takes them.
+    """
+    return volume_of(Instance.of(demand, count, capacity, max_per_bin))
+
+
+def volume_of(instance: Instance) -> Bound:
+    """:func:`volume` of a checked instance."""
+    best = Bound(int(instance.count.sum() > 0), "volume")
+    for r, capacity in enumerate(instance.capacity.tolist()):
+        size, count = instance.totals(r)
+        total = int(size @ count) if size.size else 0
+        value = ceil_div(total, capacity) if total else 0
+        if value > best.value or (value and value == best.value and not best.proof):
+            best = Bound(value, "volume", {"resource": r, "total": total, "capacity": capacity})
+    return best
+
+
+def per_class(demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None) -> Bound:
+    """The largest over the classes of the bins that its items need when they have every bin to themselves.
+
+    Arrays as :meth:`kscale.scheduling.bounds.Instance.of` takes them.
+    """
+    return per_class_of(Instance.of(demand, count, capacity, max_per_bin))
+
+
+def per_class_of(instance: Instance) -> Bound:
+    """:func:`per_class` of a checked instance."""
+    used = np.flatnonzero(instance.count)
+    if not used.size:
+        return Bound(0, "per_class")
+    bins = -(-instance.count[used] // instance.limit[used])
+    k = int(used[int(np.argmax(bins))])
+    proof = {"class": k, "count": int(instance.count[k]), "per_bin": int(instance.limit[k])}
+    return Bound(int(bins.max()), "per_class", proof)
+
+
+def l2(demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None) -> Bound:
+    """The largest over the resources of the one-dimensional L2; never below :func:`~kscale.scheduling.bounds.volume`.
+
+    Costs a sort of the classes for each resource. ``max_per_bin`` plays no part.
+    Arrays as :meth:`kscale.scheduling.bounds.Instance.of` takes them.
+    """
+    return l2_of(Instance.of(demand, count, capacity, max_per_bin))
+
+
+def l2_of(instance: Instance) -> Bound:
+    """:func:`l2` of a checked instance."""
+    best = Bound(int(instance.count.sum() > 0), "l2")
+    for r, capacity in enumerate(instance.capacity.tolist()):
+        size, count = instance.totals(r)
+        if not size.any():
+            continue
+        value, threshold = _one_resource(size, count, capacity)
+        if value > best.value or (value == best.value and not best.proof):
+            best = Bound(value, "l2", {"resource": r, "threshold": threshold, "capacity": capacity})
+    return best
+
+
+def _one_resource(size: NDArray[Any], count: NDArray[Any], capacity: int) -> tuple[int, int]:
+    order = np.argsort(size, kind="stable")
+    sizes, counts = size[order], count[order]
+    # items[i], volumes[i]: number and total size of the items before position i, ascending in size.
+    zero = np.zeros(1, dtype=sizes.dtype)
+    items = np.concatenate([zero, np.cumsum(counts)])
+    volumes = np.concatenate([zero, np.cumsum(sizes * counts)])
+
+    half = int(np.searchsorted(sizes, capacity // 2, side="right"))  # first position with 2 * size > capacity
+    small = sizes[:half]
+    thresholds = np.concatenate([zero, small[small > 0]])
+    first = np.searchsorted(sizes, thresholds, side="left")  # first position with size >= threshold
+    huge = np.searchsorted(
+        sizes, capacity - thresholds, side="right"
+    )  # first position with size > capacity - threshold
+
+    large = items[-1] - items[half]  # items that need a bin each, the huge ones included
+    middle_room = (items[huge] - items[half]) * capacity - (volumes[huge] - volumes[half])
+    excess = volumes[half] - volumes[first] - middle_room
+    values = large + np.maximum(0, -(-excess // capacity))
+    at = int(np.argmax(values))
+    return int(values[at]), int(thresholds[at])
+
+
+def column_generation(
+    demand: ArrayLike,
+    count: ArrayLike,
+    capacity: ArrayLike,
+    max_per_bin: ArrayLike | None = None,
+    *,
+    lower: int = 0,
+    upper: int | None = None,
+    effort: int | None = None,
+    stop: Callable[[], bool] | None = None,
+    patterns: ArrayLike | None = None,
+) -> Bound:
+    """The Gilmore-Gomory bound (extra ``[solver]``): the strongest here, and usually the optimum or one below it.
+
+    ``upper``: the bins of a packing that is known; the search ends once the bound reaches it. ``lower``: a bound that
+    is known; the search ends, with what it has, once that cannot be surpassed. ``effort`` (units of about a
+    microsecond) and ``stop`` (asked now and then, true = time is up) limit the work. The bound is proven whatever they
+    are, and ``proof["optimal"]`` says whether it is all that the linear program can give.
+    ``patterns`` int[N, K]: what bins of a packing hold, to start from.
+    ``proof``: ``prices`` int[K] and ``pattern_value`` Z, so that value = ceil(sum(count * prices) / Z).
+    Arrays as :meth:`kscale.scheduling.bounds.Instance.of` takes them.
+    """
+    instance = Instance.of(demand, count, capacity, max_per_bin)
+    known = None if patterns is None else int64(patterns, "patterns", 2)
+    return column_generation_of(instance, lower=lower, upper=upper, effort=Effort(effort, stop), patterns=known)
+
+
+def column_generation_of(
+    instance: Instance,
+    *,
+    lower: int = 0,
+    upper: int | None = None,
+    effort: Effort | None = None,
+    patterns: NDArray[np.int64] | None = None,
+    threads: int = 1,
+) -> Bound:
+    """:func:`column_generation` of a checked ``instance``. Raises InputError for ``patterns`` of another shape or that
+    no bin holds, and MissingExtraError without the extra ``[solver]``."""
+    classes = np.flatnonzero(instance.count)
+    if not classes.size:
+        return Bound(0, "column_generation", {"prices": [0] * len(instance.count), "pattern_value": 1, "optimal": True})
+    if not have_solver():
+        raise MissingExtraError("the bound by column generation", "solver")
+    kinds = BinKinds.one(instance).of_classes(classes)
+
+    def enough(objective: float, bound: int) -> bool:
+        return (upper is not None and bound >= upper) or (lower > 0 and objective <= lower + 1e-6)
+
+    from kscale.scheduling.bounds.mixed_bins import Generation  # most bounds are met without it
+
+    known = None
+    if patterns is not None:
+        chosen = patterns[:, classes]
+        held = (chosen <= kinds.most[0]).all() and (chosen @ kinds.demand <= kinds.capacity[0]).all()
+        if patterns.shape[1] != len(instance.count) or not held:
+            raise InputError("patterns: one row for each bin that is known, of as many of each class as fit it")
+        known = np.zeros(len(chosen), dtype=np.int64), chosen
+    work = Generation(kinds, effort or Effort(), integral=True, enough=enough, known=known, threads=threads)
+    work.run()
+    proof = work.proof
+    assert proof is not None  # a run ends with one
+    prices = np.zeros(len(instance.count), dtype=np.int64)
+    prices[classes] = proof.prices
+    details: dict[str, Any] = {
+        "prices": prices.tolist(),
+        "pattern_value": max(int(proof.upper[0]), proof.one),
+        "optimal": work.bound >= work.reachable,
+        "linear_program": work.objective,
+        "rounds": work.rounds,
+        "patterns": len(work.master.pattern),
+        "effort": work.effort.spent,
+    }
+    return Bound(max(work.bound, 1), "column_generation", details)
+
+
+_METHODS: dict[str, Callable[[Instance, int, int | None], Bound]] = {
+    "volume": lambda instance, _lower, _upper: volume_of(instance),
+    "per_class": lambda instance, _lower, _upper: per_class_of(instance),
+    "l2": lambda instance, _lower, _upper: l2_of(instance),
+    "column_generation": lambda instance, lower, upper: column_generation_of(instance, lower=lower, upper=upper),
+}
+
+METHODS: tuple[str, ...] = tuple(_METHODS)
+"""The names of the methods, cheapest first. The last needs the extra [solver]."""
+
+
+def best_bound(
+    demand: ArrayLike,
+    count: ArrayLike,
+    capacity: ArrayLike,
+    max_per_bin: ArrayLike | None = None,
+    *,
+    methods: Sequence[str] = ("volume", "per_class", "l2"),
+    upper: int | None = None,
+) -> Bound:
+    """The highest bound of ``methods``, tried in the order given; on a tie the earlier method has proved it.
+
+    ``upper``: the bins of a packing that is known. Once a bound reaches it nothing better exists: the rest is skipped.
+    Arrays as :meth:`kscale.scheduling.bounds.Instance.of` takes them.
+    """
+    return best_bound_of(Instance.of(demand, count, capacity, max_per_bin), methods=methods, upper=upper)
+
+
+def best_bound_of(instance: Instance, *, methods: Sequence[str], upper: int | None = None) -> Bound:
+    """:func:`best_bound` of a checked ``instance``. Raises InputError for a method that there is not."""
+    unknown = [name for name in methods if name not in _METHODS]
+    if unknown or not methods:
+        raise InputError(f"bound methods are {', '.join(METHODS)}; not {', '.join(unknown) or 'an empty list'}")
+    best: Bound | None = None
+    for name in methods:
+        bound = _METHODS[name](instance, 0 if best is None else best.value, upper)
+        if best is None or bound.value > best.value:
+            best = bound
+        if upper is not None and best.value >= upper:
+            break
+    assert best is not None  # methods is not empty
+    return best

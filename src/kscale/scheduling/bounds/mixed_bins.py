@@ -1,0 +1,478 @@
+"""Column generation over bins of several kinds, with a proven bound at every step.
+
+Its prices are those of resources, kind by kind: an item that only dear kinds take is dear. Where items are small
+against bins they prove nearly all that there is to prove, after one small linear program; and with whole bins it tells
+how many of each kind may be enough.
+
+The linear program over all fillings is solved over those known so far; its prices tell which filling would help. Most
+of the time a relaxation, rounded, finds one in microseconds. When it finds no more, tables and searches do, exactly,
+and what they cannot find they prove not to be there: that is the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.libraries import library
+from kscale.scheduling.bounds.effort import Effort
+from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds, ceil_div
+from kscale.scheduling.bounds.master import Master, Solved, silent_solver
+from kscale.scheduling.bounds.pricing import (
+    Proof,
+    Relaxed,
+    Tables,
+    Tier,
+    Values,
+    least_cost,
+    relax,
+    relax_around,
+    surrogate,
+    tiers,
+)
+from kscale.snapshot.columns import median
+
+__all__ = ["Flow", "Fluid", "Generation"]
+
+
+_FLOWS = 40_000  # pairs of a class and a kind up to which the program is one of a moment
+_NODES = 50  # of the search for whole bins
+_CLOSE = 5e-4  # to the cheapest whole bins is near enough
+_DEAR = 1000.0  # an item without a bin costs so many times the dearest bin
+
+
+class Flow(msgspec.Struct, frozen=True):
+    """``share`` float64[T, K]: how many items of a class are in bins of a kind; ``bins`` int64[T]."""
+
+    share: NDArray[np.float64]
+    bins: NDArray[np.int64]
+
+
+class Fluid:
+    """The program of an instance (extra ``[solver]``): every item flows into bins that have room for all that they
+    take, and for no more items of one class than they hold by themselves."""
+
+    def __init__(self, kinds: BinKinds) -> None:
+        make = silent_solver()
+        highspy = library("highspy", "linear programming")
+
+        self.kinds = kinds
+        self._infinity = infinity = highspy.kHighsInf
+        self._integer = highspy.HighsVarType.kInteger
+        self._optimal = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kModelEmpty)
+        positive = kinds.cost[kinds.cost > 0]
+        self._scale = 1.0 / median(positive.astype(np.float64)) if len(positive) else 1.0
+        self._unit = np.maximum(kinds.capacity.max(axis=0, initial=1), 1).astype(np.float64)
+        self._kind, self._class = np.nonzero((kinds.most > 0) & (kinds.count > 0))
+        self._highs = highs = make()
+        highs.setOptionValue("mip_max_nodes", _NODES)
+        highs.setOptionValue("mip_rel_gap", _CLOSE)
+
+        # Rows: items of a class, room of a kind, items of a class in one bin of a kind, rows of the instance.
+        flows, size, resources = len(self._kind), kinds.size, kinds.demand.shape[1]
+        held = _held(kinds)[self._kind, self._class]
+        limited = np.flatnonzero(kinds.most[self._kind, self._class] < held)
+        room = kinds.classes
+        limit = room + size * resources
+        extra = limit + len(limited)
+        low = np.full(extra + len(kinds.rows), -infinity)
+        high = np.full(len(low), infinity)
+        low[:room] = kinds.count
+        high[room:extra] = 0.0
+        # The solver's tolerances are absolute: rows of bytes would be lost in them.
+        self._row_scale = 1.0 / np.abs(kinds.rows).max(axis=1, initial=1).astype(np.float64)
+        low[extra:] = np.maximum(kinds.low * self._row_scale, -infinity)
+        high[extra:] = np.minimum(kinds.high * self._row_scale, infinity)
+        none = np.zeros(0, dtype=np.int32)
+        highs.addRows(len(low), low, high, 0, np.zeros(len(low), dtype=np.int32), none, np.zeros(0))
+
+        # Columns: bins of each kind, items without a bin, flows.
+        first = size + kinds.classes
+        kind, resource = np.indices((size, resources)).reshape(2, -1)
+        flow, of_flow = np.nonzero(kinds.demand[self._class])
+        row, bins = np.nonzero(kinds.rows)
+        parts = [
+            (kind, room + kind * resources + resource, -(kinds.capacity / self._unit).ravel()),
+            (self._kind[limited], limit + np.arange(len(limited)), -kinds.most[self._kind, self._class][limited]),
+            (bins, extra + row, kinds.rows[row, bins] * self._row_scale[row]),
+            (size + np.arange(kinds.classes), np.arange(kinds.classes), np.ones(kinds.classes)),
+            (first + np.arange(flows), self._class, np.ones(flows)),
+            (
+                first + flow,
+                room + self._kind[flow] * resources + of_flow,
+                (kinds.demand / self._unit)[self._class[flow], of_flow],
+            ),
+            (first + limited, limit + np.arange(len(limited)), np.ones(len(limited))),
+        ]
+        column, at, value = (np.concatenate([part[i] for part in parts]) for i in range(3))
+        column, at, value = column[value != 0], at[value != 0], value[value != 0].astype(np.float64)
+        order = np.lexsort((at, column))
+        columns = first + flows
+        starts = np.searchsorted(column[order], np.arange(columns)).astype(np.int32)
+        cost, least, most = np.zeros(columns), np.zeros(columns), np.full(columns, infinity)
+        cost[:size] = kinds.cost * self._scale
+        cost[size:first] = _DEAR * max(1.0, float(cost[:size].max(initial=0.0)))
+        least[:size] = kinds.least
+        most[:size] = np.where(kinds.available == UNLIMITED, infinity, kinds.available)
+        highs.addCols(columns, cost, least, most, len(order), starts, at[order].astype(np.int32), value[order])
+
+    @staticmethod
+    def small(kinds: BinKinds) -> bool:
+        """Whether the program is small enough to be looked at beside others."""
+        return kinds.size * kinds.classes <= _FLOWS
+
+    def bound(self) -> Proof | None:
+        """What its prices prove, in integers; None where the solver gives none."""
+        kinds = self.kinds
+        self._highs.run()
+        if self._highs.getModelStatus() not in self._optimal:
+            return None
+        duals = np.asarray(self._highs.getSolution().row_dual, dtype=np.float64) / self._scale
+        shape = kinds.size, kinds.demand.shape[1]
+        prices = np.maximum(duals[: kinds.classes], 0.0)
+        of_room = duals[kinds.classes : kinds.classes + shape[0] * shape[1]].reshape(shape)
+        weight = np.maximum(-of_room, 0.0) / self._unit
+        values = Values.of(prices, kinds)
+        of_rows = duals[len(duals) - len(kinds.rows) :] * self._row_scale
+        return least_cost(kinds, values, surrogate(kinds, values, weight), of_rows)
+
+    def whole(self, effort: Effort, count: NDArray[np.int64]) -> Flow | None:
+        """The cheapest whole bins into which ``count`` int64[K] items flow, no fewer than there are; None where a short
+        search finds none. The program is one of whole bins afterwards."""
+        kinds, highs = self.kinds, self._highs
+        for k, n in enumerate(count.tolist()):
+            highs.changeRowBounds(k, float(n), self._infinity)
+        bins = np.arange(kinds.size, dtype=np.int32)
+        highs.changeColsIntegrality(kinds.size, bins, np.full(kinds.size, self._integer))
+        highs.run()
+        effort.spend(500 + 10 * len(self._kind))
+        solution = highs.getSolution()
+        if not solution.value_valid:
+            return None
+        values = np.asarray(solution.col_value, dtype=np.float64)
+        share = np.zeros((kinds.size, kinds.classes))
+        share[self._kind, self._class] = values[kinds.size + kinds.classes :]
+        return Flow(share, np.rint(values[: kinds.size]).astype(np.int64))
+
+
+def _held(kinds: BinKinds) -> NDArray[np.int64]:
+    """int64[T, K]: how many items of a class the room of a bin is enough for."""
+    found = np.repeat(kinds.count[None], kinds.size, axis=0)
+    for r in range(kinds.demand.shape[1]):
+        used = kinds.demand[:, r] > 0
+        found[:, used] = np.minimum(found[:, used], kinds.capacity[:, r, None] // kinds.demand[used, r])
+    return found
+
+
+_FEW_NODES = 100_000  # of a search, as long as searches of so many find something
+_MOST_NODES = 1_600_000
+_HITS = 12  # kinds with a new filling after which the program is solved again
+_SMOOTHING = 0.7  # share of the best prices so far in those that are asked about
+_CALMING = 0.7  # share of the prices asked about before in the next ones of a single kind: its program's own jump about
+_UNITS, _UNITS_OF_ONE = 8_000, 2_500  # of a table: what is lost by rounding has to be searched
+_BATCH = 4  # searches at a time
+_SWAPS = 6
+_SLACK = 0.35  # share of the gap that fillings may be worth too much without being looked for
+_FEW_COLUMNS = 30  # new ones of a round, below which it looks harder
+_CELLS_A_UNIT = 1_500  # of tables: filled in the time of a unit
+_A_NODE = 0.2  # of a search: units
+_FEW_FOUND = 3  # new ones of searches, below which those that were given up get more nodes
+
+
+class Generation:
+    """``run`` until the bound is as good as the program gets, ``enough`` says so, or the effort is over.
+
+    ``objective`` is the value of the program over the fillings found (cost, fractional bins), ``proof`` the best bound,
+    ``complete`` says that they are within ``tolerance`` of each other. ``integral``: the cost of a packing is a whole
+    number (one kind, cost 1), and the bound is as good as it gets when rounding up makes them equal.
+    """
+
+    def __init__(
+        self,
+        kinds: BinKinds,
+        effort: Effort,
+        *,
+        tolerance: float = 1e-4,
+        integral: bool = False,
+        enough: Callable[[float, int], bool] | None = None,
+        known: tuple[NDArray[np.integer[Any]], NDArray[np.int64]] | None = None,
+        prove: bool = True,
+        rare: NDArray[np.bool_] | None = None,
+        threads: int = 1,
+    ) -> None:
+        """``known``: fillings to start from: kinds int64[N], what they hold int64[N, K]. ``prove``: False = end once
+        the relaxations find nothing more, without a bound. ``rare`` bool[T]: kinds that are not searched for fillings
+        before a proof needs them; every proof is about these kinds, too."""
+        self.kinds, self.effort, self.tolerance, self.threads = kinds, effort, tolerance, threads
+        self.master = Master(kinds)
+        self._integral = integral
+        self.proof: Proof | None = None
+        self.solved: Solved | None = None
+        self.rounds = 0
+        self.complete = False
+        self._enough = enough
+        self._known, self._to_prove = known, prove
+        self._best: NDArray[np.float64] | None = None  # the prices of the best bound
+        self._calm: NDArray[np.float64] | None = None  # those asked about last, of a single kind
+        self._nodes = _FEW_NODES
+        self._share = _SLACK
+        self._tiers: list[Tier] | None = None
+        self._memory: dict[bytes, NDArray[np.int32]] = {}  # of the tiers' tables, by their kinds
+        self._least = 1e-9 * float(kinds.cost.max(initial=1))
+        self._choose(np.ones(kinds.size, dtype=bool) if rare is None else ~rare)
+
+    @property
+    def bound(self) -> int:
+        """The best proven least cost so far."""
+        return self.proof.value if self.proof is not None else 0
+
+    @property
+    def objective(self) -> float:
+        """The value of the restricted program."""
+        return self.solved.objective if self.solved is not None else 0.0
+
+    def run(self) -> None:
+        """To the end, see the class."""
+        if not self.kinds.count.any() or not self.kinds.size:
+            self.solved, self.complete = self._solve(), True
+            return
+        self._start()
+        smoothing = 0.0
+        while True:
+            solved = self.solved = self._solve()
+            added = self._look_calmly(solved)
+            if added >= _FEW_COLUMNS and not self.effort.over:
+                continue
+            prices = solved.prices
+            if self._best is not None and smoothing:
+                prices = smoothing * self._best + (1.0 - smoothing) * prices
+            relaxed, more = self._look(prices, solved)
+            added += more
+            self._calm = prices if self._integral else None
+            if not self._to_prove:
+                if not added:
+                    return
+            elif added < min(_FEW_COLUMNS, self.kinds.size):
+                found, given_up = self._exact(prices, relaxed, solved)
+                if self._done():
+                    break
+                added += found
+                sharper = self._sharpen(given_up, found)
+                if added:
+                    smoothing = _SMOOTHING
+                elif smoothing:
+                    smoothing = 0.0
+                elif not sharper:
+                    if given_up or self._integral or self._slack(prices) <= self.tolerance / 4:
+                        break
+                    self._share *= 0.3
+            if self.effort.over:
+                break
+        if self.proof is None:
+            self._prove_by_relaxation()
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _choose(self, priced: NDArray[np.bool_]) -> None:
+        """Set which kinds are searched for fillings at every step."""
+        self._priced = priced
+        self._numbers, self._others = np.flatnonzero(priced), np.flatnonzero(~priced)
+        self._few = self.kinds if priced.all() else self.kinds.only(self._numbers)
+        self._rest = self.kinds.only(self._others)
+
+    def _start(self) -> None:
+        """Each class by itself, where that is cheapest: a feasible start."""
+        kinds = self.kinds
+        limit = np.minimum(kinds.most, kinds.count)
+        with np.errstate(divide="ignore"):
+            per_item = np.where(limit > 0, kinds.cost[:, None] / np.maximum(limit, 1), np.inf)
+        best = np.argmin(per_item, axis=0)
+        classes = np.flatnonzero(kinds.count)
+        alone = np.zeros((len(classes), kinds.classes), dtype=np.int64)
+        alone[np.arange(len(classes)), classes] = limit[best[classes], classes]
+        self.master.add(best[classes], alone)
+        if self._known is not None:
+            self.master.add(*self._known)
+
+    def _solve(self) -> Solved:
+        solved = self.master.solve()
+        self.rounds += 1
+        self.effort.spend(300 + len(self.master.pattern) + solved.iterations * (10 + self.kinds.classes // 4))
+        return solved
+
+    def _look_calmly(self, solved: Solved) -> int:
+        """New columns at prices between those asked about last and the program's own, as long as there is no bound."""
+        if self._calm is None or self._best is not None:
+            return 0
+        self._calm = _CALMING * self._calm + (1.0 - _CALMING) * solved.prices
+        return self._look(self._calm, solved)[1]
+
+    def _look(self, prices: NDArray[np.float64], solved: Solved) -> tuple[Relaxed, int]:
+        """(hints at some prices, how many new columns they gave)."""
+        relaxed = self._relax(prices, solved.ask[self._numbers], self._few)
+        added = self._add_relaxed(relaxed, solved)
+        if added < _FEW_COLUMNS:
+            added += self._add_around(prices, relaxed, solved)
+        return relaxed, added
+
+    def _relax(self, prices: NDArray[np.float64], ask: NDArray[np.float64], kinds: BinKinds) -> Relaxed:
+        """Return the relaxation of some kinds; ``ask`` is theirs."""
+        self.effort.spend(50 + kinds.size * (2 + kinds.classes / 8))
+        wanted = ask * (1.0 + 0.3 * self.tolerance) + self._least
+        return relax(kinds, prices, kinds.count, wanted, swaps=_SWAPS, threads=self.threads)
+
+    def _relax_all(self, prices: NDArray[np.float64], ask: NDArray[np.float64], few: Relaxed | None = None) -> Relaxed:
+        """Return the relaxation of every kind. ``few``: that of the kinds searched at every step, if it is known."""
+        if few is None:
+            few = self._relax(prices, ask[self._numbers], self._few)
+        if not len(self._others):
+            return few
+        order = np.argsort(np.concatenate([self._numbers, self._others]))
+        rest = self._relax(prices, ask[self._others], self._rest)
+        parts = zip(msgspec.structs.astuple(few), msgspec.structs.astuple(rest), strict=True)
+        return Relaxed(*(np.concatenate(pair)[order] for pair in parts))
+
+    def _add_relaxed(self, relaxed: Relaxed, solved: Solved) -> int:
+        """New columns of those fillings that help at the program's own prices."""
+        worth = relaxed.filling @ solved.prices
+        better = np.flatnonzero(worth > solved.ask[self._numbers] * (1.0 + 1e-7) + self._least)
+        return self.master.add(self._numbers[better], relaxed.filling[better])
+
+    def _add_around(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> int:
+        """The same of fillings that hold a certain class each."""
+        kinds = self._few
+        self.effort.spend(kinds.classes * (2 + kinds.classes / 8))
+        ask = solved.ask[self._numbers]
+        kind, fillings = relax_around(kinds, prices, kinds.count, ask, relaxed, threads=self.threads)
+        worth = fillings @ solved.prices
+        better = np.flatnonzero(worth > ask[kind] * (1.0 + 1e-7) + self._least)
+        return self.master.add(self._numbers[kind[better]], fillings[better])
+
+    def _exact(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> tuple[int, list[int]]:
+        """Tables, then searches where they leave something open; (columns added, kinds whose search was given up)."""
+        kinds = self.kinds
+        relaxed = self._relax_all(prices, solved.ask, relaxed)
+        values = Values.of(prices, kinds)
+        upper = surrogate(kinds, values, relaxed.weight)
+        ask = solved.ask * values.one + max(1.0, self._least * values.one)
+        if self._tiers is None:
+            self._tiers = tiers(kinds, relaxed.weight, _UNITS_OF_ONE if self._integral else _UNITS)
+        tier_of = np.zeros(kinds.size, dtype=np.int64)
+        for number, tier in enumerate(self._tiers):
+            tier_of[tier.kinds] = number
+        made: dict[int, Tables] = {}
+        tried = np.zeros(kinds.size, dtype=bool)
+        found_at_least = max(
+            1.0 + self._slack(prices), float((relaxed.worth / (solved.ask + self._least)).max(initial=0.0))
+        )
+        added, hits = 0, 0
+        given_up: list[int] = []
+        while hits < _HITS:
+            ratio = np.where(tried, 0.0, upper / ask)
+            worst = int(np.argmax(ratio))
+            if ratio[worst] <= found_at_least * (1.0 + 1e-9):
+                break
+            number = int(tier_of[worst])
+            if number not in made:
+                made[number] = self._tables(number, values, relaxed, solved)
+                tier = self._tiers[number]
+                upper[tier.kinds] = np.minimum(upper[tier.kinds], made[number].upper)
+                continue
+            tier = self._tiers[number]
+            open_ones = np.flatnonzero(~tried[tier.kinds] & (ratio[tier.kinds] > found_at_least * (1.0 + 1e-9)))
+            batch = open_ones[np.argsort(-ratio[tier.kinds[open_ones]], kind="stable")][:_BATCH]
+            members = tier.kinds[batch]
+            at_least = np.floor(ask[members] * found_at_least).astype(np.int64)
+            answers = made[number].search(batch.tolist(), at_least, self._nodes, threads=self.threads)
+            for t, least, (most, visited, fillings) in zip(members.tolist(), at_least.tolist(), answers, strict=True):
+                self.effort.spend(20 + visited * _A_NODE)
+                tried[t] = True
+                upper[t] = min(int(upper[t]), most)
+                best = int(fillings[-1] @ values.value) if len(fillings) else least
+                if most > best:
+                    given_up.append(t)
+                found_at_least = max(found_at_least, best / float(ask[t]))
+                helpful = fillings[fillings @ solved.prices > solved.ask[t] * (1.0 + 1e-7)]
+                new = self.master.add(np.full(len(helpful), t), helpful)
+                added += new
+                hits += new > 0
+        self._prove(values, upper, solved.duals, prices)
+        if len(self._others):
+            useful = self._priced.copy()
+            useful[self.master.kind] = True
+            if useful.sum() > self._priced.sum():
+                self._choose(useful)
+        return added, given_up
+
+    def _sharpen(self, given_up: list[int], found: int) -> bool:
+        """Better means for kinds whose search was given up: finer tables of their own and, where searches ``found``
+        few columns, more nodes; whether there were any."""
+        assert self._tiers is not None  # made before
+        shared = [t for t in given_up if any(t in tier.kinds and len(tier.kinds) > 1 for tier in self._tiers)]
+        if shared:
+            self._tiers = [part for tier in self._tiers for part in tier.without(self.kinds, shared)]
+            kept = {tier.kinds.tobytes() for tier in self._tiers}
+            self._memory = {kinds: table for kinds, table in self._memory.items() if kinds in kept}
+            return True
+        if not given_up or found >= _FEW_FOUND or self._nodes >= _MOST_NODES:
+            return False
+        self._nodes *= 4
+        return True
+
+    def _tables(self, number: int, values: Values, relaxed: Relaxed, solved: Solved) -> Tables:
+        """The tables of a tier, around what its most promising kinds would pay for what is priced out."""
+        assert self._tiers is not None  # made before
+        tier = self._tiers[number]
+        promise = (relaxed.upper / (solved.ask + self._least))[tier.kinds]
+        near = tier.kinds[np.argsort(-promise, kind="stable")[:6]]
+        weight = np.zeros(self.kinds.demand.shape[1])
+        for r in tier.priced.tolist():
+            some = relaxed.weight[near, r]
+            some = some[some > 0]
+            weight[r] = median(some) if len(some) else 0.0
+        kinds = tier.kinds.tobytes()
+        tables = Tables(self.kinds, tier, values, weight, memory=self._memory.get(kinds), threads=self.threads)
+        self._memory[kinds] = tables.table
+        self.effort.spend(50 + tables.work / _CELLS_A_UNIT)
+        return tables
+
+    def _prove(
+        self, values: Values, upper: NDArray[np.int64], duals: NDArray[np.float64], prices: NDArray[np.float64]
+    ) -> None:
+        proof = least_cost(self.kinds, values, upper, duals)
+        if self.proof is None or proof.value > self.proof.value:
+            self.proof, self._best = proof, prices.copy()
+
+    def _prove_by_relaxation(self) -> None:
+        """A bound where there was no time for a better one."""
+        solved = self.solved or self._solve()
+        relaxed = self._relax_all(solved.prices, solved.ask)
+        values = Values.of(solved.prices, self.kinds)
+        self._prove(values, surrogate(self.kinds, values, relaxed.weight), solved.duals, solved.prices)
+
+    @property
+    def reachable(self) -> int:
+        """Of an integral program: nothing beyond this can be proven."""
+        # The solver's tolerance decides only when to stop, never what is proven.
+        return ceil_div(int(self.objective * 1e6) - 1, 1_000_000)
+
+    def _slack(self, prices: NDArray[np.float64]) -> float:
+        """By how much a filling may be worth more than its bin costs without being looked for."""
+        if not self._integral:
+            gap = self.objective / self.bound - 1.0 if self.bound > 0 else 1.0
+            return max(self.tolerance / 4, self._share * min(gap, 0.05))
+        worth, reachable = float(self.kinds.count @ prices), self.reachable
+        return max(2.0**-23, worth / (reachable - 1) * (1.0 - 1e-8) - 1.0) if reachable > 1 else 1.0
+
+    def _done(self) -> bool:
+        if self._enough is not None and self._enough(self.objective, self.bound):
+            return True
+        if self._integral:
+            self.complete = self.bound >= self.reachable
+        else:
+            self.complete = self.objective <= self.bound * (1.0 + self.tolerance)
+        return self.complete

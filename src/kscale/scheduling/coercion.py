@@ -1,0 +1,203 @@
+"""Check and convert what callers pass: snapshots, templates, names of pods, pods as structs, dicts or client
+objects.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from operator import index
+from typing import Any, Final, cast
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.errors import InputError
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.kinds import check_kind
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate, group_from_dict, template_from_dict
+from kscale.objects.nodegroups import Groups
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.pods.record import PodRecord, pod_record
+from kscale.snapshot.pods.rows import PodRows
+from kscale.snapshot.snapshot import Snapshot
+from kscale.snapshot.text.sources import is_client_object, to_plain
+
+__all__ = [
+    "MOST",
+    "PodLike",
+    "PodsLike",
+    "SnapshotLike",
+    "TemplateLike",
+    "mask_of",
+    "pods_of",
+    "position_of",
+    "priorities_of",
+    "record_of",
+    "short",
+    "snapshot_of",
+    "stand_in_groups",
+    "template_of",
+]
+
+
+MOST = 2**31 - 1
+"""The largest number that a kernel takes for a position."""
+
+
+def position_of(value: Any, what: str, most: int = MOST) -> int:
+    """A whole number between 0 and ``most``. Raises InputError."""
+    try:
+        number = index(value)
+    except TypeError:
+        raise InputError(f"{what} is {short(value)}, not a whole number") from None
+    if not 0 <= number <= most:
+        raise InputError(f"{what} is {number}, not between 0 and {most}")
+    return number
+
+
+def mask_of(values: Any, what: str, length: int) -> NDArray[np.uint8]:
+    """A mask, one entry a node, of whatever holds truth values or whole numbers: uint8[length]. Raises InputError."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.zeros(0, dtype=object)
+    if array.shape != (length,) or (length and array.dtype.kind not in "biu"):
+        raise InputError(f"{what} is not a column of {length} truth values, one a node")
+    return np.ascontiguousarray(array != 0).view(np.uint8)
+
+
+def short(value: Any) -> str:
+    """A value as an error shows it."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+SnapshotLike = Snapshot | Cluster
+"""A snapshot, or a cluster as it is now."""
+
+TemplateLike = Node | NodeTemplate | NodeGroup | dict[str, Any]
+"""A node, a template with its pods and devices, a node group, any of them as a dict, or a client library's node."""
+
+_PODS: Final = (Pod, PodRecord, dict, msgspec.Raw)
+
+
+def snapshot_of(given: SnapshotLike) -> Snapshot:
+    """The snapshot that a call is about. Raises InputError."""
+    if isinstance(given, Snapshot):
+        return given
+    if isinstance(given, Cluster):
+        return given.snapshot()
+    raise InputError(f"snapshot is {short(given)}, not a snapshot or a cluster")
+
+
+def record_of(pod: Any) -> PodRecord:
+    """A pod that is no part of a snapshot. Raises InputError."""
+    if isinstance(pod, _PODS):
+        return pod_record(pod)
+    if is_client_object(pod):
+        return pod_record(to_plain(pod))
+    if isinstance(pod, KubeObject):
+        check_kind(pod, Pod)
+    raise InputError(f"a pod is {short(pod)}, not a pod's name or a pod")
+
+
+def template_of(template: TemplateLike, nodes: Sequence[Node] = ()) -> NodeTemplate:
+    """A template of new nodes. A group's is what :meth:`~kscale.objects.nodegroups.Groups.of` makes of it: its own, or
+    a copy of the one of ``nodes`` that it names. Raises InputError, also for a group that has neither: which of a
+    group's nodes is a good example is the Cluster Autoscaler's to say.
+    """
+    if isinstance(template, NodeTemplate):
+        return template
+    given: Any = template
+    if not isinstance(given, Node | NodeGroup | dict) and is_client_object(given):
+        given = to_plain(given)
+    if isinstance(given, dict):
+        if "id" not in given or "metadata" in given:
+            return template_from_dict(given)
+        given = group_from_dict(given)
+    if isinstance(given, NodeGroup):
+        return _of_group(given, nodes)
+    if not isinstance(given, Node):
+        raise InputError(f"template is {short(template)}, not a node, a node template or a node group")
+    return NodeTemplate(node=given)
+
+
+def _of_group(group: NodeGroup, nodes: Sequence[Node]) -> NodeTemplate:
+    (settled,) = Groups.of([group], nodes)
+    if settled.template is None:
+        raise InputError(settled.template_error or f"node group {group.id!r} has no template: give it one, or fromNode")
+    return settled.template
+
+
+PodLike = str | Pod | PodRecord | dict[str, Any]
+"""The name of a pod of the snapshot, or a pod as it is."""
+
+PodsLike = Iterable[PodLike] | None
+"""None = the pending pods of the snapshot; names = pods of the snapshot; anything else = pods as they are."""
+
+
+def pods_of(snapshot: Snapshot, pods: PodsLike, *, waiting: bool = False) -> Sequence[PodRecord]:
+    """The pods of a call. Raises InputError for a name that the snapshot does not have, or that is given twice.
+
+    ``waiting``: a pod by name must be one that waits: where one that runs would be placed once more, and counted twice.
+    """
+    if pods is None:
+        return snapshot.pending_records
+    if isinstance(pods, PodRows):
+        return pods
+    if isinstance(pods, (str, bytes, dict)) or not isinstance(pods, Iterable):
+        raise InputError(f"pods is {short(pods)}: give a list of pod names or objects")
+    pods = [*pods]
+    names = [pod for pod in pods if isinstance(pod, str)]
+    if names:
+        _check_names(snapshot, names, waiting)
+    if all(isinstance(pod, str) for pod in pods):
+        try:
+            return snapshot.records(cast("list[str]", pods))
+        except KeyError as problem:
+            raise InputError(f"no pod {problem.args[0]!r} in the snapshot") from None
+    found = []
+    for pod in pods:
+        if not isinstance(pod, str):
+            found.append(record_of(pod))
+            continue
+        try:
+            found.append(snapshot.record(pod))
+        except KeyError:
+            raise InputError(f"no pod {pod!r} in the snapshot") from None
+    return found
+
+
+def _check_names(snapshot: Snapshot, names: list[str], waiting: bool) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise InputError(f"pod {twice!r} is given twice")
+    if not waiting:
+        return
+    try:
+        nodes = snapshot.nodes_of(names)
+    except KeyError as problem:
+        raise InputError(f"no pod {problem.args[0]!r} in the snapshot") from None
+    for name, node in zip(names, nodes, strict=True):
+        if node >= 0:
+            raise InputError(
+                f"pod {name!r} is on node {snapshot.nodes[node]!r} already: only a pod that waits is placed"
+            )
+
+
+def priorities_of(pods: Sequence[PodRecord]) -> NDArray[np.int64]:
+    """``spec.priority`` of each, 0 if absent: int64[n]."""
+    if isinstance(pods, PodRows):
+        return pods.priorities
+    return np.fromiter((pod.priority for pod in pods), dtype=np.int64, count=len(pods))
+
+
+def stand_in_groups(pods: Sequence[PodRecord]) -> NDArray[np.bool_]:
+    """Whether each has a controller whose replicas upstream compares (no DaemonSet): bool[n]."""
+    if isinstance(pods, PodRows):
+        owned: NDArray[np.bool_] = pods.controllers >= 0
+        return owned
+    return np.fromiter((pod.controller is not None for pod in pods), dtype=np.bool_, count=len(pods))

@@ -1,0 +1,192 @@
+"""Copies of node templates: names, domains and everything predicates read of new nodes.
+
+The name of a copy, ``<template>-e-<number>``, is its host name too. Copies that no selector can tell apart share a node
+class; those whose name some selector spells out have one of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from kscale._native import _engine
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.pod_resources import PODS, to_integers
+from kscale.scheduling.compile.node_classes import Domains, NodeClasses
+from kscale.scheduling.compile.resources import Resources
+from kscale.scheduling.devices.claims import Devices
+from kscale.scheduling.devices.inventory import for_node
+from kscale.scheduling.plugins.base import Part
+from kscale.scheduling.profile import HOSTNAME, Context, NodeFacts
+from kscale.scheduling.volumes.lookup import Volumes
+from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["Copies", "copy_number"]
+
+_COPY: Final = re.compile(r"(.*)-e-(0|[1-9][0-9]{0,8})", re.DOTALL)
+_FRESH: Final = "\0"  # no selector can spell out the name of a fresh copy
+
+
+def copy_number(name: str) -> tuple[str, int] | None:
+    """(template, number) that a name says, if it is one of a copy."""
+    match = _COPY.fullmatch(name)
+    return None if match is None else (match[1], int(match[2]))
+
+
+class _HostNames(dict[str, dict[int, int]]):
+    """Template name -> {copy number: domain}, of host names that look like that of a copy; kept with a snapshot."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> _HostNames:
+        def make() -> _HostNames:
+            found = cls()
+            for value, domain in snapshot.columns.label(HOSTNAME).index.items():
+                copy = copy_number(value)
+                if copy is not None:
+                    found.setdefault(copy[0], {})[copy[1]] = domain
+            return found
+
+        return snapshot.memo.of(cls, make)
+
+
+class Copies:
+    """Of each template a copy whose name nothing spells out, and those whose name something does.
+
+    ``facts``: of all of these, template after template; ``pods``: the classes of the pods that come with each template.
+    """
+
+    def __init__(self, ctx: Context, templates: Sequence[NodeTemplate]) -> None:
+        self._ctx = ctx
+        self.templates = templates
+        self.facts: list[NodeFacts] = []
+        classify = ctx.snapshot.interner.classify
+        self.pods: list[list[PodClass]] = [
+            [classify(pod, placed=True) for pod in template.pods] for template in templates
+        ]
+        self._first: list[int] = []
+        self._special: list[dict[int, int]] = []  # copy number -> place in ``facts``
+        self._room: list[tuple[int, list[int]]] = []
+        self._identities: list[str | None] = []
+
+    @property
+    def claims(self) -> bool:
+        """Whether pods that come with new nodes claim devices."""
+        return any(pod.claims for found in self.pods for pod in found)
+
+    def spell_out(self, names: Collection[str]) -> None:
+        """Find the copies; ``names``: node names and host names that selectors spell out."""
+        spelled = [(name, copy_number(name)) for name in sorted(names)]
+        for template in self.templates:
+            base = template.node.metadata.name
+            self._first.append(len(self.facts))
+            self.facts.append(self._facts(template, f"{base}-e-{_FRESH}"))
+            special: dict[int, int] = {}
+            for name, copy in spelled:
+                if copy is not None and copy[0] == base:
+                    special[copy[1]] = len(self.facts)
+                    self.facts.append(self._facts(template, name))
+            self._special.append(special)
+
+    def _facts(self, template: NodeTemplate, name: str) -> NodeFacts:
+        facts = self._ctx.copy_facts(template, name)
+        if self._ctx.dra and template.resource_slices:
+            suffix = name.removeprefix(f"{template.node.metadata.name}-")
+            Devices.of(self._ctx).local_slices += for_node(template.resource_slices, name, suffix)
+        return facts
+
+    def prepare(
+        self,
+        engine: _engine.Engine,
+        classes: NodeClasses,
+        domains: Domains,
+        resources: Resources,
+        parts: Iterable[Part],
+        number: Mapping[int, int],
+        *,
+        alike: bool,
+    ) -> list[_engine.Template]:
+        """The engine's templates. ``number``: of a class by its index; ``alike``: the engine can tell copies of equal
+        templates from each other by nothing else."""
+        return [
+            self._prepare(i, engine, classes, domains, resources, parts, number, alike)
+            for i in range(len(self.templates))
+        ]
+
+    def _prepare(
+        self,
+        i: int,
+        engine: _engine.Engine,
+        classes: NodeClasses,
+        domains: Domains,
+        resources: Resources,
+        parts: Iterable[Part],
+        number: Mapping[int, int],
+        alike: bool,
+    ) -> _engine.Template:
+        node, pods, first = self.templates[i].node, self.pods[i], self._first[i]
+        facts = self.facts[first]
+        of_node = classes.of[classes.existing :]
+        amounts = node.status.allocatable or {}
+        taken: dict[str, int] = {}
+        for pod in pods:
+            for name, amount in pod.occupancy.items():
+                taken[name] = taken.get(name, 0) + amount
+        free = resources.free_of_copy(classes.existing + first, to_integers(amounts), taken)
+        slots = (amounts[PODS].value() if PODS in amounts else 0) - len(pods)
+        self._room.append((slots, free))
+        given: dict[str, Any] = {
+            "node_class": int(of_node[first]),
+            "unschedulable": node.spec.unschedulable,
+            "slots": slots,
+            "free": free,
+            "domain": domains.of_copy(facts),
+            "pods": [number[pod.index] for pod in pods],
+            "named_key": domains.keys.get(HOSTNAME, -1),
+        }
+        for part in parts:
+            given |= part.of_copy(facts)
+        taken_names = _HostNames.of(self._ctx.snapshot).get(node.metadata.name) if HOSTNAME in domains.keys else None
+        special = self._special[i]
+        self._identities.append(None if special or taken_names or not alike else repr(given))
+        return _engine.Template(
+            engine,
+            **given,
+            exceptions={copy: int(of_node[at]) for copy, at in special.items()},
+            taken=taken_names,
+            number=i,
+        )
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def facts_of(self, i: int, copy: int | None = None) -> NodeFacts:
+        """What predicates read of a copy of a template; None = one whose name nothing spells out."""
+        return self.facts[self._first[i] if copy is None else self._special[i].get(copy, self._first[i])]
+
+    def identity(self, i: int) -> str | None:
+        """Equal for templates whose copies the engine cannot tell apart; None: that is not known."""
+        return self._identities[i]
+
+    def room(self, i: int) -> tuple[int, list[int]]:
+        """(free pod places, what is free of each resource) of an empty copy of a template."""
+        return self._room[i]
+
+
+def spelled_out(ctx: Context, pods: Iterable[PodClass]) -> frozenset[str]:
+    """Node names and host names that some selector of pods, of their volumes or of the profile spells out."""
+    found: set[str] = set()
+    with_volumes = False
+    selectors = [ctx.profile.added_affinity]
+    for pod in pods:
+        selectors.append(pod.node_affinity)
+        found.add(pod.node_name)
+        found.update((pod.node_selector or {}).values())
+        with_volumes = with_volumes or bool(pod.volumes)
+    for selector in selectors:
+        for term in selector.node_selector_terms if selector else ():
+            for requirement in (*term.match_expressions, *term.match_fields):
+                found.update(requirement.values)
+    if with_volumes:
+        found |= Volumes.of(ctx).spelled
+    return frozenset(found)

@@ -1,0 +1,460 @@
+"""The CEL environment of device selectors, for cel-python (upstream: ``k8s.io/dynamic-resource-allocation/cel``).
+
+``cel.bind(v, e, body)`` becomes ``[e].map(v, body)[0]``; ``a.?f`` and ``a[?k]`` become ``a.optional__item(k)``,
+``a.orValue(d)`` becomes a choice between the value of ``a`` and ``d``, and so on; ``[a, ?o]`` becomes a function of a
+list of optional values; ``m.all(k, v, p)`` becomes the macro of one variable over the pairs of ``m``, with ``k`` and
+``v`` bound to their parts; ``map(v, p, e)`` becomes ``filter(v, p).map(v, e)``; ``[a, ]`` becomes ``[a]``;
+``sets.contains(a, b)`` becomes ``sets__contains(a, b)``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from kscale.libraries import library
+from kscale.objects.api.resource import Device, DeviceAttribute
+from kscale.scheduling.devices.allocator import TOO_DEEP, SelectorError, attribute_value
+from kscale.scheduling.devices.cel_functions import NOT_HAD, Version, comparisons, equality, functions, type_of
+
+__all__ = ["CelLibrary", "plain", "result_type", "unclosed", "unlike", "where"]
+
+
+_TRIPLES = "|".join(rf"{q}{{3}}(?:[^{q}\\]|\\[\s\S]|{q}{{1,2}}(?!{q}))*{q}{{3}}" for q in "\"'")
+_SINGLES = "|".join(rf"{q}(?!{q}{q})(?:[^{q}\\\n]|\\.)*{q}" for q in "\"'")
+_LITERAL = re.compile(rf"[rRbB]{{0,2}}(?:{_TRIPLES}|{_SINGLES})")
+_PASSED = re.compile(rf"{_LITERAL.pattern}|//[^\n]*")
+_QUOTE = re.compile("[\"']")
+_NAMESPACED = re.compile(r"(?<![\w.])(sets|optional|strings|ip)\s*\.\s*(\w+)\s*(?=\()")
+_BIND = re.compile(r"\bcel\s*\.\s*bind\s*\(")
+_FIELD = re.compile(r"\.\s*\?\s*(\w+)")
+_ITEM = re.compile(r"(?<=[\w\])}\0])(?<!\bin)\s*\[\s*\?")
+_INDEXED = re.compile(r"[\w\])}\0](?<!\bin)\s*\Z")
+_LAST_COMMA = re.compile(r",(?=(?:\s|//[^\n]*\n)*[\]}])")
+_MAP = re.compile(r"\.\s*map\s*\(")
+_CHOICE = re.compile(r"\.\s*(orValue|or|optMap|optFlatMap)\s*\(")
+_CHOICES = {
+    "orValue": "([{0}].map({o}, {o}.hasValue() ? {o}.value() : ({1}))[0])",
+    "or": "([{0}].map({o}, {o}.hasValue() ? {o} : ({1}))[0])",
+    "optMap": "([{0}].map({o}, {o}.hasValue() ? optional__of([{o}.value()].map({1}, {2})[0]) : optional__none())[0])",
+    "optFlatMap": "([{0}].map({o}, {o}.hasValue() ? [{o}.value()].map({1}, {2})[0] : optional__none())[0])",
+}
+_OPTIONAL = re.compile(r"[\[{,]\s*\?")
+_PAIRS = re.compile(r"\.\s*(all|exists|existsOne|exists_one|transformList|transformMap|transformMapEntry)\s*\(")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*")
+_OPEN, _CLOSE = "([{", ")]}"
+
+
+def plain(expression: str) -> str:
+    """The expression without what is listed above; nothing else of it changes."""
+    if "\0" in _LITERAL.sub("", expression):
+        return expression  # no CEL: below, NUL marks the place of a literal
+    literals: list[str] = []
+
+    def keep(match: re.Match[str] | str) -> str:
+        literals.append(match if isinstance(match, str) else match[0])
+        return f"\0{len(literals) - 1}\0"
+
+    text = _without_last_commas(_NAMESPACED.sub(r"\1__\2", _LITERAL.sub(keep, expression)))
+    while (found := _BIND.search(text)) is not None:
+        end = _closing(text, found.end())
+        parts = _arguments(text[found.end() : end])
+        if end < 0 or len(parts) != 3:
+            break
+        name, value, body = parts
+        text = f"{text[: found.start()]}([{value}].map({name.strip()}, {body})[0]){text[end + 1 :]}"
+    text = _FIELD.sub(lambda match: f".optional__item({keep(repr(match[1]))})", text)
+    while (found := _ITEM.search(text)) is not None:
+        end = _closing(text, found.end())
+        if end < 0:
+            break
+        text = f"{text[: found.start()]}.optional__item({text[found.end() : end]}){text[end + 1 :]}"
+    made = 0
+    while (found := _CHOICE.search(text)) is not None:
+        start, end = _operand(text, found.start()), _closing(text, found.end())
+        parts = [text[start : found.start()], *(part.strip() for part in _arguments(text[found.end() : end]))]
+        if end < 0 or start == found.start() or len(parts) != (3 if found[1].startswith("opt") else 2):
+            break
+        made += 1
+        text = text[:start] + _CHOICES[found[1]].format(*parts, o=f"o__{made}") + text[end + 1 :]
+    text = _over_pairs(_with_filters(_with_optional_elements(text)))
+    return re.sub(r"\0(\d+)\0", lambda match: literals[int(match[1])], text)
+
+
+def _without_last_commas(text: str) -> str:
+    """Literals of lists and maps may end with a comma; what stands in brackets behind a value may not."""
+
+    def last(match: re.Match[str]) -> str:
+        start = _opening(text, match.start())
+        return "," if start < 0 or (text[start] == "[" and _INDEXED.search(text[:start])) else ""
+
+    return _LAST_COMMA.sub(last, text)
+
+
+def _with_filters(text: str) -> str:
+    """``map(v, p, e)`` as ``filter(v, p).map(v, e)``."""
+    at = 0
+    while (found := _MAP.search(text, at)) is not None:
+        at, end = found.end(), _closing(text, found.end())
+        parts = [part.strip() for part in _arguments(text[at:end])]
+        if end >= 0 and len(parts) == 3 and _VARIABLE.fullmatch(parts[0]):
+            name, condition, body = parts
+            text = f"{text[: found.start()]}.filter({name}, {condition}).map({name}, {body}){text[end + 1 :]}"
+    return text
+
+
+def _with_optional_elements(text: str) -> str:
+    """``[a, ?o]`` and ``{k: a, ?l: o}`` as functions of optional values: what is there for certain is made one."""
+    while (found := _OPTIONAL.search(text)) is not None:
+        start = found.start() if text[found.start()] in _OPEN else _opening(text, found.start())
+        end = -1 if start < 0 else _closing(text, start + 1)
+        if end < 0 or text[start] == "(":
+            break
+        elements = [_element(part.strip(), is_map=text[start] == "{") for part in _arguments(text[start + 1 : end])]
+        name = "list" if text[start] == "[" else "map"
+        text = f"{text[:start]}literal__{name}([{', '.join(elements)}]){text[end + 1 :]}"
+    return text
+
+
+def _element(text: str, *, is_map: bool) -> str:
+    is_optional, text = text.startswith("?"), text.removeprefix("?")
+    key, value = _entry(text) if is_map else ("", text)
+    value = value if is_optional else f"optional__of({value})"
+    return f"[{key}, {value}]" if is_map else value
+
+
+def _entry(text: str) -> tuple[str, str]:
+    """Key and value of an entry of a map: the colon of a choice is none of an entry."""
+    depth = choices = 0
+    for i, letter in enumerate(text):
+        depth += (letter in _OPEN) - (letter in _CLOSE)
+        if depth == 0 and letter == ":" and not choices:
+            return text[:i], text[i + 1 :]
+        choices += depth == 0 and (letter == "?") - (letter == ":")
+    return text, ""
+
+
+def _over_pairs(text: str) -> str:
+    """Macros of two variables as those of one."""
+    at = made = 0
+    while (found := _PAIRS.search(text, at)) is not None:
+        start, end, name = _operand(text, found.start()), _closing(text, found.end()), found[1]
+        parts = [part.strip() for part in _arguments(text[found.end() : end])]
+        makes = name.startswith("transform")
+        if end >= 0 and name == "existsOne" and len(parts) == 2:
+            text = f"{text[: found.start()]}.exists_one({text[found.end() :]}"
+        two = end >= 0 and len(parts) in ((3, 4) if makes else (3,)) and parts[0] != parts[1]
+        if not two or not all(map(_VARIABLE.fullmatch, parts[:2])):
+            at = found.start() + 1
+            continue
+        made += 1
+        text = text[:start] + _macro(name, text[start : found.start()], f"p__{made}", *parts) + text[end + 1 :]
+        at = start
+    return text
+
+
+def _macro(name: str, of: str, pair: str, key: str, value: str, *bodies: str) -> str:
+    """A macro over the pairs of a list (its places and elements) or of a map."""
+    *conditions, body = [f"[{pair}[0]].map({key}, [{pair}[1]].map({value}, {each})[0])[0]" for each in bodies]
+    pairs = f"pairs__of({of})" + "".join(f".filter({pair}, {each})" for each in conditions)
+    if name == "transformList":
+        return f"{pairs}.map({pair}, {body})"
+    if name == "transformMap":
+        return f"pairs__map({pairs}.map({pair}, [{pair}[0], {body}]))"
+    if name == "transformMapEntry":
+        return f"pairs__merged({pairs}.map({pair}, {body}))"
+    return f"{pairs}.{'exists_one' if name == 'existsOne' else name}({pair}, {body})"
+
+
+def where(expression: str, name: str, *, called: bool) -> tuple[int, int]:
+    """(line, column) of a name, or of the bracket behind it if it is ``called``, from 1 and 0: where upstream says that
+    it does not know it."""
+    blank = _LITERAL.sub(lambda match: " " * len(match[0]), expression)
+    found = re.search(rf"(?<!\w){re.escape(name)}(?!\w)" + (r"\s*(?=\()" if called else ""), blank)
+    at = 0 if found is None else found.end() if called else found.start()
+    return _place(expression, at)
+
+
+def unclosed(expression: str) -> tuple[int, int] | None:
+    """(line, column) of a quote that begins a literal and has no end, from 1 and 0.
+
+    No parser needs to see it, and that of cel-python needs time without end to look for one behind many backslashes.
+    """
+    found = _QUOTE.search(_PASSED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), expression))
+    return None if found is None else _place(expression, found.start())
+
+
+def _place(text: str, at: int) -> tuple[int, int]:
+    return text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1)
+
+
+def _closing(text: str, start: int) -> int:
+    """Where the bracket that is open at ``start`` closes; -1 = nowhere."""
+    depth = 1
+    for i in range(start, len(text)):
+        depth += (text[i] in _OPEN) - (text[i] in _CLOSE)
+        if depth == 0:
+            return i
+    return -1
+
+
+def _opening(text: str, end: int) -> int:
+    """Where the bracket that is open at ``end`` opens; -1 = nowhere."""
+    depth = 1
+    for i in range(end - 1, -1, -1):
+        depth += (text[i] in _CLOSE) - (text[i] in _OPEN)
+        if depth == 0:
+            return i
+    return -1
+
+
+def _arguments(text: str) -> list[str]:
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in _OPEN) - (letter in _CLOSE)
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def _operand(text: str, end: int) -> int:
+    """Where the member expression that ends before ``end`` begins."""
+    i = end
+    while i > 0:
+        letter = text[i - 1]
+        if letter in _CLOSE:
+            depth = 0
+            while i > 0:
+                i -= 1
+                depth += (text[i] in _CLOSE) - (text[i] in _OPEN)
+                if depth == 0:
+                    break
+        elif letter.isalnum() or letter in "_.\0":
+            i -= 1
+        else:
+            break
+    return i
+
+
+_LITERALS: Final = {
+    "BOOL_LIT": "bool", "INT_LIT": "int", "UINT_LIT": "uint", "FLOAT_LIT": "double", "STRING_LIT": "string",
+    "MLSTRING_LIT": "string", "BYTES_LIT": "bytes", "NULL_LIT": "null_type",
+}  # fmt: skip
+_QUANTITY, _SEMVER = "kubernetes.Quantity", "kubernetes.Semver"
+_FUNCTIONS: Final = {"quantity": _QUANTITY, "add": _QUANTITY, "sub": _QUANTITY, "semver": _SEMVER} | {
+    name: type_
+    for type_, names in {
+        "int": "size int compareTo indexOf lastIndexOf sign asInteger major minor patch family prefixLength",
+        "double": "double asApproximateFloat",
+        "string": "string lowerAscii upperAscii trim replace substring charAt join find",
+    }.items()
+    for name in names.split()
+}
+"""Functions that give one type whatever they are given."""
+_NUMBERS: Final = frozenset({"int", "uint", "double"})
+_ORDERED: Final = _NUMBERS | {"string", "bytes", "bool"}
+_EQUALITIES: Final = {"relation_eq": "==", "relation_ne": "!="}
+_RELATIONS: Final = _EQUALITIES | {
+    "relation_lt": "<", "relation_le": "<=", "relation_gt": ">", "relation_ge": ">=", "relation_in": "in",
+}  # fmt: skip
+_JUDGING: Final = frozenset({"conditionalor", "conditionaland", "relation"})
+_ARITHMETIC: Final = frozenset({"addition", "multiplication"})
+
+
+def result_type(tree: Any) -> str | None:
+    """By upstream's name; None: it is not told before, or by attributes of the device.
+
+    ``tree``: of cel-python's parser.
+    """
+    kind, children = tree.data, tree.children
+    if kind == "literal":
+        return _LITERALS.get(children[0].type)
+    if kind == "ident_arg":
+        return _FUNCTIONS.get(str(children[0]))
+    if kind == "member_dot_arg":
+        return _FUNCTIONS.get(str(children[1]))
+    if kind == "member_dot":
+        return "string" if str(children[1]) == "driver" and _is_device(children[0]) else None
+    if kind == "list_lit":
+        types = {result_type(element) for element in children[0].children} if children else {None}
+        element = types.pop()
+        return f"list({element})" if not types and element is not None else None
+    if kind in ("member", "primary", "paren_expr") or len(children) == 1:
+        return result_type(children[0]) if len(children) == 1 and hasattr(children[0], "data") else None
+    if kind in _JUDGING:
+        return "bool"
+    if kind == "expr":  # a choice
+        return _one(children[1], children[2])
+    if kind == "unary":
+        return "bool" if children[0].data == "unary_not" else result_type(children[1])
+    return _one(children[0].children[0], children[1]) if kind in _ARITHMETIC else None
+
+
+def unlike(tree: Any) -> Iterator[tuple[str, int, int]]:
+    """(text, line, column) of every comparison of types that are known and do not go together, from line 1, column 0.
+
+    ``tree``: of cel-python's parser.
+    """
+    for node in tree.iter_subtrees_topdown():
+        if node.data != "relation" or len(node.children) != 2:
+            continue
+        relation, right = node.children
+        types = result_type(relation.children[0]), result_type(right)
+        if None not in types and not _comparable(str(relation.data), *map(str, types)):
+            sign = _RELATIONS[relation.data]
+            shown = ", ".join("null" if type_ == "null_type" else str(type_) for type_ in types)
+            text = f"found no matching overload for '{'@in' if sign == 'in' else f'_{sign}_'}' applied to '({shown})'"
+            yield text, relation.meta.end_line, relation.meta.end_column - len(sign) - 1
+
+
+def _comparable(relation: str, left: str, right: str) -> bool:
+    if relation == "relation_in":
+        return right == f"list({left})"
+    if relation in _EQUALITIES:
+        return left == right
+    return (left == right and left in _ORDERED) or {left, right} <= _NUMBERS or left == right == "null_type"
+
+
+def _one(left: Any, right: Any) -> str | None:
+    """The type of two of which both have the same."""
+    found = result_type(left)
+    return found if found == result_type(right) else None
+
+
+def _is_device(tree: Any) -> bool:
+    while len(tree.children) == 1 and hasattr(tree.children[0], "data"):
+        tree = tree.children[0]
+    return tree.data == "ident" and str(tree.children[0]) == "device"
+
+
+_FAILED = "compilation failed: "
+_PROGRAMS = 1024
+"""Expressions that are kept compiled. A process lives for months, and claims come and go."""
+_MACROS = frozenset({"map", "filter", "all", "exists", "exists_one"})
+
+
+class CelLibrary:
+    """cel-python, with Kubernetes' functions over quantities and versions.
+
+    Quantities and versions are opaque to CEL: only their functions and equality apply.
+    """
+
+    def __init__(self) -> None:
+        what = "a CEL selector of a device class or claim"
+        celpy, celtypes = library("celpy", what), library("celpy.celtypes", what)
+        self.error: type[Exception] = celpy.CELEvalError
+        self.bool_type: type = celtypes.BoolType
+        self._celpy = celpy
+        self._types = celtypes
+        self._environment = celpy.Environment()
+        self.program: Callable[[str], Any] = lru_cache(_PROGRAMS)(self._compile)
+        """The compiled expression. Raises SelectorError."""
+        known = celpy.evaluation.base_functions | functions(celtypes)
+        equal = equality(celtypes, known["optional_type"])
+        self._functions = known | comparisons(celtypes, self.error, equal) | {"type": type_of(celtypes, known)}
+
+        map_type: Any = celtypes.MapType
+
+        class Domains(map_type):  # type: ignore[misc]  # cel-python is not typed
+            """A domain that the device does not have reads as empty; ``in`` still says that it is not there."""
+
+            def __getitem__(self, key: Any) -> Any:
+                return super().__getitem__(key) if key in self else map_type()
+
+            def get(self, key: Any, default: Any = None) -> Any:
+                return self[key] if key in self or default is None else default
+
+        self._domains = Domains
+
+    def _compile(self, expression: str) -> Any:
+        if (open_ := unclosed(expression)) is not None:
+            rest = expression.splitlines()[open_[0] - 1][open_[1] :]
+            raise SelectorError(_failed(expression, f"Syntax error: token recognition error at: '{rest}'", *open_))
+        try:
+            read = plain(expression)
+            tree = self._environment.compile(read)
+            self._check(expression, tree)
+            for text, line, column in unlike(tree):
+                raise SelectorError(
+                    _failed(expression, text, line, column) if read == expression else f"{_FAILED}{text}"
+                )
+            if (type_ := result_type(tree)) not in (None, "bool"):
+                raise SelectorError(f"must evaluate to bool or the unknown type, not {type_}")
+            return self._environment.program(tree, functions=self._functions)
+        except self._celpy.CELParseError as problem:
+            raise SelectorError(f"compilation failed: {problem.args[0]}") from None
+        except RecursionError:
+            raise SelectorError(TOO_DEEP) from None
+
+    def _check(self, expression: str, tree: Any) -> None:
+        """Every name is that of something. Raises SelectorError."""
+        called, named, bound = set(), set(), {"device"}
+        for node in tree.iter_subtrees():
+            if node.data in ("ident_arg", "dot_ident_arg"):
+                called.add(str(node.children[0]))
+            elif node.data == "member_dot_arg":
+                name = str(node.children[1])
+                called.add(name)
+                if name in _MACROS and (len(node.children) < 3 or len(node.children[2].children) != 2):
+                    raise SelectorError(_undeclared(expression, name, called=True))
+                if name in _MACROS:
+                    bound |= {str(token) for token in node.children[2].children[0].scan_values(_is_text)}
+            elif node.data == "ident":
+                named.add(str(node.children[0]))
+        for name in sorted(called & NOT_HAD):
+            raise SelectorError(f"compilation failed: kscale does not have the function '{name.replace('__', '.')}'")
+        known = self._functions.keys() | {"has", "dyn"}
+        for name in sorted(called - known - _MACROS):
+            raise SelectorError(_undeclared(expression, name, called=True))
+        for name in sorted(named - bound - known):
+            raise SelectorError(_undeclared(expression, name, called=False))
+
+    def view(self, driver: str, device: Device) -> Any:
+        """``device`` as expressions see it; an unqualified name is in the driver's domain."""
+        text, mapping = self._types.StringType, self._types.MapType
+        return mapping(
+            {
+                text("driver"): text(driver),
+                text("attributes"): self._by_domain(driver, device.attributes or {}, self._attribute),
+                text("capacity"): self._by_domain(driver, device.capacity or {}, lambda entry: entry.value),
+                text("allowMultipleAllocations"): self._types.BoolType(bool(device.allow_multiple_allocations)),
+            }
+        )
+
+    def _by_domain(self, driver: str, entries: Mapping[str, Any], convert: Callable[[Any], Any]) -> Any:
+        text, mapping = self._types.StringType, self._types.MapType
+        domains: dict[str, Any] = {driver: mapping()}
+        for key, entry in entries.items():
+            domain, _, name = key.rpartition("/")
+            domains.setdefault(domain or driver, mapping())[text(name)] = convert(entry)
+        return self._domains({text(domain): names for domain, names in domains.items()})
+
+    def _attribute(self, attribute: DeviceAttribute) -> Any:
+        found = attribute_value(attribute)
+        if found is None:
+            return None
+        kind, value = found
+        if kind == "bool":
+            return self._types.BoolType(value)
+        if kind == "int":
+            return self._types.IntType(value)
+        return self._types.StringType(value) if kind == "string" else Version(str(value))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _undeclared(expression: str, name: str, *, called: bool) -> str:
+    shown = name.rpartition("__")[2]
+    line, column = where(expression, shown, called=called)
+    return _failed(expression, f"undeclared reference to '{name.replace('__', '.')}' (in container '')", line, column)
+
+
+def _failed(expression: str, text: str, line: int, column: int) -> str:
+    shown = f"{expression.splitlines()[line - 1]}\n | {'.' * column}^"
+    return f"{_FAILED}ERROR: <input>:{line}:{column + 1}: {text}\n | {shown}"

@@ -1,0 +1,115 @@
+"""Pods that upstream treats as equivalent: equivalence groups of a scale-up, and SimilarPods.
+
+Which shapes found none is kept in ``_native/src/engine/simulate.cpp`` while pods are placed.
+
+Upstream: ``core/scaleup/equivalence``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.objects.pod_equivalence import Digester
+from kscale.snapshot.classes.pod_shapes import numbered
+from kscale.snapshot.columns import distinct
+from kscale.snapshot.pods.record import PodRecord
+from kscale.snapshot.pods.rows import PodRows
+
+__all__ = ["MOST_SHAPES", "equivalence_groups", "shapes_of"]
+
+
+MOST_SHAPES = 10
+"""Shapes that upstream remembers per controller; from the next one on every pod stands alone."""
+
+
+def equivalence_groups(
+    controller: NDArray[np.int32], shape: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Upstream's pod equivalence groups (``core/scaleup/equivalence``): (pods group after group, group starts).
+
+    Groups come in the order of their first pod. The first ten shapes of a controller are remembered; every pod of a
+    further shape stands alone.
+    """
+    n = len(controller)
+    leader = np.arange(n, dtype=np.int64)
+    owned = np.flatnonzero(controller >= 0)
+    if len(owned):
+        inverse, first = numbered(shape[owned])
+        first_pod = owned[first]
+        of_controller = controller[first_pod]
+        by_controller = np.lexsort((first_pod, of_controller))
+        sorted_controllers = of_controller[by_controller]
+        starts = np.flatnonzero(np.r_[True, sorted_controllers[1:] != sorted_controllers[:-1]])
+        rank_sorted = np.arange(len(first)) - np.repeat(starts, np.diff(np.r_[starts, len(first)]))
+        rank = np.empty(len(first), dtype=np.int64)
+        rank[by_controller] = rank_sorted
+        remembered = rank[inverse] < MOST_SHAPES
+        leader[owned[remembered]] = first_pod[inverse[remembered]]
+    order = np.argsort(leader, kind="stable").astype(np.int32)
+    leaders = leader[order]
+    begins = np.flatnonzero(np.r_[True, leaders[1:] != leaders[:-1]]) if n else np.zeros(0, dtype=np.int64)
+    return order, np.append(begins, n).astype(np.int32)
+
+
+_NO_CONTROLLER = -1
+
+
+def shapes_of(pods: Sequence[PodRecord]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """(controller, shape): int32[n] each. Pods of one controller with one shape are replicas that upstream takes for
+    the same; -1 = stands alone."""
+    controllers: dict[str, int] = {}
+    shapes: dict[tuple[int, bytes], int] = {}
+    controller = np.full(len(pods), _NO_CONTROLLER, dtype=np.int32)
+    shape = np.full(len(pods), _NO_CONTROLLER, dtype=np.int32)
+    digester = Digester()
+    if isinstance(pods, PodRows):
+        return _shapes_of_rows(pods, digester)
+    for i, pod in enumerate(pods):
+        uid = pod.controller
+        if uid is None:
+            continue
+        controller[i] = number = controllers.setdefault(uid, len(controllers))
+        shape[i] = shapes.setdefault((number, pod.digest(digester)), len(shapes))
+    return controller, shape
+
+
+_SHAPES = "shapes of pods"
+
+
+def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The same, looking once at pods that may be alike, and at one of those that equal an exemplar."""
+    controller, exemplars, stamps, memo = pods.controllers, pods.exemplars, pods.stamps, pods.table.memo
+    owned = np.flatnonzero(controller >= 0)
+    # A controller's only pod, or only exemplar, is like no other whatever it looks like.
+    of_exemplar = owned[exemplars[owned] >= 0]
+    pairs = distinct(controller[of_exemplar].astype(np.int64) << 32 | exemplars[of_exemplar])
+    owners = np.concatenate([pairs >> 32, controller[owned[exemplars[owned] < 0]]])
+    several = np.bincount(owners, minlength=1) > 1
+    with memo.lock:
+        known, numbers = memo.of(_SHAPES), memo.values(_SHAPES)
+        missing = owned[(known[stamps[owned]] == 0) & several[controller[owned]]]
+        found: dict[tuple[int, int], int] = {}
+        for i in missing.tolist():
+            pair = int(controller[i]), int(exemplars[i])
+            number = found.get(pair)
+            if number is None:
+                uid = pods.table.interner.controllers[pair[0]]  # a number is given again when its controller is gone
+                number = numbers.setdefault((uid, pods.digest(i, digester)), len(numbers) + 1)
+                if pair[1] >= 0:
+                    found[pair] = number
+            known[stamps[i]] = number
+        shape = (known[stamps] - 1).astype(np.int32)
+        count = len(numbers)
+    shape[controller < 0] = _NO_CONTROLLER
+    alone = owned[~several[controller[owned]]]
+    shape[alone] = count + controller[alone]
+    return _renumbered(controller), _renumbered(shape)
+
+
+def _renumbered(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Equal ones as before, from 0 on; -1 stays."""
+    found, _ = numbered(numbers + 1)
+    return found - 1 if len(numbers) and numbers.min() < 0 else found

@@ -1,0 +1,352 @@
+"""Inputs of Score plug-ins: pod amounts and preferences, image locality, storage capacity, domain counters.
+
+Upstream: scorer.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _selecting
+from kscale.objects.api.core import Pod, PodAffinityTerm, PreferredSchedulingTerm, WeightedPodAffinityTerm
+from kscale.objects.api.meta import ResourceList, enc_hook
+from kscale.objects.pod_resources import CPU, MEMORY, NON_ZERO, demand, non_zero_occupancy
+from kscale.objects.selectors import SelectorError
+from kscale.scheduling.compile.node_classes import NodeClasses
+from kscale.scheduling.plugins.inter_pod_affinity import Term, TermIndex, incoming_terms, terms_of
+from kscale.scheduling.plugins.pod_topology_spread import Constraint, SpreadRow, eligibility, soft_constraints
+from kscale.scheduling.profile import HOSTNAME, Context, NodeFacts
+from kscale.scheduling.scores.options import ScoreOptions
+from kscale.scheduling.topology_counters import Eligibility, Row, Rows
+from kscale.scheduling.volumes.waiting_claims import PodVolumes, WaitingClaims, room_of, size_of
+from kscale.snapshot.classes.classifier import shapes_of
+from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["Counters", "PulledImages", "ScoredPod", "capacity_score", "non_zero_used", "scored_pod"]
+
+
+_MIB: Final = 1 << 20
+_LEAST: Final = 23 * _MIB
+_MOST_OF_AN_IMAGE: Final = 1000 * _MIB
+_MOST_SCORE: Final = 100
+
+
+class PulledImages:
+    """Which nodes of a snapshot have which images. Kept with it.
+
+    Of an image that nodes tell different sizes of, that of the first in list order counts (upstream: of the node that
+    came first).
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._count = len(snapshot.columns)
+        self._size: dict[str, int] = {}
+        self._nodes: dict[str, set[int]] = {}
+        for i, node in enumerate(snapshot.columns.objects):
+            for image in node.status.images:
+                for name in image.names:
+                    self._size.setdefault(name, image.size_bytes)
+                    self._nodes.setdefault(name, set()).add(i)
+
+    def of(self, pod: Pod) -> tuple[str, ...]:
+        """The images that a pod runs and mounts, sorted, one that comes twice twice; none where no node has any."""
+        if not self._size:
+            return ()
+        spec = pod.spec
+        names = [container.image for container in (*spec.init_containers, *spec.containers)]
+        names += [str(volume.image.get("reference") or "") for volume in spec.volumes if volume.image is not None]
+        found = sorted(map(_normalized, names))
+        return tuple(found) if any(name in self._size for name in found) else ()
+
+    def scores(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """What each node gets for those that it has of these images: int64[nodes], 0 to 100.
+
+        An image counts by its size, less the fewer nodes have it: else all pods would go where the first one was.
+        """
+        sums = [0] * self._count
+        for name in names:
+            nodes = self._nodes.get(name, set())
+            scaled = int(self._size.get(name, 0) * (len(nodes) / self._count))
+            for node in nodes:
+                sums[node] += scaled
+        most = _MOST_OF_AN_IMAGE * len(names)
+        return np.array(
+            [_MOST_SCORE * (min(max(each, _LEAST), most) - _LEAST) // (most - _LEAST) for each in sums], dtype=np.int64
+        )
+
+
+def _normalized(name: str) -> str:
+    """The name with its tag, as nodes have it."""
+    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
+
+
+_encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredPod:
+    """Pods that are scored alike have equal ones. Amounts go with ``columns``, in order: ``non_zero`` and ``requested``
+    are what the pod asks for, ``takes_non_zero`` and ``takes`` what it takes once it is placed. ``images``: those that
+    it runs, as nodes name them; none where no node has any."""
+
+    class_of: int
+    non_zero: tuple[int, ...]
+    requested: tuple[int, ...]
+    takes_non_zero: tuple[int, ...]
+    takes: tuple[int, ...]
+    wishes: bytes
+    images: tuple[str, ...]
+
+
+def scored_pod(
+    pod: Pod, of: PodClass, columns: Sequence[str], pulled: PulledImages
+) -> tuple[ScoredPod, list[PreferredSchedulingTerm]]:
+    """A pending pod, and which nodes it wishes for."""
+    # Upstream's scorer of NodeResourcesFit does not look at pod-level requests of the pod that it places.
+    asked, filled = demand(pod), demand(pod, NON_ZERO, pod_level=False)
+    affinity = pod.spec.affinity
+    wishes = affinity.node_affinity.preferred if affinity is not None and affinity.node_affinity is not None else []
+    cpu, memory = non_zero_occupancy(pod)
+    found = ScoredPod(
+        class_of=of.index,
+        non_zero=tuple(_amount(filled, name) for name in columns),
+        requested=tuple(_amount(asked, name) for name in columns),
+        takes_non_zero=tuple(
+            cpu if name == CPU else memory if name == MEMORY else of.occupancy.get(name, 0) for name in columns
+        ),
+        takes=tuple(of.occupancy.get(name, 0) for name in columns),
+        wishes=_encode(wishes) if wishes else b"",
+        images=pulled.of(pod),
+    )
+    return found, wishes
+
+
+def _amount(amounts: ResourceList, name: str) -> int:
+    found = amounts.get(name)
+    return 0 if found is None else found.milli_value() if name == CPU else found.value()
+
+
+class _NonZeroUsed:
+    def __init__(self, snapshot: Snapshot) -> None:
+        rows, added = snapshot.placed.rows, snapshot.placed.added
+        shapes = shapes_of(snapshot.table, rows)
+        numbers, which = np.unique(shapes, return_inverse=True)
+        each = np.zeros((len(numbers) + len(added), 2), dtype=np.int64)
+        for i, number in enumerate(numbers.tolist()):
+            shape = snapshot.interner.shapes[number]
+            assert shape is not None  # some pod has it
+            each[i] = non_zero_occupancy(shape.exemplar)
+        for i, record in enumerate(added, len(numbers)):
+            each[i] = non_zero_occupancy(record.pod)
+        of_pod = np.concatenate([which.reshape(-1), np.arange(len(numbers), len(each))])
+        self.used = np.zeros((2, len(snapshot.columns)), dtype=np.int64)
+        for i in range(2):
+            np.add.at(self.used[i], snapshot.placed_node, each[of_pod, i])
+
+
+def non_zero_used(snapshot: Snapshot) -> dict[str, NDArray[np.int64]]:
+    """cpu (milli-units) and memory (bytes) of the pods on each node, as nodes are compared by: int64[nodes] each."""
+    used = snapshot.memo.of(_NonZeroUsed, lambda: _NonZeroUsed(snapshot)).used
+    return {CPU: used[0], MEMORY: used[1]}
+
+
+_FULL: Final = 100
+
+Shape = Sequence[tuple[int, int]]
+
+
+def capacity_score(claims: WaitingClaims, shape: Shape, node: NodeFacts) -> int:
+    """What a node gets for what these claims would take of its storage classes, each by the share in use (percent ->
+    score, ``shape``), the mean of all, half up. 0 where nothing is known, and where a claim gets nothing."""
+    found = claims.on(node)
+    if isinstance(found, str):
+        return 0
+    scores = [_selecting.broken_line(shape, _percent(*each)) for each in _classes(found).values()]
+    return (2 * sum(scores) + len(scores)) // (2 * len(scores)) if scores else 0
+
+
+def _percent(requested: int, capacity: int) -> int:
+    return _FULL if capacity == 0 or requested > capacity else requested * _FULL // capacity
+
+
+def _classes(found: PodVolumes) -> dict[str, tuple[int, int]]:
+    """By storage class, (asked for, there is): of volumes that are there for claims, and only if there are none of what
+    drivers publish. Several volumes add up, while what is published is one room for all claims of the class."""
+    sums: dict[str, tuple[int, int]] = {}
+    for claim, volume in found.bindings:
+        name = volume.spec.storage_class_name
+        asked, there = sums.get(name, (0, 0))
+        sums[name] = asked + size_of(claim).value(), there + room_of(volume).value()
+    if sums:
+        return sums
+    for claim, capacity in found.provisions:
+        if capacity is not None:
+            name = capacity.storage_class_name
+            asked, _ = sums.get(name, (0, 0))
+            # Without `capacity`, upstream's scheduler crashes here.
+            there = 0 if capacity.capacity is None else capacity.capacity.value()
+            sums[name] = asked + size_of(claim).value(), there
+    return sums
+
+
+class Counters:
+    """Counter rows of all classes that are scored, and of what pods that are there wish for."""
+
+    def __init__(self, ctx: Context, options: ScoreOptions) -> None:
+        self._ctx = ctx
+        self.broken: set[int] = set()
+        """Classes, by index, with a soft constraint that cannot be read."""
+        self._spreads = options.weights.get("PodTopologySpread", 0) > 0
+        self._near = options.weights.get("InterPodAffinity", 0) > 0
+        self._hard_weight = options.hard_pod_affinity_weight
+        self._ignores = options.ignore_preferred_terms_of_existing_pods
+        self._rows = Rows()
+        self._spread: dict[SpreadRow, int] = {}
+        self._meant: dict[Term, int] = {}
+        self._carried: dict[Term, int] = {}
+        self._known = TermIndex()
+        self._soft: dict[int, tuple[tuple[Constraint, ...], bool]] = {}
+        self._wishes: dict[int, list[tuple[int, int]]] = {}
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    def ask(self, pods: Iterable[PodClass]) -> None:
+        """All classes that will be scored and placed."""
+        asked = list(pods)
+        for pod in (*self._ctx.snapshot.placed_classes, *asked) if self._near else ():
+            for term in self._carries(pod):
+                self._known.add(term)
+        for pod in asked:
+            self._ask_spread(pod)
+            self._ask_near(pod)
+
+    def _ask_spread(self, pod: PodClass) -> None:
+        if not self._spreads:
+            return
+        try:
+            soft, whole = soft_constraints(pod, self._ctx)
+        except SelectorError:
+            self.broken.add(pod.index)
+            return
+        if soft:
+            self._soft[pod.index] = soft, whole
+        for constraint in soft:
+            row = constraint.row
+            if row not in self._spread:
+                eligible = None if row.key == HOSTNAME else eligibility(row.inclusion, pod)
+                self._spread[row] = self._rows.add(Row(row.key, row.counts, row.selector, eligibility=eligible))
+
+    def _ask_near(self, pod: PodClass) -> None:
+        if not self._near:
+            return
+        wishes: list[tuple[int, int]] = []
+        for terms, sign in ((pod.preferred_affinity, 1), (pod.preferred_anti_affinity, -1)):
+            for term, weight in self._incoming(pod, terms):
+                if term not in self._meant:
+                    self._meant[term] = self._rows.add(Row(term.key, _means(term), term.selector))
+                wishes.append((self._meant[term], sign * weight))
+        if wishes or not self._ignores:
+            for term in self._known.meaning(pod, self._ctx):
+                if term not in self._carried:
+                    self._carried[term] = self._rows.add(Row(term.key, None))
+                wishes.append((self._carried[term], 1))
+        if wishes:
+            self._wishes[pod.index] = wishes
+
+    def _incoming(self, pod: PodClass, terms: tuple[WeightedPodAffinityTerm, ...]) -> list[tuple[Term, int]]:
+        try:
+            found = incoming_terms(pod, [wish.pod_affinity_term for wish in terms], self._ctx)
+        except SelectorError:  # its PreFilter fails
+            return []
+        return [(term, wish.weight) for term, wish in zip(found, terms, strict=True)]
+
+    def _carries(self, pod: PodClass) -> dict[Term, int]:
+        """The terms that a placed pod holds towards others, and what they weigh."""
+        found: dict[Term, int] = {}
+        parts = [(pod.preferred_affinity, 1), (pod.preferred_anti_affinity, -1)]
+        for terms, sign in parts:
+            weights = [sign * wish.weight for wish in terms]
+            for term, weight in zip(_parsed(pod, (w.pod_affinity_term for w in terms)), weights, strict=False):
+                found[term] = found.get(term, 0) + weight
+        if self._hard_weight:
+            for term in _parsed(pod, pod.affinity):
+                found[term] = found.get(term, 0) + self._hard_weight
+        return found
+
+    # -- what was asked ----------------------------------------------------------------------------------------------
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Node columns that decide which nodes count."""
+        return self._rows.columns()
+
+    def spread(self, pod: PodClass) -> tuple[list[tuple[int, int, bool]], bool]:
+        """([(row, max skew, whether hosts are compared)], whether nodes need all keys) of a class."""
+        soft, whole = self._soft.get(pod.index, ((), False))
+        return [(self._spread[c.row], c.max_skew, c.row.key == HOSTNAME) for c in soft], whole
+
+    def terms(self, pod: PodClass) -> list[tuple[int, int]]:
+        """[(row, weight)]: what draws a class to domains, or keeps it off."""
+        return self._wishes.get(pod.index, [])
+
+    def touched(self, pod: PodClass) -> list[tuple[int, int]]:
+        """[(row, by how much)]: where a pod of the class counts once it is placed."""
+        found = [(row, 1) for part in self._rows.counted(pod) for row in part]
+        if self._carried:
+            found += [(self._carried[term], w) for term, w in self._carries(pod).items() if term in self._carried]
+        return found
+
+    def fill(self, scorer: _selecting.Scorer, nodes: NodeClasses) -> None:
+        """The rows, with the pods that are there."""
+        snapshot, size = self._ctx.snapshot, nodes.existing
+        domains: list[NDArray[np.int32]] = []
+        counts: list[NDArray[np.int64]] = []
+        hosts = set(self._spread.values())
+        for number, row in enumerate(self._rows.rows):
+            label = snapshot.columns.label(row.key)
+            if row.key == HOSTNAME and number in hosts:  # every node by itself
+                domain = np.where(label.ids >= 0, np.arange(size, dtype=np.int32), np.int32(-1)).astype(np.int32)
+                counts.append(np.zeros(size, dtype=np.int64))
+            else:
+                domain = np.ascontiguousarray(label.ids, dtype=np.int32)
+                counts.append(np.zeros(len(label.values), dtype=np.int64))
+            domains.append(domain)
+        masks = [None if row.eligibility is None else _mask(row.eligibility, nodes) for row in self._rows.rows]
+        if counts:
+            for which, pod in enumerate(snapshot.placed_classes):
+                touched = self.touched(pod)
+                if not touched:
+                    continue
+                where = snapshot.nodes_of_class(which)
+                for row_number, weight in touched:
+                    mask = masks[row_number]
+                    domain = domains[row_number][where if mask is None else where[mask[where] != 0]]
+                    np.add.at(counts[row_number], domain[domain >= 0], weight)
+        for domain, count, mask in zip(domains, counts, masks, strict=True):
+            scorer.add_row(domain, count, mask)
+
+
+def _mask(eligible: Eligibility, nodes: NodeClasses) -> NDArray[np.uint8]:
+    def counts(node: NodeFacts) -> int:
+        return int(eligible.counts(node))
+
+    return nodes.values(eligible.columns, counts).astype(np.uint8)
+
+
+def _means(term: Term) -> Callable[[PodClass], bool]:
+    return lambda pod: term.means(pod, None)
+
+
+def _parsed(pod: PodClass, terms: Iterable[PodAffinityTerm]) -> tuple[Term, ...]:
+    """Terms of a placed pod; a list that does not parse counts as empty."""
+    try:
+        return terms_of(pod, terms)
+    except SelectorError:
+        return ()

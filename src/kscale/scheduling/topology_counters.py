@@ -1,0 +1,138 @@
+"""Counter rows: pods per topology domain, for plug-ins that consider where other pods run.
+
+A row counts the pods that are meant, whatever else they ask for: what is meant is seen from a pod's identity, its
+namespace, labels and whether it is being deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.objects.selectors import Selector
+from kscale.scheduling.profile import NodeFacts
+from kscale.snapshot.classes.interner import PodClass
+
+__all__ = ["Eligibility", "Row", "Rows"]
+
+Label = tuple[str, str]
+
+
+class Eligibility(msgspec.Struct, frozen=True, eq=False):
+    """Which nodes a row counts pods on: ``columns`` of the node decide."""
+
+    columns: frozenset[str]
+    counts: Callable[[NodeFacts], bool]
+
+
+class Row(msgspec.Struct, frozen=True, eq=False):
+    """``key``: the topology key; ``meant``: whether a pod counts, None = the pods that say so themselves; ``selector``:
+    what it has to match in any case; ``group``: affinity group whose total it feeds, -1 = none; ``eligibility``: None =
+    every node counts."""
+
+    key: str
+    meant: Callable[[PodClass], bool] | None
+    selector: Selector | None = None
+    group: int = -1
+    eligibility: Eligibility | None = None
+
+
+class _Counted(NamedTuple):
+    """The rows that count an identity: those that count nodes too, the others; ``upto``: rows that were looked at."""
+
+    upto: int
+    spread: list[int]
+    rows: list[int]
+
+
+class Rows:
+    """All rows of an engine, numbered as they come. ``keys``: topology keys, ``eligibilities``: what decides which
+    nodes count, in order of first use; ``groups``: how many affinity groups there are."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.keys: dict[str, int] = {}
+        self.groups = 0
+        self.eligibilities: dict[Eligibility, int] = {}
+        self._by_label: dict[Label, list[int]] = {}
+        self._anywhere: list[int] = []
+        self._counted: dict[int, _Counted] = {}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def add_group(self) -> int:
+        """Another affinity group."""
+        self.groups += 1
+        return self.groups - 1
+
+    def add(self, row: Row) -> int:
+        """Another row; its number."""
+        number = len(self.rows)
+        self.rows.append(row)
+        self.keys.setdefault(row.key, len(self.keys))
+        if row.eligibility is not None:
+            self.eligibilities.setdefault(row.eligibility, len(self.eligibilities))
+        if row.meant is not None:
+            labels = _required(row.selector)
+            for label in labels or ():
+                self._by_label.setdefault(label, []).append(number)
+            if labels is None:
+                self._anywhere.append(number)
+        return number
+
+    def counted(self, pod: PodClass) -> tuple[list[int], list[int]]:
+        """(rows with eligibility, other rows) that count a pod of this class, but for those it names itself."""
+        if not self._anywhere and (pod.labels is None or self._by_label.keys().isdisjoint(pod.labels.items())):
+            return _NONE, _NONE
+        known = self._counted.get(pod.identity_id)
+        if known is None or known.upto < len(self.rows):
+            known = self._counted[pod.identity_id] = self._count(pod)
+        return known.spread, known.rows
+
+    def _count(self, pod: PodClass) -> _Counted:
+        by_label = self._by_label
+        candidates = list(self._anywhere)
+        if by_label and pod.labels:
+            for label in pod.labels.items():
+                if label in by_label:
+                    candidates += by_label[label]
+        spread: list[int] = []
+        rows: list[int] = []
+        for number in sorted(set(candidates)):
+            row = self.rows[number]
+            if row.meant is not None and row.meant(pod):
+                (rows if row.eligibility is None else spread).append(number)
+        return _Counted(len(self.rows), spread, rows)
+
+    def columns(self) -> frozenset[str]:
+        """Node columns that decide which nodes rows count."""
+        return frozenset().union(*(each.columns for each in self.eligibilities))
+
+    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+        """(key, group, eligibility; -1 = none) of each row by number: int32[n]."""
+        rows, count = self.rows, len(self.rows)
+        eligible = (-1 if row.eligibility is None else self.eligibilities[row.eligibility] for row in rows)
+        return (
+            np.fromiter((self.keys[row.key] for row in rows), np.int32, count),
+            np.fromiter((row.group for row in rows), np.int32, count),
+            np.fromiter(eligible, np.int32, count),
+        )
+
+
+_NONE: Final[list[int]] = []
+"""Of no row, for all classes that none counts."""
+
+
+def _required(selector: Selector | None) -> list[Label] | None:
+    """Labels of which a pod must have one to match; None = it need not have any."""
+    if selector is None:
+        return None
+    if selector.nothing:
+        return []
+    pinned = next((r for r in selector.requirements if r.operator in ("in", "=", "==")), None)
+    return None if pinned is None else [(pinned.key, value) for value in dict.fromkeys(pinned.values)]

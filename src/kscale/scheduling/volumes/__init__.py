@@ -1,0 +1,1 @@
+"""Storage objects that the volume plug-ins read."""

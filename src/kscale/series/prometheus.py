@@ -1,0 +1,299 @@
+"""Series from Prometheus: range query responses, and the history that the VPA recommender queries at its start.
+
+Texts and numbers only: whoever has a client sends them, and reads the answers with
+:func:`~kscale.series.read_prometheus`.
+
+kscale's own.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _usage_text
+from kscale.errors import InputError, Problem
+from kscale.objects.times import moment
+from kscale.series.columns import KEY_COLUMNS, Series, SeriesKey
+
+__all__ = [
+    "LastLabels",
+    "PrometheusHistory",
+    "RangeQuery",
+    "authorization",
+    "container_keys",
+    "last_labels",
+    "parse_prometheus_duration",
+    "read_prometheus",
+]
+
+
+_SHORTEST: Final = len('[0,"0"]')
+_VALUE: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[Ii]nf|NaN)")
+_OLD_LABELS: Final = {"pod": "pod_name", "container": "container_name"}
+_FARTHEST: Final = 1 << 32
+"""Seconds; nanoseconds beyond that do not fit."""
+
+
+class _Result(msgspec.Struct):
+    metric: dict[str, str]
+    values: msgspec.Raw
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    result_type: str
+    result: msgspec.Raw
+
+
+class _Answer(msgspec.Struct):
+    status: str = "success"
+    data: _Data | None = None
+    error: str = ""
+    warnings: list[str] | None = None
+
+
+def read_prometheus(
+    data: bytes, *, columns: Mapping[str, str] | None = None, source: str = "<bytes>", finite: bool = True
+) -> Series:
+    """The matrix of a range query, whose answer is ``data`` (JSON).
+
+    ``columns`` says which labels are ``namespace``, ``pod`` and ``container``; without it ``pod_name`` and
+    ``container_name`` (cAdvisor's labels before Kubernetes 1.16) are read where the others are absent. All labels are
+    kept with each series,
+    and what the answer warns of (Thanos and Mimir say there that it is a part of the whole), each text once. Unless
+    ``finite`` is False a value that is NaN or infinite is an error: leave it out in the query.
+
+    Raises InputError, which names ``source``, for what is no such answer, an answer that is an error, and such values.
+    """
+    try:
+        answer = msgspec.json.decode(data, type=_Answer)
+        if answer.status == "success" and answer.data is None:
+            raise InputError(Problem("not a Prometheus answer: there is no data in it", source))
+        if answer.status != "success" or answer.data is None:
+            raise InputError(Problem(f"Prometheus answered {answer.status}: {answer.error}", source))
+        if answer.data.result_type != "matrix":
+            raise InputError(
+                Problem(
+                    f"a {answer.data.result_type}, not the matrix of a range query", source, field="data.resultType"
+                )
+            )
+        results = msgspec.json.decode(answer.data.result, type=list[_Result])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(Problem(f"not a Prometheus answer: {error}", source)) from None
+    names = [_labels_of(name, columns or {}) for name in KEY_COLUMNS]
+    keys = [
+        SeriesKey(*(result.metric.get(name) or result.metric.get(old, "") for name, old in names)) for result in results
+    ]
+    texts = [memoryview(result.values) for result in results]
+    counts = np.zeros(len(results), np.int64)
+    room = sum(text.nbytes for text in texts) // _SHORTEST + len(texts)
+    times, values = np.empty(room, np.int64), np.empty(room, np.float64)
+    at = 0
+    for number, text in enumerate(texts):
+        found = _usage_text.points(text, times, values, at) if at < room else -1
+        if found < 0:
+            found = _odd_points(bytes(text), f"data.result[{number}].values", source, times, values, at)
+        counts[number] = found
+        at += found
+    times = times[:at]
+    times *= 1_000_000  # Prometheus keeps milliseconds
+    series = Series.of(
+        keys,
+        np.repeat(np.arange(len(keys), dtype=np.int32), counts),
+        times,
+        values[:at].copy(),
+        labels=[result.metric for result in results],
+        source=source,
+        finite=finite,
+    )
+    return replace(series, warnings=tuple(dict.fromkeys(answer.warnings or ())))
+
+
+def _labels_of(name: str, columns: Mapping[str, str]) -> tuple[str, str]:
+    """The label of a key column, and the one that is read if it is absent."""
+    label = columns.get(name, name)
+    return label, label if name in columns else _OLD_LABELS.get(name, label)
+
+
+def _value(text: str) -> float:
+    """A number as Prometheus writes it; Python takes more: ``1_0``, spaces, digits of other scripts."""
+    if not _VALUE.fullmatch(text):
+        raise ValueError(f"not a value of Prometheus: {text!r}")
+    return float(text)
+
+
+def _odd_points(
+    raw: bytes, place: str, source: str, times: NDArray[np.int64], values: NDArray[np.float64], at: int
+) -> int:
+    """Points that are written in another way than Prometheus writes them."""
+    try:
+        pairs = msgspec.json.decode(raw, type=list[tuple[float, str]])
+        found = np.array([(time, _value(text)) for time, text in pairs], np.float64).reshape(-1, 2)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise InputError(Problem(str(error), source, field=place)) from None
+    if not (np.abs(found[:, 0]) < _FARTHEST).all():
+        raise InputError(Problem("a time that is too far from 1970", source, field=place))
+    times[at : at + len(found)] = np.rint(found[:, 0] * 1000).astype(np.int64)
+    values[at : at + len(found)] = found[:, 1]
+    return len(found)
+
+
+_DURATION: Final = re.compile(
+    r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?", re.ASCII
+)
+_MILLISECOND: Final = 10**6
+_UNITS: Final = (31536000000, 604800000, 86400000, 3600000, 60000, 1000, 1)
+"""Milliseconds of a year (365 days), week, day, hour, minute, second, millisecond."""
+
+
+def parse_prometheus_duration(text: str) -> int:
+    """Nanoseconds of ``8d``, ``1h30m``, ``0``. Raises ``ValueError`` with the text of Prometheus's own library."""
+    if text == "0":
+        return 0
+    if not text:
+        raise ValueError("empty duration string")
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f'not a valid duration string: "{text}"')
+    total = sum(int(count or 0) * unit for count, unit in zip(match.groups(), _UNITS, strict=True)) * _MILLISECOND
+    if total >= 1 << 63:
+        raise ValueError("duration out of range")
+    return total
+
+
+class RangeQuery(NamedTuple):
+    """A query over a range of time; times and step in nanoseconds."""
+
+    query: str
+    start: int
+    end: int
+    step: int
+
+
+class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
+    """The recommender's history: upstream's flags of the same names, with its defaults. ``namespace``: only this
+    one."""
+
+    prometheus_cadvisor_job_name: str = "kubernetes-cadvisor"
+    history_length: str = "8d"
+    history_resolution: str = "1h"
+    history_cpu_metric: str = "container_cpu_usage_seconds_total"
+    history_memory_metric: str = "container_memory_working_set_bytes"
+    metric_for_pod_labels: str = 'up{job="kubernetes-pods"}'
+    pod_label_prefix: str = "pod_label_"
+    pod_namespace_label: str = "kubernetes_namespace"
+    pod_name_label: str = "kubernetes_pod_name"
+    container_namespace_label: str = "namespace"
+    container_pod_name_label: str = "pod_name"
+    container_name_label: str = "name"
+    namespace: str = ""
+
+    @property
+    def selector(self) -> str:
+        """What picks the series of containers."""
+        job = f'job="{self.prometheus_cadvisor_job_name}", ' if self.prometheus_cadvisor_job_name else ""
+        name = self.container_name_label
+        own = f', {self.container_namespace_label}="{self.namespace}"' if self.namespace else ""
+        return f'{job}{self.container_pod_name_label}=~".+", {name}!="POD", {name}!=""{own}'
+
+    @property
+    def cpu_query(self) -> str:
+        """CPU of all containers, in cores."""
+        return f"rate({self.history_cpu_metric}{{{self.selector}}}[{self.history_resolution}])"
+
+    @property
+    def memory_query(self) -> str:
+        """Memory of all containers, in bytes."""
+        return f"{self.history_memory_metric}{{{self.selector}}}"
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Which labels say what a series is of, for :func:`~kscale.series.read_prometheus`."""
+        return {
+            "namespace": self.container_namespace_label,
+            "pod": self.container_pod_name_label,
+            "container": self.container_name_label,
+        }
+
+    def range_queries(self, now: datetime | int) -> tuple[RangeQuery, RangeQuery]:
+        """CPU and memory from ``now`` back; raises ``InputError`` for a flag that is no duration."""
+        end = moment(now)
+        length = self._duration("length", self.history_length)
+        step = self._duration("resolution", self.history_resolution)
+        return (
+            RangeQuery(self.cpu_query, end - length, end, step),
+            RangeQuery(self.memory_query, end - length, end, step),
+        )
+
+    @staticmethod
+    def _duration(what: str, text: str) -> int:
+        try:
+            return parse_prometheus_duration(text)
+        except ValueError as error:
+            raise InputError(f"history {what} {text} is not a valid Prometheus duration: {error}") from None
+
+
+def container_keys(options: PrometheusHistory, series: Series) -> tuple[SeriesKey, ...]:
+    """The containers of an answer; one series without its three labels fails the whole import, as upstream."""
+    for labels in series.labels:
+        for name in (
+            options.container_namespace_label,
+            options.container_pod_name_label,
+            options.container_name_label,
+        ):
+            if name not in labels:
+                raise InputError(f"cannot get container ID from labels: no {name} label")
+    return series.keys
+
+
+class LastLabels(NamedTuple):
+    """The labels that a pod had when it was last seen (nanoseconds since 1970)."""
+
+    labels: dict[str, str]
+    last_seen: int
+
+
+def last_labels(options: PrometheusHistory, series: Series) -> dict[tuple[str, str], LastLabels]:
+    """(namespace, pod) -> labels, of the series whose last point is the newest; the first of equals."""
+    latest = np.zeros(len(series.keys), np.int64)
+    np.maximum.at(latest, series.series, series.time)
+    present = np.zeros(len(series.keys), np.bool_)
+    present[series.series] = True
+    found: dict[tuple[str, str], LastLabels] = {}
+    for labels, time, has_points in zip(series.labels, latest.tolist(), present.tolist(), strict=True):
+        if not has_points:
+            continue
+        for name in (options.pod_namespace_label, options.pod_name_label):
+            if name not in labels:
+                raise InputError(f"cannot read last labels: no {name} label")
+        pod = labels[options.pod_namespace_label], labels[options.pod_name_label]
+        if pod in found and found[pod].last_seen >= time:
+            continue
+        prefix = options.pod_label_prefix
+        found[pod] = LastLabels({k.removeprefix(prefix): v for k, v in labels.items() if k.startswith(prefix)}, time)
+    return found
+
+
+def authorization(
+    *, bearer_token: str = "", username: str = "", password: str = "", environment: Mapping[str, str] | None = None
+) -> str:
+    """The ``Authorization`` header: a token, else user and password, else those of the environment, else empty.
+
+    ``environment`` is asked for ``PROMETHEUS_USERNAME`` and ``PROMETHEUS_PASSWORD``.
+    """
+    if bearer_token:
+        return f"Bearer {bearer_token}"
+    if not (username and password):
+        given = environment or {}
+        username, password = given.get("PROMETHEUS_USERNAME", ""), given.get("PROMETHEUS_PASSWORD", "")
+    if not (username and password):
+        return ""
+    return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()

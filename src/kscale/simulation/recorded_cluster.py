@@ -1,0 +1,155 @@
+"""Complete a recorded cluster: objects that no dump holds but workloads need, and run times of pods."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import chain, count
+from typing import Final
+
+from msgspec.structs import replace
+
+from kscale.objects.api.apps import Deployment, ReplicaSet, StatefulSet
+from kscale.objects.api.core import Pod, PodTemplateSpec
+from kscale.objects.api.meta import KubeObject, ObjectMeta
+from kscale.objects.api.storage import StorageClass, default_storage_class
+from kscale.objects.pod_owners import controller_of
+from kscale.objects.selectors import SelectorError, compile_selector
+from kscale.objects.workloads import derived_uid, replica_set_of
+from kscale.world.simulated.kubelet import PodTimes
+
+__all__ = ["RESTARTED", "TimesByOwner", "completed"]
+
+
+RESTARTED: Final = frozenset({"DaemonSet", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet"})
+"""Kinds of workloads whose containers are started again when they end: their pods never do."""
+
+
+class TimesByOwner:
+    """How long pods take, by the workload that they belong to; a replica set's count as its deployment's. The ``work``
+    that is usual is that of jobs' pods and of pods that nobody controls."""
+
+    def __init__(self, times: Mapping[str, PodTimes], usual: PodTimes) -> None:
+        self._times, self._usual, self._endless = times, usual, replace(usual, work=None)
+
+    def __call__(self, pod: Pod) -> PodTimes:
+        owner = controller_of(pod.metadata)
+        return self._usual if owner is None else self._find(owner.kind, pod, owner.name)
+
+    def _find(self, kind: str, pod: Pod, name: str) -> PodTimes:
+        namespace = pod.metadata.namespace
+        found = self._times.get(f"{kind}/{namespace}/{name}")
+        if found is None and kind == "ReplicaSet" and "pod-template-hash" in (pod.metadata.labels or {}):
+            found = self._times.get(f"Deployment/{namespace}/{name.rpartition('-')[0]}")
+        if found is not None:
+            return found
+        return self._endless if kind in RESTARTED else self._usual
+
+
+_HASH: Final = "pod-template-hash"
+_STANDARD: Final = "standard"
+_IS_DEFAULT: Final = {"storageclass.kubernetes.io/is-default-class": "true"}
+
+
+def completed(objects: Sequence[KubeObject], later: Sequence[KubeObject] = ()) -> list[KubeObject]:
+    """The objects of a cluster, and what they name that is not among them: replica sets between deployments and their
+    pods, and storage classes of stateful sets (whose volumes are made where the pod is), also of those that come
+    ``later``."""
+    named = [_with_uid(item) if isinstance(item, Deployment) else item for item in objects]
+    return [*named, *_replica_sets(named), *_storage_classes([*named, *later])]
+
+
+def _with_uid(held: Deployment) -> Deployment:
+    meta = held.metadata
+    uid = meta.uid or derived_uid("Deployment", meta.namespace or "default", meta.name)
+    return replace(held, metadata=replace(meta, uid=uid))
+
+
+def _replica_sets(objects: Iterable[KubeObject]) -> list[ReplicaSet]:
+    """Those that own pods of a deployment. The one with the newest pod is that of the deployment's template."""
+    there = {item.metadata.uid for item in objects if isinstance(item, ReplicaSet)}
+    deployments = [item for item in objects if isinstance(item, Deployment)]
+    pods_of: dict[str, list[Pod]] = {}
+    for item in objects:
+        owner = controller_of(item.metadata) if isinstance(item, Pod) else None
+        if isinstance(item, Pod) and owner is not None and owner.kind == "ReplicaSet" and owner.uid not in there:
+            pods_of.setdefault(owner.uid, []).append(item)
+    sets_of: dict[str, list[tuple[Deployment, list[Pod]]]] = {}
+    for pods in pods_of.values():
+        found = next((each for each in deployments if _selects(each, pods[0])), None)
+        if found is not None:
+            sets_of.setdefault(found.metadata.uid, []).append((found, pods))
+    return [
+        _replica_set(deployment, pods, is_current=pods is max((each for _, each in sets), key=_newest))
+        for sets in sets_of.values()
+        for deployment, pods in sets
+    ]
+
+
+def _selects(deployment: Deployment, pod: Pod) -> bool:
+    if (deployment.metadata.namespace or "default") != (pod.metadata.namespace or "default"):
+        return False
+    try:
+        return compile_selector(deployment.spec.selector).matches(pod.metadata.labels)
+    except SelectorError:
+        return False
+
+
+def _newest(pods: list[Pod]) -> str:
+    return max(pod.metadata.creation_timestamp or "" for pod in pods)
+
+
+def _replica_set(deployment: Deployment, pods: list[Pod], *, is_current: bool) -> ReplicaSet:
+    """The replica set that owns pods, under its own name."""
+    pod = pods[0]
+    owner = controller_of(pod.metadata)
+    assert owner is not None
+    made = replica_set_of(deployment)
+    template = deployment.spec.template
+    if not is_current:
+        template = PodTemplateSpec(
+            metadata=ObjectMeta(labels=pod.metadata.labels, annotations=pod.metadata.annotations),
+            spec=replace(pod.spec, node_name=""),
+        )
+    own = (pod.metadata.labels or {}).get(_HASH)
+    hashed = {} if own is None else {_HASH: own}
+    labels = {**(template.metadata.labels or {}), **hashed}
+    selector = deployment.spec.selector
+    if selector is not None:
+        selector = replace(selector, match_labels={**(selector.match_labels or {}), **hashed})
+    template = replace(template, metadata=replace(template.metadata, labels=labels))
+    return replace(
+        made,
+        metadata=replace(made.metadata, name=owner.name, uid=owner.uid, labels=labels),
+        spec=replace(made.spec, replicas=len(pods), selector=selector, template=template),
+    )
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    """The name, or with a number behind it the first that is free."""
+    numbered = (f"{name}-{number}" for number in count(1))
+    return next(each for each in chain([name], numbered) if each not in taken)
+
+
+def _storage_classes(objects: Iterable[KubeObject]) -> list[StorageClass]:
+    """Those that claims of stateful sets name; one that is the default where they name none."""
+    there = [item for item in objects if isinstance(item, StorageClass)]
+    names = {item.name for item in there}
+    default = default_storage_class(there)
+    missing: dict[str, dict[str, str] | None] = {}
+    for item in objects:
+        for claim in item.spec.volume_claim_templates if isinstance(item, StatefulSet) else ():
+            name = claim.spec.storage_class_name
+            if name is None and default is None:
+                missing[_free(_STANDARD, names)] = _IS_DEFAULT
+            elif name and name not in names:
+                missing.setdefault(name, None)
+    return [
+        StorageClass(
+            api_version="storage.k8s.io/v1",
+            kind="StorageClass",
+            metadata=ObjectMeta(name=name, annotations=annotations),
+            provisioner="kscale.dev/simulated",
+            volume_binding_mode="WaitForFirstConsumer",
+        )
+        for name, annotations in missing.items()
+    ]

@@ -1,0 +1,398 @@
+"""Recorded traces as arrivals of pods: openb (Alibaba's GPU clusters) and SimKube.
+
+Source: Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent",
+USENIX ATC 2023; hkust-adsl/kubernetes-scheduler-simulator, ``data/csv``.
+
+Source: acrlabs/simkube, ``docs/ref/trace-files.md`` and ``sk-store``: versions 2 and 3 of the format, as MessagePack
+(what ``skctl export`` writes) or as the JSON that ``msgpack2json`` makes of it. How long the pods of an object worked
+(``index``, ``pod_lifecycles``) is not read.
+
+kscale's own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace as structs_replace
+
+from kscale.capacity.catalogue.table import rows_of
+from kscale.effects import SECOND, Moment
+from kscale.errors import InputError, Problem
+from kscale.files import read_file
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.decode import from_dict
+from kscale.simulation.scenario import OpenbEntry, Values
+from kscale.snapshot.loading import load_objects
+from kscale.world.simulated.controllers import HAPPENINGS
+from kscale.world.simulated.kubelet import PodTimes
+from kscale.world.simulated.load import Spread
+from kscale.world.simulated.world import SimulatedWorld
+
+__all__ = ["GPU_MILLI", "GPU_MODEL", "OpenbNode", "OpenbPod", "openb_rows", "read_openb_nodes", "read_openb_pods"]
+
+
+GPU_MILLI: Final = "alibabacloud.com/gpu-milli"
+"""The resource of GPUs, in thousandths of one."""
+GPU_MODEL: Final = "alibabacloud.com/gpu-card-model"
+"""The label that tells a node's model of GPU."""
+
+_WHOLE: Final = 1000
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+_Amount = Annotated[int, msgspec.Meta(ge=0)]
+_T = TypeVar("_T", "OpenbNode", "OpenbPod")
+
+
+class OpenbNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node: ``sn`` is its name. ``cpu_milli``, ``memory_mib``, ``gpu``: what it has; ``model``: of its GPUs, empty if
+    it has none."""
+
+    sn: _Name
+    cpu_milli: _Amount
+    memory_mib: _Amount
+    gpu: _Amount
+    model: str = ""
+
+    def manifest(self) -> dict[str, Any]:
+        """The node, with room for 110 pods. GPUs are one amount: which of them a pod has a part of is not told."""
+        labels = {_HOSTNAME: self.sn} | ({GPU_MODEL: self.model} if self.model else {})
+        amounts = {"cpu": f"{self.cpu_milli}m", "memory": f"{self.memory_mib}Mi", "pods": "110"}
+        if self.gpu:
+            amounts[GPU_MILLI] = str(self.gpu * _WHOLE)
+        status = {"capacity": amounts, "allocatable": amounts}
+        return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.sn, "labels": labels}, "status": status}
+
+
+class OpenbPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod. ``cpu_milli``, ``memory_mib``: what it asks for. ``num_gpu``: so many GPUs, ``gpu_milli``: thousandths of
+    each; ``gpu_spec``: the models that will do, separated by ``|``, empty = all. Times (``creation_time``,
+    ``deletion_time``, ``scheduled_time``) are seconds of the trace; None: the file does not tell. ``qos``,
+    ``pod_phase``: as the trace has them."""
+
+    name: _Name
+    cpu_milli: _Amount
+    memory_mib: _Amount
+    num_gpu: _Amount
+    gpu_milli: Annotated[int, msgspec.Meta(ge=0, le=_WHOLE)]
+    gpu_spec: str = ""
+    qos: str = ""
+    pod_phase: str = ""
+    creation_time: _Amount | None = None
+    deletion_time: _Amount | None = None
+    scheduled_time: _Amount | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_gpu and not self.gpu_milli:
+            raise ValueError(f"num_gpu is {self.num_gpu}, of which gpu_milli is 0")
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models of GPU that will do, each once; none: all."""
+        return tuple(sorted({each for each in self.gpu_spec.split("|") if each}))
+
+    def manifest(self, namespace: str = "openb") -> dict[str, Any]:
+        """The pod as one that waits. What it asks of GPUs is one amount, which a node may have in pieces."""
+        requests = {"cpu": f"{self.cpu_milli}m", "memory": f"{self.memory_mib}Mi"}
+        if self.num_gpu:
+            requests[GPU_MILLI] = str(self.num_gpu * self.gpu_milli)
+        resources = {"requests": requests, "limits": requests}
+        spec: dict[str, Any] = {"containers": [{"name": "main", "image": "openb", "resources": resources}]}
+        if self.models:
+            there = {"key": GPU_MODEL, "operator": "In", "values": list(self.models)}
+            required = {"nodeSelectorTerms": [{"matchExpressions": [there]}]}
+            spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        metadata = {"name": self.name, "namespace": namespace, "uid": f"{namespace}/{self.name}"}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def read_openb_nodes(path: str | os.PathLike[str]) -> list[OpenbNode]:
+    """A list of nodes (``openb_node_list_*.csv``, may be gzip). Raises InputError with all problems, by row and
+    column."""
+    return list(openb_rows(path, OpenbNode).values())
+
+
+def read_openb_pods(path: str | os.PathLike[str]) -> list[OpenbPod]:
+    """A list of pods (``openb_pod_list_*.csv``, may be gzip). Raises InputError with all problems, by row and
+    column."""
+    return list(openb_rows(path, OpenbPod).values())
+
+
+def openb_rows(path: str | os.PathLike[str], kind: type[_T]) -> dict[str, _T]:
+    """A list of nodes or pods by what problems call their rows. Raises InputError with all problems."""
+    source, fields = os.fspath(path), msgspec.structs.fields(kind)
+    found: dict[str, _T] = {}
+    problems: list[Problem] = []
+    name = fields[0].name
+    names: set[str] = set()
+    for row, cells in rows_of(_text(Path(path)), source, [each.name for each in fields if each.required]):
+        if None in cells or None in cells.values():
+            text = f"{'more' if None in cells else 'fewer'} cells than the header has columns"
+            problems.append(Problem(text, source=source, object=row))
+            continue
+        try:
+            each = msgspec.convert(_told(cells.items()), kind, strict=False)
+        except msgspec.ValidationError as error:
+            text, _, at = str(error).partition(" - at `$.")
+            problems.append(Problem(text, source=source, object=row, field=at.rstrip("`")))
+            continue
+        if getattr(each, name) in names:
+            problems.append(Problem("another row has this name", source=source, object=row, field=name))
+            continue
+        names.add(getattr(each, name))
+        found[row] = each
+    if problems:
+        raise InputError(problems, total=len(found) + len(problems))
+    return found
+
+
+def _told(cells: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Cells with something in them."""
+    return {column: text.strip() for column, text in cells if text.strip()}
+
+
+def _text(path: Path) -> str:
+    try:
+        raw = read_file(path)
+        return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise InputError(Problem(f"not readable as CSV: {error}", source=str(path))) from None
+
+
+_RANDOM: Final = "-[a-z0-9]{5}"
+_SUFFIXES: Final = {
+    "DaemonSet": _RANDOM, "Deployment": f"-[a-z0-9]+{_RANDOM}", "Job": _RANDOM, "ReplicaSet": _RANDOM,
+    "ReplicationController": _RANDOM, "StatefulSet": "-[0-9]+",
+}  # fmt: skip
+"""What the names of pods have behind that of their workload."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrivals:
+    """``pods``: what comes, and when, in that order; ``work``: of some, by key, how many nanoseconds; ``nodes``: what
+    is there at the beginning; ``places``: of all that by kind and key, the file, row and column that names it."""
+
+    pods: Sequence[tuple[Moment, Pod]] = ()
+    work: Mapping[str, int] = field(default_factory=dict)
+    nodes: Sequence[Node] = ()
+    places: Mapping[tuple[str, str], tuple[str, str, str]] = field(default_factory=dict)
+
+    def times(self, usual: Callable[[Pod], PodTimes]) -> Callable[[Pod], PodTimes]:
+        """How long pods take: these work as long as they did, all else is as usual."""
+        if not self.work:
+            return usual
+
+        def times(pod: Pod) -> PodTimes:
+            found, work = usual(pod), self.work.get(pod.key)
+            return found if work is None else structs_replace(found, work=Spread.fixed(work))
+
+        return times
+
+    def made_by(self, workload: KubeObject) -> str | None:
+        """The key of one that may have the name of a pod of a workload; None: there is none."""
+        suffix = _SUFFIXES.get(workload.kind)
+        if suffix is None or workload.namespace not in self._namespaces:
+            return None
+        named = re.compile(re.escape(workload.key) + suffix)
+        return next((pod.key for _, pod in self.pods if named.fullmatch(pod.key)), None)
+
+    @cached_property
+    def _namespaces(self) -> frozenset[str]:
+        return frozenset(pod.namespace for _, pod in self.pods)
+
+    def enter(self, world: SimulatedWorld) -> None:
+        """They come in a world."""
+        for at, coming in groupby(self.pods, key=itemgetter(0)):
+            world.time.at(at, partial(_come, world, [pod for _, pod in coming]), rank=HAPPENINGS)
+
+
+def _come(world: SimulatedWorld, pods: Sequence[Pod]) -> None:
+    for pod in pods:
+        world.add(pod)
+
+
+def openb_arrivals(entry: OpenbEntry | None, values: Values, begin: Moment, end: Moment) -> Arrivals:
+    """What of an openb trace comes from ``begin``, its second 0, up to ``end``. What is wrong ``values`` keeps."""
+    if entry is None:
+        return Arrivals()
+    try:
+        pods = openb_rows(values.folder / entry.pods, OpenbPod)
+        nodes = openb_rows(values.folder / entry.nodes, OpenbNode) if entry.nodes else {}
+    except InputError as error:
+        values.problems += error.problems
+        return Arrivals()
+    untimed = next((pod for pod in pods.values() if pod.creation_time is None), None)
+    if untimed is not None:
+        text = f"pod {untimed.name} has no creation_time"
+        values.problems.append(Problem(text, source=str(values.folder / entry.pods), field="openb.pods"))
+        return Arrivals()
+    timed = [(begin + (pod.creation_time or 0) * SECOND, row, pod) for row, pod in pods.items()]
+    coming = sorted((each for each in timed if each[0] <= end), key=lambda each: each[0])
+    rows = {("Node", node.sn): (str(values.folder / entry.nodes), row, "sn") for row, node in nodes.items()}
+    rows |= {("Pod", f"openb/{pod.name}"): (str(values.folder / entry.pods), row, "name") for _, row, pod in coming}
+    return Arrivals(
+        pods=[(at, from_dict(pod.manifest(), Pod)) for at, _, pod in coming],
+        work={f"openb/{pod.name}": work for _, _, pod in coming if (work := _work(pod)) is not None},
+        nodes=[from_dict(node.manifest(), Node) for node in nodes.values()],
+        places=rows,
+    )
+
+
+def _work(pod: OpenbPod) -> int | None:
+    """From when it had a node until it was deleted."""
+    since = pod.creation_time if pod.scheduled_time is None else pod.scheduled_time
+    if pod.deletion_time is None or since is None:
+        return None
+    return max(pod.deletion_time - since, 0) * SECOND
+
+
+_VERSIONS: Final = (2, 3)
+_OF_A_CLUSTER: Final = frozenset(
+    {"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
+     "ownerReferences", "resourceVersion", "uid"}
+)  # fmt: skip
+"""Metadata that an object had in the cluster that was traced, and has not in another."""
+_Admit = Callable[[KubeObject], KubeObject]
+
+
+class SimkubeEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done at ``ts`` (seconds since 1970): manifests of objects."""
+
+    ts: int
+    applied_objs: list[dict[str, Any]] = []
+    deleted_objs: list[dict[str, Any]] = []
+
+
+class _Trace(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+    events: list[SimkubeEvent]
+
+
+def read_simkube(path: str | os.PathLike[str]) -> list[SimkubeEvent]:
+    """The events of a trace (MessagePack or JSON, may be gzip), in order of time. Raises InputError."""
+    source = os.fspath(path)
+    try:
+        raw = read_file(path)
+        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(Problem(f"not readable: {error}", source=source)) from None
+    decode = msgspec.json.decode if raw.lstrip()[:1] == b"{" else msgspec.msgpack.decode
+    try:
+        trace = decode(raw, type=_Trace)
+    except msgspec.ValidationError as error:
+        text, _, at = str(error).partition(" - at `$.")
+        raise InputError(Problem(text, source=source, field=at.rstrip("`"))) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(Problem(f"no trace of SimKube: {error}", source=source)) from None
+    except RecursionError:
+        raise InputError(Problem("nested too deeply to be read", source=source)) from None
+    if trace.version not in _VERSIONS:
+        raise InputError(Problem(f"{trace.version} is none of {_VERSIONS}", source=source, field="version"))
+    return sorted(trace.events, key=lambda event: event.ts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimkubeObjects:
+    """``first``: what is there at the beginning; ``later``: when others are applied, and which are deleted then."""
+
+    first: Sequence[KubeObject] = ()
+    later: Sequence[tuple[Moment, Sequence[KubeObject], Sequence[KubeObject]]] = ()
+
+    @property
+    def applied(self) -> list[KubeObject]:
+        """All that is ever there."""
+        return [*self.first, *self.applied_later]
+
+    @property
+    def applied_later(self) -> list[KubeObject]:
+        """What is not there at the beginning, or not as it will be; an object as often as it is applied."""
+        return [item for _, applied, _ in self.later for item in applied]
+
+    @property
+    def deleted_later(self) -> list[KubeObject]:
+        """What is deleted after the beginning."""
+        return [item for _, _, deleted in self.later for item in deleted]
+
+    def admitted(self, admit: _Admit) -> SimkubeObjects:
+        """The same with what comes later as the API server stores it."""
+        later = [(at, [admit(item) for item in applied], deleted) for at, applied, deleted in self.later]
+        return replace(self, later=later)
+
+    def enter(self, world: SimulatedWorld) -> None:
+        """They come and go in a world."""
+        for at, applied, deleted in self.later:
+            world.time.at(at, partial(_happen, world, applied, deleted), rank=HAPPENINGS)
+
+
+def _happen(world: SimulatedWorld, applied: Sequence[KubeObject], deleted: Sequence[KubeObject]) -> None:
+    for item in applied:
+        world.apply(item)
+    for item in deleted:
+        world.delete(item.kind, item.key)
+
+
+def simkube_objects(name: str, values: Values, begin: Moment, end: Moment) -> SimkubeObjects:
+    """What of a trace happens from ``begin``, the time of its first event, up to ``end``; an empty name: nothing. What
+    is wrong ``values`` keeps."""
+    if not name:
+        return SimkubeObjects()
+    source = values.folder / name
+    try:
+        events = read_simkube(source)
+    except InputError as error:
+        values.problems += error.problems
+        return SimkubeObjects()
+
+    def objects(given: Sequence[Mapping[str, Any]], field: str) -> list[KubeObject]:
+        found: list[KubeObject] = []
+        for i, data in enumerate(given):
+            try:
+                found.append(_object(data))
+            except InputError as error:
+                where = f"{field}[{i}]"
+                values.problems += [replace(each, source=str(source), object=where) for each in error.problems]
+        return found
+
+    first: dict[tuple[str, str], KubeObject] = {}
+    later: list[tuple[Moment, Sequence[KubeObject], Sequence[KubeObject]]] = []
+    for number, event in enumerate(events):
+        at = begin + (event.ts - events[0].ts) * SECOND
+        if at > end:
+            break
+        applied = objects(event.applied_objs, f"events[{number}].applied_objs")
+        deleted = objects(event.deleted_objs, f"events[{number}].deleted_objs")
+        if at > begin:
+            later.append((at, applied, deleted))
+            continue
+        first |= {(item.kind, item.key): item for item in applied}
+        for item in deleted:
+            first.pop((item.kind, item.key), None)
+    return SimkubeObjects(first=list(first.values()), later=later)
+
+
+def _object(data: Mapping[str, Any]) -> KubeObject:
+    """An object as it was applied, bound to no node of its cluster. Raises InputError: for a list of objects, too, and
+    for a cron job, which makes no jobs here."""
+    metadata = data.get("metadata")
+    own = {key: value for key, value in data.items() if key != "status"}
+    if isinstance(metadata, Mapping):
+        own["metadata"] = {key: value for key, value in metadata.items() if key not in _OF_A_CLUSTER}
+    spec = data.get("spec")
+    if data.get("kind") == "Pod" and isinstance(spec, Mapping):
+        own["spec"] = {key: value for key, value in spec.items() if key != "nodeName"}
+    found = [loaded.obj for loaded in load_objects(own, validate=True)]
+    if len(found) == 1 and found[0].kind == data.get("kind") and found[0].kind != "CronJob":
+        return found[0]
+    raise InputError(Problem(f"objects of {data.get('apiVersion')} {data.get('kind')} cannot be simulated"))

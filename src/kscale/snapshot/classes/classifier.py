@@ -1,0 +1,91 @@
+"""Classes and shapes of pods that are not in a snapshot, or not placed in it, and of rows of the pod table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.objects.times import ZERO_TIME
+from kscale.snapshot.classes.interner import Interner, PodClass
+from kscale.snapshot.classes.pod_shapes import numbered
+from kscale.snapshot.pods.record import PodRecord
+from kscale.snapshot.pods.rows import PodRows
+from kscale.snapshot.pods.table import PodTable
+
+__all__ = ["Classifier", "alike", "shapes_of"]
+
+
+class Classifier:
+    """``leftovers``: UIDs of pods that may be unlike others of their class, for a claim that names them."""
+
+    def __init__(self, interner: Interner, leftovers: Collection[str]) -> None:
+        self._interner = interner
+        self._leftovers = leftovers
+
+    def classes(self, pods: Iterable[PodRecord]) -> list[PodClass]:
+        """The class of each."""
+        numbers = self._numbers(pods)
+        if numbers is not None:
+            return [self._interner.classes[number] for number in numbers.tolist()]
+        return [self._class_of(record) for record in pods]
+
+    def distinct(self, pods: Sequence[PodRecord]) -> tuple[list[PodClass], NDArray[np.int32]]:
+        """(the classes of pods, each once in order of appearance; int32[n]: which)."""
+        indices = self._numbers(pods)
+        if indices is None:
+            indices = np.fromiter((self._class_of(record).index for record in pods), np.int32, len(pods))
+        inverse, first = numbered(indices)
+        order = np.argsort(first, kind="stable")
+        rank = np.empty(len(order), dtype=np.int32)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        return [self._interner.classes[number] for number in indices[first[order]].tolist()], rank[inverse]
+
+    def _numbers(self, pods: Iterable[PodRecord]) -> NDArray[np.int32] | None:
+        """The numbers that waiting pods of a table with this interner have already."""
+        if self._leftovers or not isinstance(pods, PodRows) or pods.table.interner is not self._interner:
+            return None
+        return pods.classes if pods.pending else None
+
+    def _class_of(self, record: PodRecord) -> PodClass:
+        if self._leftovers and record.pod.metadata.uid in self._leftovers:
+            return self._interner.classify(record.pod, placed=False, named=True)
+        known, classes = record.pod_class, self._interner.classes
+        if known is not None and known.index < len(classes) and classes[known.index] is known:
+            return known  # of this interner
+        return self._interner.classify(record.pod, placed=False)
+
+
+def shapes_of(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Shapes of the pods of some rows: int32[n]. Those of structs are numbered now, once in the life of a row."""
+    column = table.column("shape")
+    unknown = rows[column[rows] == 0]
+    if len(unknown):
+        source, of_exemplar, numbers = table.column("source"), dict[int, int](), []
+        for row, at, class_of in zip(
+            unknown.tolist(), source[unknown].tolist(), table.column("class_of")[unknown].tolist(), strict=True
+        ):
+            number = of_exemplar.get(at)
+            if number is None:
+                number = table.interner.shape_of(table.record(row).pod, class_of)
+                if at < -1:
+                    of_exemplar[at] = number
+            numbers.append(number)
+        table.learn_shapes(unknown, numbers)
+    shapes: NDArray[np.int32] = column[rows]
+    return shapes
+
+
+def alike(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+    """int32[n]: equal numbers for pods of one shape that were told to stop at the same moment, or not at all."""
+    found = shapes_of(table, rows)
+    deleted = table.column("deleted")[rows]
+    told = np.flatnonzero(deleted != ZERO_TIME)
+    if not len(told):
+        return found
+    found, _ = numbered(found)
+    _, pairs = np.unique(np.stack([found[told], deleted[told]]), axis=1, return_inverse=True)
+    found = found.copy()
+    found[told] = len(rows) + pairs.reshape(-1)
+    return found

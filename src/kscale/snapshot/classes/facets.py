@@ -1,0 +1,307 @@
+"""The parts of a pod that predicates and the scheduler's queue read, as plain values. Together they make up its
+class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from kscale.objects.api.core import Affinity, Container, Pod
+from kscale.objects.api.meta import enc_hook
+from kscale.objects.api.volumes import Volume
+from kscale.objects.conditions import find
+from kscale.objects.pod_owners import DAEMONSET_POD, SCALE_UP_DELAY, pod_annotation
+from kscale.objects.pod_resources import CPU, MEMORY, floored, is_sidecar, takes_what_it_asks, to_integers
+from kscale.objects.pod_resources import demand as demand_of
+from kscale.objects.pod_resources import occupancy as occupancy_of
+from kscale.objects.quantity import Quantity, QuantityError
+
+__all__ = [
+    "NO_AFFINITY",
+    "READ_SOURCES",
+    "AffinityFacet",
+    "AmountsFacet",
+    "FrameKey",
+    "HostPort",
+    "LabelsFacet",
+    "Queueing",
+    "QueueingNumbers",
+    "VolumesFacet",
+    "affinity_facet",
+    "amounts_facet",
+    "frame_fields",
+    "frame_key",
+    "labels_facet",
+    "settled",
+    "stays",
+    "volumes_facet",
+]
+
+
+HostPort = tuple[str, str, int]
+"""(ip, protocol, port), upstream's defaults filled in."""
+
+_ZERO = Quantity("0")
+_NAMELESS = "", ""
+_NO_FEATURES: frozenset[str] = frozenset()
+_encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
+
+READ_SOURCES = (
+    "persistent_volume_claim", "ephemeral", "gce_persistent_disk", "aws_elastic_block_store", "rbd", "iscsi",
+    "azure_disk", "azure_file", "cinder", "portworx_volume", "vsphere_volume",
+)  # fmt: skip
+"""Volume sources that some predicate looks into."""
+
+LabelsFacet = tuple[tuple[tuple[str, str], ...] | None, dict[str, str] | None]
+"""(what makes labels equal, the labels)."""
+
+AffinityFacet = tuple[tuple[bytes | None, bytes | None], dict[str, Any]]
+"""((what makes node affinities equal, what makes pod affinities equal), the fields of a class)."""
+
+VolumesFacet = tuple[bytes, tuple[Volume, ...]]
+"""(what makes volumes equal, those that some predicate looks into)."""
+
+AmountsFacet = tuple[tuple[Any, ...], dict[str, Any]]
+"""(what makes amounts equal, the fields of a class)."""
+
+FrameKey = tuple[Any, ...]
+"""Namespace, whether it terminates, the node's name, tolerations, node selector, host ports, spread constraints, name
+and UID, claims, their statuses, features."""
+
+NO_AFFINITY: AffinityFacet = (
+    (None, None),
+    {
+        "node_affinity": None,
+        "affinity": (),
+        "anti_affinity": (),
+        "preferred_affinity": (),
+        "preferred_anti_affinity": (),
+    },
+)
+"""That of a pod without any."""
+
+
+_NO_VOLUMES: VolumesFacet = b"", ()
+
+
+def labels_facet(labels: dict[str, str] | None) -> LabelsFacet:
+    """Labels as a facet."""
+    if labels is None:
+        return None, None
+    return tuple(sorted(labels.items()) if len(labels) > 1 else labels.items()), labels
+
+
+def affinity_facet(affinity: Affinity | None) -> AffinityFacet:
+    """Affinities as a facet; node preferences do not count."""
+    if affinity is None:
+        return NO_AFFINITY
+    required = affinity.node_affinity.required if affinity.node_affinity else None
+    near, apart = affinity.pod_affinity, affinity.pod_anti_affinity
+    key = (
+        None if required is None else _encode(required),
+        None if near is None and apart is None else _encode((near, apart)),
+    )
+    return key, {
+        "node_affinity": required,
+        "affinity": tuple(near.required) if near else (),
+        "anti_affinity": tuple(apart.required) if apart else (),
+        "preferred_affinity": tuple(near.preferred) if near else (),
+        "preferred_anti_affinity": tuple(apart.preferred) if apart else (),
+    }
+
+
+def stays(owner: tuple[str, str, str] | None) -> bool:
+    """Whether a pod of this controller never leaves its node for another."""
+    return owner is not None and owner[1] == "DaemonSet"
+
+
+def settled(affinity: AffinityFacet) -> AffinityFacet:
+    """What counts of an affinity once the pod has its node for good."""
+    (_, between_pods), fields = affinity
+    return (None, between_pods), {**fields, "node_affinity": None}
+
+
+def volumes_facet(volumes: list[Volume]) -> VolumesFacet:
+    """Volumes as a facet."""
+    if not volumes:
+        return _NO_VOLUMES
+    read = tuple(v for v in volumes if any(getattr(v, source) is not None for source in READ_SOURCES))
+    return _encode(read) if read else b"", read
+
+
+def host_ports(pod: Pod) -> tuple[HostPort, ...]:
+    """Host ports of regular containers and sidecars (spec: NodePorts); ordinary init containers do not count."""
+    found: list[HostPort] = []
+    for container in pod.spec.init_containers:
+        if container.ports and is_sidecar(container):
+            found += _host_ports(container)
+    for container in pod.spec.containers:
+        if container.ports:
+            found += _host_ports(container)
+    return tuple(found)
+
+
+def _host_ports(container: Container) -> list[HostPort]:
+    return [
+        (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
+        for port in container.ports
+        if port.host_port > 0
+    ]
+
+
+def inferred_features(pod: Pod) -> frozenset[str]:
+    """Node features that the pod's spec implies (NodeDeclaredFeatures of Kubernetes 1.37)."""
+    spec = pod.spec
+    lasting = spec.containers if not spec.init_containers else [*spec.containers, *spec.init_containers]
+    found = set()
+    for each in lasting:
+        rules = each.restart_policy_rules
+        if rules and any(rule.action == "RestartAllContainers" for rule in rules):
+            found.add("RestartAllContainersOnContainerExits")
+    if spec.host_network and spec.host_users is False:
+        found.add("UserNamespacesHostNetworkSupport")
+    for each in lasting if not spec.ephemeral_containers else [*lasting, *spec.ephemeral_containers]:
+        if each.volume_mounts and any(mount.bind_mount_options for mount in each.volume_mounts):
+            found.add("VolumeBindMountOptions")
+    return frozenset(found) if found else _NO_FEATURES
+
+
+def _first_request(pod: Pod) -> tuple[float, float] | None:
+    """cpu and memory of the first container's requests as upstream's doubles; None = no container or no requests."""
+    if not pod.spec.containers:
+        return None
+    requests = pod.spec.containers[0].resources.requests
+    if requests is None:
+        return None
+    return requests.get(CPU, _ZERO).approximate_float(), requests.get(MEMORY, _ZERO).approximate_float()
+
+
+def _requested(exact: Mapping[str, Quantity], rounded: Mapping[str, int]) -> tuple[int, int]:
+    """The exact cpu and memory, in billionths; of amounts that are too large to be written out, the rounded ones."""
+    try:
+        return exact.get(CPU, _ZERO).billionths(), exact.get(MEMORY, _ZERO).billionths()
+    except QuantityError:
+        return rounded.get(CPU, 0) * 10**6, rounded.get(MEMORY, 0) * 10**9
+
+
+def amounts_facet(pod: Pod) -> AmountsFacet:
+    """What a pod asks for and takes as a facet."""
+    asked = demand_of(pod)
+    taken = asked if takes_what_it_asks(pod) else occupancy_of(pod)
+    occupancy = to_integers(taken)
+    demand = floored(occupancy) if taken is asked else to_integers(asked, floor=True)
+    first, requested = _first_request(pod), _requested(taken, occupancy)
+    key = (
+        tuple(sorted(demand.items())),
+        tuple(sorted(occupancy.items())) if occupancy is not demand and occupancy != demand else None,
+        first,
+        requested,
+    )
+    return key, {"demand": demand, "occupancy": occupancy, "first_request": first, "requested": requested}
+
+
+def frame_key(pod: Pod, placed: bool, named: bool) -> FrameKey:
+    """What makes pods equal but for amounts, labels, affinity, volumes and owner. ``placed``: its node's name does not
+    count; ``named``: its own does."""
+    spec, meta = pod.spec, pod.metadata
+    if not named and (spec.resource_claims or spec.volumes):
+        named = bool(spec.resource_claims) or any(v.ephemeral is not None for v in spec.volumes)
+    claims, statuses = spec.resource_claims, pod.status.resource_claim_statuses
+    return (
+        meta.namespace,
+        meta.deletion_timestamp is not None,
+        "" if placed else spec.node_name,
+        _encode(spec.tolerations) if spec.tolerations else b"",
+        None if spec.node_selector is None else tuple(sorted(spec.node_selector.items())),
+        host_ports(pod),
+        None if spec.topology_spread_constraints is None else _encode(spec.topology_spread_constraints),
+        (meta.name, meta.uid) if named else _NAMELESS,
+        tuple([(c.name, c.resource_claim_name, c.resource_claim_template_name) for c in claims]) if claims else (),
+        tuple([(c.name, c.resource_claim_name) for c in statuses]) if statuses else (),
+        inferred_features(pod),
+    )
+
+
+def frame_fields(pod: Pod, key: FrameKey) -> dict[str, Any]:
+    """The fields of a class that ``key``, the pod's :func:`frame_key`, stands for."""
+    namespace, terminating, node_name, _, _, ports, _, (name, uid), claims, statuses, features = key
+    spread = pod.spec.topology_spread_constraints
+    return {
+        "namespace": namespace,
+        "terminating": terminating,
+        "node_name": node_name,
+        "tolerations": tuple(pod.spec.tolerations),
+        "node_selector": pod.spec.node_selector,
+        "ports": ports,
+        "spread": None if spread is None else tuple(spread),
+        "pod_name": name,
+        "pod_uid": uid,
+        "claims": claims,
+        "claim_statuses": statuses,
+        "features": features,
+    }
+
+
+_MOST: Final = 1 << 12
+
+
+class Queueing(NamedTuple):
+    """``scheduled``: status and reason of the condition PodScheduled; ``daemonset``: whether an annotation makes it a
+    DaemonSet's pod; ``delay``: how long its annotation wants it to wait."""
+
+    scheduler: str
+    scheduled: tuple[str, str] | None
+    priority: int | None
+    daemonset: bool
+    delay: str | None
+
+    @classmethod
+    def of(cls, pod: Pod) -> Queueing:
+        """That of a pod."""
+        condition = find(pod.status.conditions, "PodScheduled")
+        return cls(
+            pod.spec.scheduler_name,
+            None if condition is None else (condition.status, condition.reason),
+            pod.spec.priority,
+            pod_annotation(pod, DAEMONSET_POD) == "true",
+            pod_annotation(pod, SCALE_UP_DELAY),
+        )
+
+
+class QueueingNumbers:
+    """A number from 1 for how pods wait, below 0 where the pod's annotation is spoken of, which names the pod: 0 is
+    none. Equal ones stand for the same; of very many those that were met first are forgotten, and get other numbers."""
+
+    __slots__ = ("_last", "_lock", "_numbers")
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._last = 0
+        self._numbers: dict[Queueing, int] = {}
+
+    def __getstate__(self) -> tuple[int, dict[Queueing, int]]:
+        with self._lock:
+            return self._last, self._numbers.copy()
+
+    def __setstate__(self, state: Any) -> None:
+        self._lock = Lock()
+        self._last, self._numbers = state
+
+    def of(self, pod: Pod) -> int:
+        """The number of how a pod waits."""
+        queueing = Queueing.of(pod)
+        found = self._numbers.get(queueing)
+        if found is not None:
+            return found
+        with self._lock:  # snapshots of one cluster may be used from several threads
+            found = self._numbers.get(queueing)
+            if found is None:
+                if len(self._numbers) == _MOST:
+                    self._numbers.clear()
+                self._last += 1
+                found = self._numbers[queueing] = self._last if queueing.delay is None else -self._last
+            return found

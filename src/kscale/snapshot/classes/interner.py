@@ -1,0 +1,446 @@
+"""Pod classes: pods that no predicate can distinguish share one class, and all columns refer to classes.
+
+What predicates read of a pod is taken once per class, as plain values; the facets that many classes share (tolerations,
+node selection, identity) have numbers of their own, so that verdicts are computed per pair of facets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from copy import copy
+from threading import Lock
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.objects.api.core import (
+    NodeSelector,
+    Pod,
+    PodAffinityTerm,
+    Toleration,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
+from kscale.objects.api.volumes import Volume
+from kscale.objects.pod_owners import controller_of
+from kscale.snapshot.caches import Memo
+from kscale.snapshot.classes.facets import (
+    NO_AFFINITY,
+    AffinityFacet,
+    AmountsFacet,
+    FrameKey,
+    HostPort,
+    LabelsFacet,
+    QueueingNumbers,
+    VolumesFacet,
+    affinity_facet,
+    amounts_facet,
+    frame_fields,
+    frame_key,
+    labels_facet,
+    settled,
+    stays,
+    volumes_facet,
+)
+from kscale.snapshot.classes.pod_shapes import Shape, shape_key
+from kscale.snapshot.columns import Growing
+
+__all__ = ["GONE", "Facets", "Interner", "Numbering", "PodClass", "Prototype"]
+
+
+K = TypeVar("K")
+
+
+class Numbering(Generic[K]):
+    """A number for each key, the same for as long as the key is used; those of keys that went are given again.
+
+    ``keys``: by number, None where there is none now. Keys are never None.
+    """
+
+    __slots__ = ("_free", "_number", "keys")
+
+    def __init__(self) -> None:
+        self.keys: list[K | None] = []
+        self._number: dict[K, int] = {}
+        self._free: list[int] = []
+
+    def get(self, key: K) -> int | None:
+        """The number of a key, None if it has none."""
+        return self._number.get(key)
+
+    @property
+    def next(self) -> int:
+        """The number that the next key gets: what it stands for is put there first, as others may look meanwhile."""
+        return self._free[-1] if self._free else len(self.keys)
+
+    def add(self, key: K) -> int:
+        """The number of a key that has none yet."""
+        number = self.next
+        if number < len(self.keys):
+            self._free.pop()
+            self.keys[number] = key
+        else:
+            self.keys.append(key)
+        self._number[key] = number
+        return number
+
+    def discard(self, numbers: Iterable[int]) -> None:
+        """Keys go."""
+        for number in numbers:
+            key = self.keys[number]
+            if key is not None:
+                del self._number[key]
+                self.keys[number] = None
+                self._free.append(number)
+
+    def __copy__(self) -> Numbering[K]:
+        """The same numbers, on their own."""
+        made: Numbering[K] = Numbering()
+        made.keys, made._number = self.keys.copy(), self._number.copy()
+        made._free = self._free.copy()
+        return made
+
+
+class Facets(Generic[K]):
+    """A number for each key, and how many use it; a number is never given again, whatever becomes of its key."""
+
+    __slots__ = ("_key", "_next", "_number", "_used")
+
+    def __init__(self) -> None:
+        self._number: dict[K, int] = {}
+        self._key: dict[int, K] = {}
+        self._used: dict[int, int] = {}
+        self._next = 0
+
+    def take(self, key: K) -> int:
+        """The number of a key, used once more."""
+        number = self._number.get(key)
+        if number is None:
+            number = self._number[key] = self._next
+            self._next += 1
+            self._key[number] = key
+            self._used[number] = 1
+        else:
+            self._used[number] += 1
+        return number
+
+    def get(self, key: K) -> int | None:
+        """The number of a key, None if nothing uses it."""
+        return self._number.get(key)
+
+    def release(self, number: int) -> bool:
+        """It is used once less; whether by nothing any more."""
+        count = self._used[number]
+        if count > 1:
+            self._used[number] = count - 1
+            return False
+        del self._used[number], self._number[self._key.pop(number)]
+        return True
+
+    def __copy__(self) -> Facets[K]:
+        """The same numbers, on their own."""
+        made: Facets[K] = Facets()
+        made._number, made._key, made._next = self._number.copy(), self._key.copy(), self._next
+        made._used = self._used.copy()
+        return made
+
+
+class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True, gc=False):
+    """What predicates read of a pod. Amounts are int64: milli-units of cpu, bytes, counts. ``requested``: the exact cpu
+    and memory behind ``occupancy``, in billionths of a core and of a byte."""
+
+    index: int
+    namespace: str
+    labels: dict[str, str] | None
+    terminating: bool
+    node_name: str
+    tolerations: tuple[Toleration, ...]
+    node_selector: dict[str, str] | None
+    node_affinity: NodeSelector | None
+    ports: tuple[HostPort, ...]
+    demand: dict[str, int]
+    occupancy: dict[str, int]
+    affinity: tuple[PodAffinityTerm, ...]
+    anti_affinity: tuple[PodAffinityTerm, ...]
+    preferred_affinity: tuple[WeightedPodAffinityTerm, ...]
+    preferred_anti_affinity: tuple[WeightedPodAffinityTerm, ...]
+    spread: tuple[TopologySpreadConstraint, ...] | None
+    volumes: tuple[Volume, ...]
+    pod_name: str
+    pod_uid: str
+    claims: tuple[tuple[str, str | None, str | None], ...]
+    claim_statuses: tuple[tuple[str, str | None], ...]
+    features: frozenset[str]
+    owner: tuple[str, str, str] | None
+    first_request: tuple[float, float] | None
+    requested: tuple[int, int]
+    tolerations_id: int
+    selection_id: int
+    identity_id: int
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether some volume is a claim, named or generic ephemeral."""
+        return bool(self.volumes) and any(
+            v.persistent_volume_claim is not None or v.ephemeral is not None for v in self.volumes
+        )
+
+
+GONE: Final = PodClass(
+    index=-1, namespace="", labels=None, terminating=False, node_name="", tolerations=(), node_selector=None,
+    node_affinity=None, ports=(), demand={}, occupancy={}, affinity=(), anti_affinity=(), preferred_affinity=(),
+    preferred_anti_affinity=(), spread=None, volumes=(), pod_name="", pod_uid="", claims=(), claim_statuses=(),
+    features=frozenset(), owner=None, first_request=None, requested=(0, 0), tolerations_id=-1, selection_id=-1,
+    identity_id=-1,
+)  # fmt: skip
+"""What stands where a class was that nothing uses any more."""
+
+
+class Prototype(NamedTuple):
+    """What a class looks like but for what :meth:`Interner.variant` adds. ``frame``: what it has besides ``amounts``;
+    ``looks``: a class that has only that."""
+
+    frame: FrameKey
+    looks: PodClass
+    amounts: AmountsFacet
+
+
+_ClassKey = tuple[int, Any, Any, Any, Any, tuple[str, str, str] | None]
+"""The number of the frame, and what makes amounts, labels, affinity, volumes and owner equal. Nothing in it concerns
+the garbage collector, however many classes there are."""
+
+
+class Interner:
+    """Gives pods their class, their shape and their controller a number: one cluster's, and that of the snapshots taken
+    of it.
+
+    What no pod uses any more goes with :meth:`without`, which makes another interner for what the cluster does from
+    then on; snapshots that were handed out keep theirs. What stays keeps its number and is the same object there; the
+    numbers of what went are given again: ``classes[cls.index] is cls`` tells whether a class is one of this interner.
+    So what is remembered by number (``memo``) stays with the interner.
+    ``classes``, ``identities`` (one class of each namespace, labels and whether it terminates), ``shapes`` (from 1) and
+    ``controllers`` (UIDs): by number; where nothing is, :data:`GONE`, None or the empty text.
+    ``queueings``: numbers for how pods wait, shared by all interners that come of one."""
+
+    def __init__(self) -> None:
+        self.classes: list[PodClass] = []
+        self.identities: list[PodClass] = []
+        self.shapes: list[Shape | None] = [None]
+        self.controllers: list[str] = []
+        self.made = 0  # classes, shapes and controllers that are new in this interner
+        self.queueings = QueueingNumbers()
+        self.memo = Memo()
+        self._class_of: Numbering[_ClassKey] = Numbering()
+        self._identity: Numbering[Any] = Numbering()
+        self._identity_users: list[int] = []  # classes, by number of the identity
+        self._shape_of: Numbering[Any] = Numbering()
+        self._shape_of.add(object())  # 0 = not known yet
+        self._controller_of: Numbering[str] = Numbering()
+        self._frames: Facets[FrameKey] = Facets()
+        self._looks: dict[int, PodClass] = {}  # by number of the frame
+        self._tolerations: Facets[bytes] = Facets()
+        self._selections: Facets[Any] = Facets()
+        self._asked: set[int] = set()  # classes that were asked for by pods of nobody
+        self._identity_of = Growing(np.int32)  # by number of the class
+        self._lock = Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        derived = ("_lock", "_identity_of")
+        with self._lock:
+            return {name: copy(value) for name, value in vars(self).items() if name not in derived}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=Lock(), _identity_of=Growing(np.int32))
+
+    def without(
+        self, classes: NDArray[np.bool_], shapes: NDArray[np.bool_], controllers: NDArray[np.bool_]
+    ) -> tuple[Interner, NDArray[np.bool_]]:
+        """(another interner without classes, shapes and controllers that nothing uses, which classes went): bool by
+        number. Classes that were asked for since this interner was made stay."""
+        made = Interner()
+        with self._lock:
+            classes = classes.copy()
+            classes[[number for number in self._asked if number < len(classes)]] = False
+            for name in ("classes", "identities", "shapes", "controllers", "_class_of", "_identity", "_shape_of",
+                         "_controller_of", "_tolerations", "_selections", "_frames", "_looks",
+                         "_identity_users"):  # fmt: skip
+                setattr(made, name, copy(getattr(self, name)))
+            made._lock = self._lock
+            made.queueings = self.queueings
+        gone = [number for number in np.flatnonzero(classes).tolist() if made.classes[number].index >= 0]
+        made._forget(gone)
+        made._class_of.discard(gone)
+        gone = np.flatnonzero(shapes).tolist()
+        made._shape_of.discard(gone)
+        for number in gone:
+            made.shapes[number] = None
+        gone = np.flatnonzero(controllers).tolist()
+        made._controller_of.discard(gone)
+        for number in gone:
+            made.controllers[number] = ""
+        return made, classes
+
+    def _forget(self, numbers: list[int]) -> None:
+        """What classes leave behind."""
+        idle = []
+        for number in numbers:
+            gone = self.classes[number]
+            self.classes[number] = GONE
+            self._tolerations.release(gone.tolerations_id)
+            self._selections.release(gone.selection_id)
+            key = self._class_of.keys[number]
+            if key is not None and self._frames.release(key[0]):
+                del self._looks[key[0]]
+            self._identity_users[gone.identity_id] -= 1
+            if not self._identity_users[gone.identity_id]:
+                idle.append(gone.identity_id)
+        self._identity.discard(idle)
+        for identity in idle:
+            self.identities[identity] = GONE
+
+    def shape(self, key: Any, make: Callable[[], Shape]) -> int:
+        """The number (from 1) of a shape of pods, see :mod:`kscale.snapshot.classes.pod_shapes`; ``make`` makes a new
+        one.
+        """
+        number = self._shape_of.get(key)
+        if number is None:
+            with self._lock:
+                number = self._shape_of.get(key)
+                if number is None:
+                    _put(self.shapes, self._shape_of.next, make())
+                    number = self._shape_of.add(key)
+                    self.made += 1
+        return number
+
+    def shape_of(self, pod: Pod, class_of: int) -> int:
+        """The number of a pod's shape; ``class_of``: the number of its class."""
+        return self.shape(shape_key(pod, class_of), lambda: Shape(pod))
+
+    def controller(self, uid: str | None) -> int:
+        """The number of a controller, -1 = none."""
+        if uid is None:
+            return -1
+        number = self._controller_of.get(uid)
+        if number is None:
+            with self._lock:
+                number = self._controller_of.get(uid)
+                if number is None:
+                    _put(self.controllers, self._controller_of.next, uid)
+                    number = self._controller_of.add(uid)
+                    self.made += 1
+        return number
+
+    def identity_of(self, classes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Identities by number, of classes by number: int32[n]."""
+        with self._lock:
+            known = self._identity_of.size
+            if known < len(self.classes):
+                self._identity_of.extend_to(len(self.classes))
+                self._identity_of.array[known:] = [each.identity_id for each in self.classes[known:]]
+            found: NDArray[np.int32] = self._identity_of.array[classes]
+        return found
+
+    def classify(
+        self, pod: Pod, *, placed: bool, moves: bool = False, held: bool = False, named: bool = False
+    ) -> PodClass:
+        """The class of a pod. A placed pod's own node name says where it is, not where it wants to be; and so does the
+        node affinity of a DaemonSet's pod, which names its node, unless it ``moves``: such a pod is never placed
+        elsewhere, and with it no two of them would be alike. ``held``: the pod itself says that the class is used.
+        ``named``: its name and UID make it unlike others."""
+        controller = controller_of(pod.metadata)
+        owner = (controller.api_version, controller.kind, controller.name) if controller else None
+        affinity = affinity_facet(pod.spec.affinity)
+        found = self.variant(
+            self.prototype(pod, placed=placed, named=named),
+            labels_facet(pod.metadata.labels),
+            settled(affinity) if placed and not moves and stays(owner) else affinity,
+            volumes_facet(pod.spec.volumes),
+            owner,
+        )
+        if not held:
+            self._asked.add(found.index)
+        return found
+
+    def prototype(self, pod: Pod, *, placed: bool, named: bool = False) -> Prototype:
+        """What a pod's class looks like but for what :meth:`variant` adds."""
+        key = frame_key(pod, placed, named)
+        number = self._frames.get(key)
+        looks = None if number is None else self._looks.get(number)
+        if looks is None:
+            looks = PodClass(
+                index=-1, labels=None, demand={}, occupancy={}, volumes=(), owner=None, first_request=None,
+                requested=(0, 0), identity_id=-1, selection_id=-1, tolerations_id=-1,
+                **NO_AFFINITY[1], **frame_fields(pod, key),
+            )  # fmt: skip
+        return Prototype(key, looks, amounts_facet(pod))
+
+    def variant(
+        self,
+        prototype: Prototype,
+        labels: LabelsFacet,
+        affinity: AffinityFacet,
+        volumes: VolumesFacet,
+        owner: tuple[str, str, str] | None,
+    ) -> PodClass:
+        """The class of a prototype with these labels, affinity, volumes and controller."""
+        rest = prototype.amounts[0], labels[0], affinity[0], volumes[0], owner
+        with self._lock:  # snapshots of one cluster may be used from several threads
+            frame = self._frames.get(prototype.frame)
+            index = None if frame is None else self._class_of.get((frame, *rest))
+            if index is not None:
+                return self.classes[index]
+            return self._add(prototype, labels, affinity, volumes, owner)
+
+    def _add(
+        self,
+        prototype: Prototype,
+        labels: LabelsFacet,
+        affinity: AffinityFacet,
+        volumes: VolumesFacet,
+        owner: tuple[str, str, str] | None,
+    ) -> PodClass:
+        looks, amounts = prototype.looks, prototype.amounts
+        _, _, _, tolerations, selector, *_ = prototype.frame
+        identity = looks.namespace, labels[0], looks.terminating
+        identity_id = self._identity.get(identity)
+        fresh = identity_id is None
+        if identity_id is None:
+            _put(self._identity_users, self._identity.next, 0)
+            identity_id = self._identity.add(identity)
+        self._identity_users[identity_id] += 1
+        index = self._class_of.next
+        pod_class = msgspec.structs.replace(
+            looks,
+            index=index,
+            labels=labels[1],
+            volumes=volumes[1],
+            owner=owner,
+            identity_id=identity_id,
+            selection_id=self._selections.take((selector, affinity[0][0])),
+            tolerations_id=self._tolerations.take(tolerations),
+            **(affinity[1] if affinity[0] != NO_AFFINITY[0] else {}),
+            **amounts[1],
+        )
+        if fresh:
+            _put(self.identities, identity_id, pod_class)
+        _put(self.classes, index, pod_class)
+        if index < self._identity_of.size:
+            self._identity_of.array[index] = identity_id
+        frame = self._frames.take(prototype.frame)
+        self._looks.setdefault(frame, looks)
+        self._class_of.add((frame, amounts[0], labels[0], affinity[0], volumes[0], owner))
+        self.made += 1
+        return pod_class
+
+
+T = TypeVar("T")
+
+
+def _put(values: list[T], number: int, value: T) -> None:
+    """At a number that is new, or is given again."""
+    if number == len(values):
+        values.append(value)
+    else:
+        values[number] = value

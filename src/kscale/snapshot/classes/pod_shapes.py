@@ -1,0 +1,164 @@
+"""Pod shapes: pods of one class that also agree in every field that decisions read of a placed pod.
+
+That is the annotations that decisions read (:mod:`kscale.objects.pod_owners`), volumes on the node's disk, phase,
+restart policy, priority, how long the pod may take to stop, what each container asks for, and the exact amounts behind
+rounded requests. Only the name, the UID and moments (created, started, ready, told to stop) may differ. Shapes are
+numbered from 1 when a list is read, or when first asked for; an exemplar stands for the pods of each.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.objects.api.core import Affinity, Pod
+from kscale.objects.api.meta import OwnerReference, ResourceList
+from kscale.objects.api.volumes import Volume
+from kscale.objects.decode import from_kept_json
+from kscale.objects.pod_owners import READ_ANNOTATIONS
+from kscale.objects.pod_resources import CPU, is_sidecar, occupancy, takes_what_it_asks
+
+__all__ = ["Shape", "numbered", "shape_key"]
+
+_LABELS: Final = msgspec.json.Decoder(dict[str, str] | None)
+_AFFINITY: Final = msgspec.json.Decoder(Affinity | None)
+_VOLUMES: Final = msgspec.json.Decoder(list[Volume])
+_OWNERS: Final = msgspec.json.Decoder(list[OwnerReference])
+
+
+class Shape:
+    """What pods of a shape look like: a pod, or the texts that its first one was reduced to (the rest, then labels,
+    affinity, volumes and owners; None = absent), decoded when asked for. ``settled``: the affinity to nodes says where
+    that one pod is, not where pods of the shape want to be. ``stops``: it was told to stop (known once decoded)."""
+
+    __slots__ = ("_pod", "_texts", "settled", "stops")
+
+    def __init__(self, pod: Pod | None, texts: tuple[bytes | None, ...] = (), *, settled: bool = False) -> None:
+        self._pod = pod
+        self._texts = texts
+        self.settled = settled
+        self.stops = pod is not None and pod.metadata.deletion_timestamp is not None
+
+    @property
+    def exemplar(self) -> Pod:
+        """A pod of this shape, as far as decisions read pods."""
+        if self._pod is None:
+            self._pod = self._decoded()
+            self.stops = self._pod.metadata.deletion_timestamp is not None
+        return self._pod
+
+    @property
+    def text(self) -> bytes | Pod:
+        """The text, without labels, affinity, volumes and owners; the pod, if there is none."""
+        if self._pod is not None:
+            return self._pod
+        rest = self._texts[0]
+        assert rest is not None
+        return rest
+
+    def _decoded(self) -> Pod:
+        rest, labels, affinity, volumes, owners = self._texts
+        assert rest is not None
+        pod = from_kept_json(rest, Pod)
+        pod.kind, pod.api_version = "Pod", "v1"
+        if labels is not None:
+            pod.metadata.labels = _LABELS.decode(labels)
+        if affinity is not None:
+            pod.spec.affinity = _AFFINITY.decode(affinity)
+            if self.settled and pod.spec.affinity is not None:
+                pod.spec.affinity.node_affinity = None
+        if volumes is not None:
+            pod.spec.volumes = _VOLUMES.decode(volumes)
+        if owners is not None:
+            pod.metadata.owner_references = _OWNERS.decode(owners)
+        return pod
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (None if self._texts else self._pod, self._texts, self.settled)
+
+
+def _restored(pod: Pod | None, texts: tuple[bytes | None, ...], settled: bool) -> Shape:
+    return Shape(pod, texts, settled=settled)
+
+
+def shape_key(pod: Pod, class_of: int) -> tuple[Any, ...]:
+    """What makes the shapes of pods equal; ``class_of``: the number of the pod's class."""
+    metadata, spec, status = pod.metadata, pod.spec, pod.status
+    annotations = metadata.annotations
+    local = None
+    if spec.volumes:
+        local = tuple(
+            (volume.name, None if volume.host_path is not None else (volume.empty_dir or {}).get("medium"))
+            for volume in spec.volumes
+            if volume.host_path is not None or volume.empty_dir is not None
+        )
+    return (
+        class_of,
+        tuple(map(annotations.get, READ_ANNOTATIONS)) if annotations else None,
+        local,
+        status.phase,
+        spec.restart_policy,
+        spec.priority,
+        spec.termination_grace_period_seconds,
+        _asked(pod),
+        _fractions(pod),
+    )
+
+
+def _asked(pod: Pod) -> tuple[Any, ...]:
+    """What each container asks for by itself; init containers only while they last."""
+    spec = pod.spec
+    lasting = [*spec.containers, *(each for each in spec.init_containers if is_sidecar(each))]
+    asked = [(each.name, tuple((each.resources.requests or {}).items())) for each in lasting]
+    if spec.resources is not None and spec.resources.requests is not None:
+        return (*asked, tuple(spec.resources.requests.items()))
+    return tuple(asked)
+
+
+def _fractions(pod: Pod) -> tuple[tuple[str, str], ...] | None:
+    """What the pod takes, where that is finer than the amounts of its class; None = it is not, or it is told by what
+    its containers ask for."""
+    spec, status = pod.spec, pod.status
+    if not spec.init_containers and not spec.overhead and takes_what_it_asks(pod):
+        return None
+    fine = any(_is_fine(container.resources.requests) for container in spec.containers)
+    if not fine and spec.init_containers:
+        fine = any(_is_fine(container.resources.requests) for container in spec.init_containers)
+    fine = fine or _is_fine(spec.overhead) or (spec.resources is not None and _is_fine(spec.resources.requests))
+    if not fine and (status.container_statuses or status.init_container_statuses):
+        for item in (*status.container_statuses, *status.init_container_statuses):
+            fine = fine or _is_fine(item.allocated_resources)
+            fine = fine or (item.resources is not None and _is_fine(item.resources.requests))
+    fine = fine or _is_fine(status.allocated_resources)
+    fine = fine or (status.resources is not None and _is_fine(status.resources.requests))
+    return tuple((name, str(amount)) for name, amount in sorted(occupancy(pod).items())) if fine else None
+
+
+def _is_fine(amounts: ResourceList | None) -> bool:
+    """Whether some amount is no whole number of milli-cores, bytes, ..."""
+    if not amounts:
+        return False
+    return any(not amount.is_whole(-3 if name == CPU else 0) for name, amount in amounts.items())
+
+
+_SPARSE: Final = 64
+"""So many times as many numbers as entries are few of very many."""
+
+
+def numbered(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """(which of those that occur each is int32[n], the first entry of each int64[k]): numbered from 0, ascending."""
+    if not len(numbers):
+        return numbers, np.zeros(0, dtype=np.int64)
+    most = int(numbers.max()) + 1
+    if most > _SPARSE * len(numbers):  # few of very many: sorting them is less than counting up to the largest
+        _, where, inverse = np.unique(numbers, return_index=True, return_inverse=True)
+        return inverse.reshape(-1).astype(np.int32), where.astype(np.int64)
+    first = np.full(most, -1, dtype=np.int64)
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]
+    used = np.flatnonzero(first >= 0)
+    number = np.zeros(len(first), dtype=np.int32)
+    number[used] = np.arange(len(used), dtype=np.int32)
+    return number[numbers], first[used]

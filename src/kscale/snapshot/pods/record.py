@@ -1,0 +1,309 @@
+"""A pod together with the text or data that it was read from, and the states of its life while its shape stays the
+same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+import msgspec
+
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import Condition
+from kscale.objects.conditions import changed_at, find
+from kscale.objects.decode import from_dict, from_json, from_kept_json, plain, to_dict, with_changes
+from kscale.objects.kinds import check_kind, with_namespace
+from kscale.objects.pod_equivalence import Digester
+from kscale.objects.pod_owners import controller_of, is_daemonset_pod
+from kscale.objects.times import ZERO_TIME, moment_in, printed_time
+
+if TYPE_CHECKING:
+    from kscale.snapshot.classes.interner import PodClass
+    from kscale.snapshot.text.files import MappedFile
+
+__all__ = [
+    "COLUMNS",
+    "ELSEWHERE",
+    "FINISHED",
+    "GATED",
+    "GONE",
+    "PENDING",
+    "PHASES",
+    "PLACED",
+    "READY",
+    "TERMINATING",
+    "PodFacts",
+    "PodMoments",
+    "PodRecord",
+    "PodSource",
+    "pod_record",
+    "standing_controller",
+    "state_of",
+    "version_number",
+    "without_managed_fields",
+]
+
+
+PodSource = Pod | msgspec.Raw | dict[str, Any]
+
+_MANAGED: Final = b'"managedFields"'
+
+READY: Final = ("", "True", "False", "Unknown")
+"""The status of a pod's condition Ready by number; 0 = there is no such condition."""
+
+
+class PodFacts(NamedTuple):
+    """What a pod that keeps no text knows of itself besides its shape; moments in nanoseconds, ``ready`` into
+    :data:`READY`."""
+
+    node: str
+    version: str
+    created: int
+    started: int
+    deleted: int
+    ready: int
+    since: int
+
+
+def standing_controller(pod: Pod) -> str | None:
+    """UID of the controller whose replicas are compared; None: stands alone (no controller, or a DaemonSet's)."""
+    owner = controller_of(pod.metadata)
+    return None if owner is None or is_daemonset_pod(pod) else owner.uid
+
+
+class PodRecord:
+    """A pod for a decision: the struct, and the API data behind it (in which fields that kscale does not model count).
+
+    What decisions ask for often is there without decoding; ``pod`` is decoded when first asked for. ``key``:
+    ``namespace/name``. ``uid``: the pod's UID or, without one, its key: what hints and subtraction go by. ``priority``:
+    ``spec.priority``, 0 if absent. ``controller``: see :func:`standing_controller`. ``pod_class``: the class of a
+    pending pod in the interner that it was read with, if that is known.
+    """
+
+    __slots__ = ("_pod", "controller", "exemplar", "facts", "key", "mapped", "pod_class", "priority", "raw", "uid")
+
+    def __init__(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None = None) -> None:
+        self._pod: Pod | None = pod
+        self.raw = raw
+        self.exemplar: Pod | None = None
+        self.pod_class: PodClass | None = None
+        self.mapped: MappedFile | None = None
+        self.facts: PodFacts | None = None
+        self.key: str = pod.key
+        self.uid: str = pod.metadata.uid or self.key
+        self.priority: int = pod.spec.priority or 0
+        self.controller: str | None = standing_controller(pod)
+
+    @classmethod
+    def lazy(
+        cls,
+        key: str,
+        uid: str,
+        priority: int,
+        controller: str | None,
+        *,
+        raw: msgspec.Raw | None = None,
+        exemplar: Pod | None = None,
+        pod_class: PodClass | None = None,
+        mapped: MappedFile | None = None,
+        facts: PodFacts | None = None,
+    ) -> PodRecord:
+        """A record of a pod that is not decoded yet: JSON text, or another pod that it equals but for name, UID and
+        ``facts``. ``mapped``: the file that the text lies in."""
+        self = cls.__new__(cls)
+        self._pod, self.raw, self.exemplar, self.pod_class = None, raw, exemplar, pod_class
+        self.key, self.uid, self.priority, self.controller = key, uid or key, priority, controller
+        self.mapped, self.facts = mapped, facts
+        return self
+
+    @property
+    def pod(self) -> Pod:
+        """The pod. Raises InputError if text of it that no decision reads is damaged, or was changed in its file."""
+        if self._pod is None:
+            self._pod = self._decode()
+        return self._pod
+
+    def _decode(self) -> Pod:
+        if self.exemplar is not None:
+            return self._like(self.exemplar)
+        assert isinstance(self.raw, msgspec.Raw)
+        self._check()
+        pod = from_kept_json(self.raw, Pod, object_path=f"Pod {self.key}")
+        pod.kind, pod.api_version = pod.kind or "Pod", pod.api_version or "v1"
+        return with_namespace(pod)
+
+    def _like(self, exemplar: Pod) -> Pod:
+        namespace, _, name = self.key.rpartition("/")
+        uid = "" if self.uid == self.key else self.uid
+        replace = msgspec.structs.replace
+        facts = self.facts
+        if facts is None:
+            return replace(exemplar, metadata=replace(exemplar.metadata, name=name, namespace=namespace, uid=uid))
+        owners = exemplar.metadata.owner_references
+        if self.controller is not None:
+            owners = [replace(each, uid=self.controller) if each.controller else each for each in owners]
+        conditions = [each for each in exemplar.status.conditions if each.type != "Ready"]
+        if facts.ready:
+            since = _printed(facts.since)
+            conditions.append(Condition(type="Ready", status=READY[facts.ready], last_transition_time=since))
+        metadata = replace(
+            exemplar.metadata, name=name, namespace=namespace, uid=uid, resource_version=facts.version,
+            creation_timestamp=_printed(facts.created),
+            deletion_timestamp=_printed(facts.deleted), owner_references=owners,
+        )  # fmt: skip
+        status = replace(exemplar.status, conditions=conditions, start_time=_printed(facts.started))
+        return replace(exemplar, metadata=metadata, status=status, spec=replace(exemplar.spec, node_name=facts.node))
+
+    def _check(self) -> None:
+        if self.mapped is not None:
+            self.mapped.check()
+
+    def data(self) -> dict[str, Any]:
+        """The API data as plain data, with all that it was read with; of a pod given as a struct what that keeps."""
+        self._check()
+        if isinstance(self.raw, msgspec.Raw):
+            return plain(self.raw)
+        return self.raw if self.raw is not None else cast("dict[str, Any]", to_dict(self.pod))
+
+    def changed(self, pod: Pod) -> PodRecord:
+        """The pod as a rule made it of this one; what the rule changed is changed in the API data too."""
+        if pod is self._pod:
+            return self
+        if self.raw is None:
+            return PodRecord(pod)
+        return PodRecord(pod, with_changes(self.data(), to_dict(self.pod), to_dict(pod)))
+
+    def digest(self, digester: Digester) -> bytes:
+        """What equivalence grouping compares (labels and semantically equal spec)."""
+        if self.raw is not None:
+            self._check()
+            return digester.digest(self.raw)
+        return digester.digest(self.pod if self.exemplar is None or self.facts is not None else self.exemplar)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._check()
+        if self.facts is not None:
+            return _restored, (self.pod, None, None, None)
+        raw = bytes(self.raw) if isinstance(self.raw, msgspec.Raw) else self.raw
+        lazy = None if self._pod is not None else (self.key, self.uid, self.priority, self.controller)
+        return _restored, (self._pod, raw, lazy, self.exemplar)
+
+
+def _restored(
+    pod: Pod | None, raw: Any, lazy: tuple[str, str, int, str | None] | None, exemplar: Pod | None
+) -> PodRecord:
+    text = msgspec.Raw(raw) if isinstance(raw, bytes) else raw
+    if lazy is None:
+        assert pod is not None
+        record = PodRecord(pod, text)
+        record.exemplar = exemplar
+        return record
+    return PodRecord.lazy(*lazy, raw=text, exemplar=exemplar)
+
+
+def _printed(moment: int) -> str | None:
+    return None if moment == ZERO_TIME else printed_time(moment)
+
+
+def pod_record(source: PodSource | PodRecord) -> PodRecord:
+    """From a struct, API data or JSON text. Raises InputError for data that is no pod, or of another kind."""
+    if isinstance(source, PodRecord):
+        return source
+    if isinstance(source, msgspec.Raw):
+        pod = from_json(source, Pod)
+        check_kind(pod, Pod)
+        return PodRecord(with_namespace(pod), source)
+    check_kind(source, Pod)
+    if isinstance(source, Pod):
+        return PodRecord(with_namespace(source))
+    return PodRecord(with_namespace(from_dict(source, Pod)), source)
+
+
+def without_managed_fields(raw: msgspec.Raw | dict[str, Any] | None) -> msgspec.Raw | dict[str, Any] | None:
+    """API data of a pod as it is kept."""
+    if isinstance(raw, dict):
+        metadata = raw.get("metadata")
+        if not isinstance(metadata, dict) or "managedFields" not in metadata:
+            return raw
+        return {**raw, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
+    if raw is None or _MANAGED not in bytes(raw):
+        return None if raw is None else raw.copy()
+    data = msgspec.json.decode(raw)
+    data.get("metadata", {}).pop("managedFields", None)
+    return msgspec.Raw(msgspec.json.encode(data))
+
+
+GONE, PLACED, PENDING, GATED, TERMINATING, FINISHED = -1, 0, 1, 2, 3, 4
+"""States of a row of the table of pods; ``GONE``: it has no pod any more."""
+
+ELSEWHERE: Final = {
+    GATED: "waits for its scheduling gates",
+    TERMINATING: "is being deleted",
+    FINISHED: "has finished",
+    PLACED: "runs on a node that is not in the input",
+}
+"""Why a pod of a snapshot's input is neither placed nor pending there, for messages."""
+
+
+def state_of(pod: Pod, *, finished: bool = False) -> int:
+    """Placed: bound, or nominated to a node; finished pods and gated ones are not looked at.
+
+    ``finished``: take finished pods for what they would be if they were not.
+    """
+    if not finished and pod.status.phase in ("Succeeded", "Failed"):
+        return FINISHED
+    if pod.spec.node_name or pod.status.nominated_node_name:
+        return PLACED
+    if pod.metadata.deletion_timestamp is not None:
+        return TERMINATING
+    return GATED if pod.spec.scheduling_gates else PENDING
+
+
+PHASES: Final = ("", "Pending", "Running", "Failed", "Succeeded", "Unknown")
+"""Phases by number; 0 stands for any other text, too."""
+
+_PHASE: Final = {phase: number for number, phase in enumerate(PHASES)}
+_READY: Final = {status: number for number, status in enumerate(READY) if number}
+_OTHER: Final = READY.index("Unknown")
+_MOST_DIGITS: Final = 18
+
+
+class PodMoments(NamedTuple):
+    """Columns of one pod: see :mod:`kscale.snapshot.pods.table`; ``version_text``: the resource version as it is."""
+
+    created: int
+    started: int
+    deleted: int
+    since: int
+    ready: int
+    phase: int
+    version: int
+    version_text: str
+
+    @classmethod
+    def of(cls, pod: Pod) -> PodMoments:
+        """Those of a pod. Raises InputError for what is no time."""
+        metadata, status = pod.metadata, pod.status
+        ready = find(status.conditions, "Ready")
+        return cls(
+            moment_in(pod, metadata.creation_timestamp, "metadata.creationTimestamp"),
+            moment_in(pod, status.start_time, "status.startTime"),
+            moment_in(pod, metadata.deletion_timestamp, "metadata.deletionTimestamp"),
+            ZERO_TIME if ready is None else changed_at(pod, ready),
+            0 if ready is None else _READY.get(ready.status, _OTHER),
+            _PHASE.get(status.phase, 0),
+            version_number(metadata.resource_version),
+            metadata.resource_version,
+        )
+
+
+COLUMNS: Final = PodMoments._fields[:-1]
+"""The columns, without the text."""
+
+
+def version_number(text: str) -> int:
+    """A resource version as a number, if it is one as API servers print them; -1 = none, -2 = another text."""
+    if not text:
+        return -1
+    printed = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and (text[0] != "0" or len(text) == 1)
+    return int(text) if printed else -2

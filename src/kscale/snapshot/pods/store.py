@@ -1,0 +1,649 @@
+"""The pods of a cluster: rows that change, and the per-node sums that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import repeat
+from operator import attrgetter
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _names, _pod_columns, _rows
+from kscale.objects.api.core import Pod, PodSpec
+from kscale.objects.conditions import resize_infeasible
+from kscale.objects.kinds import with_namespace
+from kscale.objects.pod_owners import controller_of
+from kscale.snapshot.changes import ChangedKeys
+from kscale.snapshot.classes.interner import Interner, PodClass
+from kscale.snapshot.columns import FIXED_RESOURCES, Growing, distinct
+from kscale.snapshot.pods.record import COLUMNS as MOMENTS
+from kscale.snapshot.pods.record import FINISHED, GONE, PLACED, PodMoments, PodRecord, state_of, without_managed_fields
+from kscale.snapshot.pods.table import COLUMN, POD_COLUMNS, PodTable, copy_batch, have_uids, refer_to_batch, uid_text
+from kscale.snapshot.text.pod_reader import PodBatch, PodReader
+from kscale.snapshot.text.text_classes import TextClasses
+
+__all__ = ["BatchPlan", "KnownLooks", "NodeNumbers", "PlacedSums", "PodStore", "Texts", "plan_batch"]
+
+
+_MOST: Final = 1 << 14
+_SPEC: Final = attrgetter(*(name for name in PodSpec.__struct_fields__ if name != "node_name"))
+_STATUS: Final = attrgetter(
+    "container_statuses", "init_container_statuses", "resource_claim_statuses", "allocated_resources", "resources"
+)
+"""What classes read of a status, besides a refused resize."""
+
+
+class KnownLooks:
+    """The classes that one interner gave to pods that nobody writes to any more. A single owner at a time."""
+
+    def __init__(self, interner: Interner) -> None:
+        self.interner = interner
+        self._known: dict[tuple[Any, ...], tuple[int, Pod]] = {}
+
+    def class_of(self, pod: Pod, *, placed: bool) -> int:
+        """The number of a pod's class, see :meth:`Interner.classify`; ``placed``: or finished, else it has no node."""
+        key = _looks(pod, placed)
+        known = self._known.get(key)
+        if known is not None:
+            return known[0]
+        found = self.interner.classify(pod, placed=placed, held=True)
+        if not (found.pod_name or found.pod_uid):
+            if len(self._known) == _MOST:
+                self._known.clear()
+            self._known[key] = found.index, pod  # which keeps its parts: no other object gets their identity
+        return found.index
+
+
+def _looks(pod: Pod, placed: bool) -> tuple[Any, ...]:
+    metadata = pod.metadata
+    owner = controller_of(metadata)
+    return (
+        placed,
+        metadata.namespace,
+        metadata.deletion_timestamp is not None,
+        None if metadata.labels is None else tuple(metadata.labels.items()),
+        None if owner is None else (owner.api_version, owner.kind, owner.name),
+        resize_infeasible(pod),
+        *map(id, _SPEC(pod.spec)),
+        *(id(part) if part else None for part in _STATUS(pod.status)),
+    )
+
+
+class NodeNumbers:
+    """Names of nodes numbered in order of first appearance; ``names``: by number, a list that grows here."""
+
+    __slots__ = ("_batch", "_number", "names")
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self._number = {name: number for number, name in enumerate(names)}
+        self._batch: tuple[list[str], Growing] | None = None
+
+    def __reduce__(self) -> tuple[type[NodeNumbers], tuple[list[str]]]:
+        """What follows from the names is left out."""
+        return NodeNumbers, (self.names,)
+
+    def __len__(self) -> int:
+        """How many names have numbers."""
+        return len(self.names)
+
+    def number(self, name: str) -> int:
+        """The number of a name, which may be new."""
+        found = self._number.get(name)
+        if found is None:
+            found = self._number[name] = len(self.names)
+            self.names.append(name)
+        return found
+
+    def find(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """The numbers of names: int64[n], -1 = it has none."""
+        return np.fromiter(map(self._number.get, names, repeat(-1)), np.int64, len(names))
+
+    def of_batch(self, names: list[str], which: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The numbers of some of a batch's names, of which there may be more the next time; -1 stays -1."""
+        if self._batch is None or self._batch[0] is not names:
+            self._batch = names, Growing(np.int32)
+        column = self._batch[1]
+        if column.size <= len(names):
+            known = max(column.size - 1, 0)
+            column.extend_to(len(names) + 1)  # what is no node takes the last
+            column.array[known:] = -1
+        numbers = column.array
+        found: NDArray[np.int32] = numbers[which]
+        if (found < 0).any() and len(fresh := which[(found < 0) & (which >= 0)]):
+            for i in distinct(fresh).tolist():
+                numbers[i] = self.number(names[i])
+            found = numbers[which]
+        return found
+
+
+class PlacedSums:
+    """By number of the node's name, whether the node is known or not: ``count`` of pods, ``used[resource]``; int64, and
+    sums wrap, as upstream's do."""
+
+    __slots__ = ("_amounts", "count", "used")
+
+    def __init__(self) -> None:
+        self.count = Growing(np.int64)
+        self.used: dict[str, Growing] = {}
+        self._amounts = _Amounts()
+
+    def copy(self) -> PlacedSums:
+        """The same sums, on their own."""
+        made = PlacedSums()
+        made.count, made.used = self.count.copy(), {name: column.copy() for name, column in self.used.items()}
+        made._amounts = self._amounts.copy()
+        return made
+
+    def __getstate__(self) -> tuple[Growing, dict[str, Growing]]:
+        """What follows from the classes is left out."""
+        return self.count, self.used
+
+    def __setstate__(self, state: tuple[Growing, dict[str, Growing]]) -> None:
+        self.count, self.used = state
+        self._amounts = _Amounts()
+
+    def forget(self, classes: NDArray[np.bool_]) -> None:
+        """Classes went: their numbers (bool by number) are given again."""
+        self._amounts.forget(classes)
+
+    def of(self, nodes: NDArray[np.bool_]) -> PlacedSums:
+        """The sums of some nodes, numbered anew; a resource of which nothing is taken goes."""
+        made = PlacedSums()
+        made._amounts = self._amounts
+        made.count = Growing.of(self.count.array[nodes])
+        made.used = {
+            name: Growing.of(column.array[nodes]) for name, column in self.used.items() if column.array[nodes].any()
+        }
+        return made
+
+    def extend_to(self, size: int) -> None:
+        """Make room for so many nodes."""
+        if size <= self.count.size:
+            return
+        self.count.extend_to(size)
+        for column in self.used.values():
+            column.extend_to(size)
+
+    def _column(self, resource: str) -> NDArray[Any]:
+        column = self.used.get(resource)
+        if column is None:
+            column = self.used[resource] = Growing(np.int64)
+            column.extend_to(self.count.size)
+        return column.array
+
+    def change(self, interner: Interner, table: PodTable, rows: NDArray[np.int64], sign: int) -> None:
+        """The placed ones among the pods of some rows come to their nodes (1), or go (-1)."""
+        amounts = self._amounts
+        more = self._add(amounts, table, rows, sign)
+        if more is None:
+            placed = rows[table.column("state")[rows] == PLACED]
+            class_of = table.column("class_of")[placed]
+            amounts.learn(interner.classes, class_of)
+            for name, column in zip(FIXED_RESOURCES, amounts.fixed, strict=True):
+                if column.array[class_of].any():
+                    self._column(name)
+            more = self._add(amounts, table, rows, sign)
+            assert more is not None  # all that they take is known by now
+        for row in more:
+            at = table.column("at")[row]
+            for name, amount in interner.classes[table.column("class_of")[row]].occupancy.items():
+                if name not in FIXED_RESOURCES:
+                    self._column(name)[at] += sign * amount
+
+    def _add(self, amounts: _Amounts, table: PodTable, rows: NDArray[np.int64], sign: int) -> list[int] | None:
+        return _rows.add_placed(
+            rows, table.column("state"), PLACED, table.column("class_of"), table.column("at"), sign,
+            amounts.known.array, self.count.array,
+            [None if name not in self.used else self.used[name].array for name in FIXED_RESOURCES],
+            [column.array for column in amounts.fixed],
+        )  # fmt: skip
+
+
+class _Amounts:
+    """What classes take, by number: ``fixed``, a column each of :data:`FIXED_RESOURCES`; ``known``: 0 = not yet, 1 =
+    that is all, 2 = they take other resources, too."""
+
+    __slots__ = ("fixed", "known")
+
+    def __init__(self) -> None:
+        self.fixed = tuple(Growing(np.int64) for _ in FIXED_RESOURCES)
+        self.known = Growing(np.uint8)
+
+    def copy(self) -> _Amounts:
+        """The same, on their own."""
+        made = _Amounts()
+        made.fixed, made.known = tuple(column.copy() for column in self.fixed), self.known.copy()
+        return made
+
+    def forget(self, classes: NDArray[np.bool_]) -> None:
+        """Classes went (bool by number)."""
+        self.known.array[classes[: self.known.size]] = 0
+
+    def learn(self, classes: Sequence[PodClass], numbers: NDArray[np.int32]) -> None:
+        """Take in classes of these numbers that are new."""
+        for column in (*self.fixed, self.known):
+            column.extend_to(len(classes))
+        fresh = distinct(numbers[self.known.array[numbers] == 0])
+        taken = [classes[number].occupancy for number in fresh.tolist()]
+        for name, column in zip(FIXED_RESOURCES, self.fixed, strict=True):
+            column.array[fresh] = [amounts.get(name, 0) for amounts in taken]
+        self.known.array[fresh] = [1 + any(name not in FIXED_RESOURCES for name in amounts) for amounts in taken]
+
+
+class BatchPlan(NamedTuple):
+    """Rows that go, rows that get another pod and which, and the pods that get new rows; ``row_of``: the rows of the
+    batch's keys before, -1 = none."""
+
+    gone: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    of_rows: NDArray[np.int64]
+    fresh: NDArray[np.int64]
+    row_of: NDArray[np.int64]
+
+
+def plan_batch(
+    index: _names.RowIndex, table: PodTable, batch: PodBatch, deleted: NDArray[np.bool_] | None, *, anew: bool
+) -> BatchPlan:
+    """``index``: the rows of pods that are there; ``deleted``: pods that went; ``anew``: what has the version that is
+    there already counts, too. Of one key all entries count, in order."""
+    version = batch.column("version")
+    row_of, fresh, changed, ended, repeated = index.plan(
+        batch.keys, table.names, version, table.column("version"), deleted, anew
+    )
+    gone = row_of[ended]
+    if len(ended):
+        gone = gone[have_uids(table, gone, batch.view, batch.column("uid_at")[ended], batch.column("uid_size")[ended])]
+    plan = BatchPlan(gone, row_of[changed], changed, fresh, row_of)
+    return _folded(plan, table, batch, deleted, repeated, anew=anew) if len(repeated) else plan
+
+
+def _folded(
+    plan: BatchPlan,
+    table: PodTable,
+    batch: PodBatch,
+    deleted: NDArray[np.bool_] | None,
+    repeated: NDArray[np.int64],
+    *,
+    anew: bool,
+) -> BatchPlan:
+    """The plan with the entries of keys that come more than once."""
+    places: dict[str, list[int]] = {}
+    for i in repeated.tolist():
+        places.setdefault(batch.keys[i], []).append(i)
+    folds = [_fold(table, batch, deleted, int(plan.row_of[of[0]]), of, anew=anew) for of in places.values()]
+    kept = [(row, i) for row, i, at, _ in folds if i >= 0 > at]
+    fresh = plan.fresh.tolist()
+    late = [(at, i) for _, i, at, _ in folds if i >= 0 and at >= 0]
+    return BatchPlan(
+        np.append(plan.gone, [row for row, _, _, went in folds if went]).astype(np.int64),
+        np.append(plan.rows, [row for row, _ in kept]).astype(np.int64),
+        np.append(plan.of_rows, [i for _, i in kept]).astype(np.int64),
+        np.array([i for _, i in sorted([*zip(fresh, fresh, strict=True), *late])], dtype=np.int64),
+        plan.row_of,
+    )
+
+
+def _fold(
+    table: PodTable, batch: PodBatch, deleted: NDArray[np.bool_] | None, row: int, of: list[int], *, anew: bool
+) -> tuple[int, int, int, bool]:
+    """What several entries of one key come to: (its row, the entry that counts in the end or -1, the place of the
+    entry that it gets a new row for or -1, whether its row goes)."""
+    there, went, last, at = row >= 0, False, -1, -1
+    version = batch.column("version")
+    held_version = int(table.column("version")[row]) if there and not anew else -1
+    for i in of:
+        if deleted is None or not deleted[i]:
+            if not there:
+                there, at = True, i
+            elif at < 0 and last < 0 and held_version == version[i] >= 0:
+                continue
+            last = i
+        elif there:
+            held = batch.uid(last) if last >= 0 else uid_text(table, row)
+            uid = batch.uid(i)
+            if held == uid or not (held and uid):
+                went = went or (at < 0)
+                there, last, at = False, -1, -1
+    return row, last, at, went
+
+
+Texts = Literal["all", "pending"]
+"""Which pods keep their text: all, or those that are not bound to a node and have not finished."""
+
+_FEW: Final = 64  # rows that are not worth being given back
+_STEP: Final = 4096  # rows that are moved at a time
+_IDLE: Final = 512  # numbers that may lie idle
+_OF_BATCH: Final = [_pod_columns.COLUMNS.index(name) if name in _pod_columns.COLUMNS else 0 for name in POD_COLUMNS]
+"""Which column of a batch each of the table's is; some of them follow from several."""
+
+
+class PodStore:
+    """Rows of pods by key, and running sums of what placed ones take. A single owner at a time."""
+
+    def __init__(self, *, finished: bool = False, texts: Texts = "all", threads: int = 1) -> None:
+        self.finished = finished
+        self.texts: Texts = texts
+        self.table = PodTable(Interner())
+        self.nodes = NodeNumbers(self.table.nodes)
+        self.sums = PlacedSums()
+        self._threads = threads
+        self._reader: PodReader | None = None
+        self._looks: KnownLooks | None = None
+        self._index = _names.RowIndex()
+        self._listing = False
+        self._made_at_most = self._nodes_at_most = self._texts_at_most = _IDLE
+
+    def copy(self) -> PodStore:
+        """Another store with the same pods, which goes its own way."""
+        made = PodStore(finished=self.finished, texts=self.texts, threads=self._threads)
+        made.table, made.sums = self.table.copy(), self.sums.copy()
+        made._index, made.nodes = self._index.copy(), NodeNumbers(made.table.nodes)
+        made._made_at_most, made._nodes_at_most = self._made_at_most, self._nodes_at_most
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is derived is left out."""
+        return {**vars(self), "_listing": False, "_reader": None, "_looks": None, "_index": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _index=_names.RowIndex())
+        rows = self.rows()
+        self._index.add([self.table.keys[row] for row in rows.tolist()], rows)
+
+    @property
+    def interner(self) -> Interner:
+        """What numbers classes, shapes and controllers now."""
+        return self.table.interner
+
+    @property
+    def reader(self) -> PodReader:
+        """What reads texts for this store."""
+        if self._reader is None:
+            self._reader = PodReader(self.interner, finished=self.finished, threads=self._threads)
+            self.table.forget_combinations()
+        return self._reader
+
+    # -- one pod -----------------------------------------------------------------------------------------------------
+
+    def put(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None) -> None:
+        """Add a pod, or replace the one under its key in place; ``raw``: the API data that it came from."""
+        state = state_of(pod, finished=self.finished)
+        kept = self.texts == "all" or not (pod.spec.node_name or state == FINISHED)
+        record = PodRecord(with_namespace(pod), without_managed_fields(raw) if kept else None)
+        moments = PodMoments.of(record.pod)
+        class_of = self.interner.classify(record.pod, placed=state in (PLACED, FINISHED), held=True).index
+        at = self._node_at(record, state)
+        row = self._row(record.key)
+        if row < 0:
+            row = self.table.append(record, class_of, at, state, moments)
+            self._index.add([record.key], np.array([row]))
+        else:
+            self._count(np.array([row]), -1)
+            self.table.replace(row, record, class_of, at, state, moments)
+        self._count(np.array([row]), 1)
+        self.table.see(row, self._listing)
+
+    def put_all(self, pods: Iterable[Pod]) -> None:
+        """:meth:`put` for each of many that nobody writes to from now on: parts that several have are looked into
+        once. Of one key the last counts."""
+        if self._looks is None or self._looks.interner is not self.interner:
+            self._looks = KnownLooks(self.interner)
+        records = {record.key: record for record in map(PodRecord, map(with_namespace, pods))}
+        self._put_records(list(records.values()), self._looks)
+
+    def _put_records(self, records: Sequence[PodRecord], looks: KnownLooks) -> None:
+        """Add or replace pods of different keys, all columns at once."""
+        moments = [PodMoments.of(record.pod) for record in records]
+        states = [state_of(record.pod, finished=self.finished) for record in records]
+        classes = [
+            looks.class_of(record.pod, placed=state in (PLACED, FINISHED))
+            for record, state in zip(records, states, strict=True)
+        ]
+        values = np.zeros((len(POD_COLUMNS), len(records)), dtype=np.int64)
+        values[COLUMN["class_of"]] = classes
+        values[COLUMN["state"]] = states
+        values[COLUMN["at"]] = list(map(self._node_at, records, states))
+        values[COLUMN["priority"]] = [record.priority for record in records]
+        values[COLUMN["controller"]] = [self.interner.controller(each.controller) for each in records]
+        values[COLUMN["bound"]] = [bool(record.pod.spec.node_name) for record in records]
+        values[COLUMN["queueing"]] = list(map(self.table.queueing_of, records, states))
+        values[COLUMN["seen"]] = self._listing
+        values[COLUMN["source"]] = -1
+        for name, column in zip(MOMENTS, zip(*moments, strict=True), strict=False):
+            values[COLUMN[name]] = column
+        row_of = [self._row(record.key) for record in records]
+        known, fresh = ([i for i, row in enumerate(row_of) if (row >= 0) == there] for there in (True, False))
+        order = [*known, *fresh]
+        rows = self._put(
+            np.array([row_of[i] for i in known], dtype=np.int64),
+            [records[i].key for i in fresh],
+            np.ascontiguousarray(values[:, order]),
+        )
+        self.table.hold(rows.tolist(), [records[i] for i in order], [moments[i] for i in order])
+
+    def _put(self, rows: NDArray[np.int64], keys: list[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """As :meth:`PodTable.put`, and the sums follow."""
+        self._count(rows, -1)
+        there = len(rows)
+        rows = self.table.put(rows, keys, values)
+        self._index.add(keys, rows[there:])
+        self._count(rows, 1)
+        return rows
+
+    def _node_at(self, record: PodRecord, state: int) -> int:
+        pod = record.pod
+        node = pod.spec.node_name or (pod.status.nominated_node_name if state == PLACED else "")
+        return self.nodes.number(node) if node and state in (PLACED, FINISHED) else -1
+
+    def remove(self, key: str, uid: str = "") -> bool:
+        """Remove a pod; False if there is none of this key, or only one with another UID (where both have one)."""
+        row = self._row(key)
+        if row < 0:
+            return False
+        held, given = uid_text(self.table, row), uid.encode()
+        if held and given and held != given:
+            return False
+        self._drop(np.array([row]))
+        return True
+
+    def has_version(self, key: str, version: str) -> bool:
+        """Whether the pod of a key is there as it was at this version."""
+        row = self._row(key)
+        return row >= 0 and bool(version) and self.table.version(row) == version
+
+    # -- listed anew -------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """From now on note which pods are seen. Raises RuntimeError if that goes on already."""
+        if self._listing:
+            raise RuntimeError("Pod is being listed already")
+        self.table.see(slice(None), False)
+        self._listing = True
+
+    def see(self, key: str) -> None:
+        """A pod is there, whatever it looks like."""
+        row = self._row(key)
+        if row >= 0:
+            self.table.see(row, self._listing)
+
+    def end(self) -> list[str]:
+        """Note it no longer; keys of those that were not seen."""
+        self._listing = False
+        rows = self.rows()
+        keys = self.table.keys
+        return [keys[row] for row in rows[self.table.column("seen")[rows] == 0].tolist()]
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Remove those of some pods that are there."""
+        rows = [row for row in map(self._row, dict.fromkeys(keys)) if row >= 0]
+        if rows:
+            self._drop(np.array(rows))
+
+    # -- many pods ---------------------------------------------------------------------------------------------------
+
+    def put_batch(
+        self, batch: PodBatch, deleted: NDArray[np.bool_] | None = None, *, refer: bool = False, anew: bool = False
+    ) -> ChangedKeys:
+        """:meth:`put` for each of the pods that were read to columns with this store's interner, or :meth:`remove` for
+        those ``deleted``: what changed in the end, in order.
+
+        ``refer``: texts stay where they are; ``anew``: what has the version that is there already counts, too.
+        """
+        plan = plan_batch(self._index, self.table, batch, deleted, anew=anew)
+        keys, names = batch.keys, self.table.keys
+        whole = len(plan.fresh) == len(batch)
+        change = ChangedKeys(
+            added=keys if whole else [keys[i] for i in plan.fresh.tolist()],
+            modified=[keys[i] for i in plan.of_rows.tolist()],
+            removed=[names[row] for row in plan.gone.tolist()],
+        )
+        if self._listing:
+            there = plan.row_of >= 0
+            self.table.see(plan.row_of[there if deleted is None else there & ~deleted], True)
+        if len(plan.gone):
+            self._drop(plan.gone)
+        if len(plan.rows) or len(plan.fresh):
+            part = batch if whole else batch.pick(np.concatenate([plan.of_rows, plan.fresh]))
+            values = self._values(part, refer=refer)
+            self._put(plan.rows, part.keys[len(plan.rows) :], values)
+        return change
+
+    def _values(self, batch: PodBatch, *, refer: bool) -> NDArray[np.int64]:
+        """The columns of the table of pods for a batch, whose texts are kept."""
+        values = batch.columns[_OF_BATCH]
+        values[COLUMN["at"]] = self.nodes.of_batch(batch.nodes, batch.column("node_of"))
+        values[COLUMN["seen"]] = self._listing
+        texts = self.table.texts
+        if self.texts == "all" and refer:
+            refer_to_batch(texts, batch, values)
+        else:
+            settled = (batch.column("bound") != 0) | (batch.column("state") == FINISHED)
+            copy_batch(texts, batch, ~settled if self.texts == "pending" else np.ones_like(settled), values)
+        self.table.buffers = texts.buffers
+        return values
+
+    def _drop(self, rows: NDArray[np.int64]) -> None:
+        names = self.table.keys
+        self._index.remove([names[row] for row in rows.tolist()], rows)
+        self._count(rows, -1)
+        self.table.drop(rows)
+
+    # -- lifetimes ---------------------------------------------------------------------------------------------------
+
+    def tidy(self) -> None:
+        """Give back what no pod uses any more, if that is worth it: a little at a time. Not while pods that were read
+        to columns wait to be put: their classes are in use, too."""
+        table = self.table
+        if len(table) - len(self._index) > _FEW + len(table) // 4 or table.closing:
+            self._index.move(*table.close_up(max(_STEP, 8 * table.dropped)))
+        if self.interner.made > self._made_at_most:
+            self._sweep()
+        if self._reader is not None and len(self._reader.known) > self._texts_at_most:
+            self._forget_texts(self._reader.known)
+        if table.memo.stamps > 2 * len(table) + _IDLE:
+            table.renew_stamps()
+        if len(self.nodes) > self._nodes_at_most:
+            self._renumber_nodes()
+
+    def _sweep(self) -> None:
+        """Classes, shapes and controllers that no pod has go."""
+        table, interner = self.table, self.interner
+        table.own()  # from here on tables that were frozen learn shapes for themselves
+        there = table.column("state") != GONE
+
+        def unused(name: str, size: int) -> NDArray[np.bool_]:
+            numbers = table.column(name)[there]
+            found: NDArray[np.bool_] = np.bincount(numbers[numbers >= 0], minlength=size) == 0
+            return found
+
+        classes, shapes, controllers = (
+            unused(name, len(values))
+            for name, values in (
+                ("class_of", interner.classes), ("shape", interner.shapes), ("controller", interner.controllers),
+            )
+        )  # fmt: skip
+        shapes[0] = False
+        made, classes = interner.without(classes, shapes, controllers)
+        table.go_on_with(made)
+        self.sums.forget(classes)
+        live = int((~classes).sum() + (~shapes).sum() + (~controllers).sum())
+        self._made_at_most = _IDLE + live // 4
+        if self._reader is not None:
+            self._reader.known.go_on_with(made, classes, shapes, controllers)
+
+    def _forget_texts(self, known: TextClasses) -> None:
+        """Texts go that no pod was read from."""
+        table = self.table
+        there = np.bincount(table.column("combined")[table.column("state") != GONE], minlength=known.size + 1)
+        known.retain(there[1:] > 0)
+        self._texts_at_most = _IDLE + 5 * len(known) // 4
+
+    def _renumber_nodes(self) -> None:
+        """Names of nodes that no pod is on lose their numbers."""
+        table = self.table
+        at = table.column("at")[table.column("state") != GONE]
+        there = np.bincount(at[at >= 0], minlength=len(table.nodes)) > 0
+        table.keep_nodes(there)
+        self.nodes = NodeNumbers(table.nodes)
+        self.sums = self.sums.of(there)
+        if self._reader is not None:
+            self._reader.forget_nodes()
+        self._nodes_at_most = _IDLE + 2 * len(self.nodes)
+
+    # -- sums --------------------------------------------------------------------------------------------------------
+
+    def _count(self, rows: NDArray[np.int64], sign: int) -> None:
+        """Pods of some rows come to the nodes where they are (1), or go (-1)."""
+        if len(rows):
+            self.sums.extend_to(len(self.nodes))
+            self.sums.change(self.interner, self.table, rows, sign)
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._row(key) >= 0
+
+    def _row(self, key: str) -> int:
+        """The row of a key, -1 = there is no such pod."""
+        return self._index.row(key, self.table.names)
+
+    def _row_there(self, key: str) -> int:
+        row = self._row(key)
+        if row < 0:
+            raise KeyError(key)
+        return row
+
+    def record(self, key: str) -> PodRecord:
+        """A pod by key. Raises KeyError."""
+        return self.table.record(self._row_there(key))
+
+    def version(self, key: str) -> str:
+        """The resource version of a pod, empty if it has none. Raises KeyError."""
+        return self.table.version(self._row_there(key))
+
+    def keys(self) -> list[str]:
+        """All keys, in order of first appearance."""
+        return [self.table.keys[row] for row in self.rows().tolist()]
+
+    def rows(self) -> NDArray[np.int64]:
+        """The rows of all pods, in order of first appearance."""
+        return np.flatnonzero(self.table.column("state") != GONE)
+
+    def pods_on(self, nodes: Collection[str]) -> Iterator[Pod]:
+        """The pods that are bound to some nodes, in order of first appearance; no others are read."""
+        at = self.table.column("at")
+        numbers = self.nodes.find(list(nodes))
+        rows = np.flatnonzero(np.isin(at, numbers[numbers >= 0]) & (self.table.column("state") != GONE))
+        pods = (self.table.record(row).pod for row in rows.tolist())
+        return (pod for pod in pods if pod.spec.node_name in nodes)  # others are nominated to them
+
+    def pods(self) -> Iterator[Pod]:
+        """All pods, in order of first appearance."""
+        return (self.table.record(row).pod for row in self.rows().tolist())

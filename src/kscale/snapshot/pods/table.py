@@ -1,0 +1,781 @@
+"""The pod table: one row of numbers per pod, and the location of the pod's texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Lock
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _projection, _rows
+from kscale.objects.api.core import Pod
+from kscale.objects.times import ZERO_TIME
+from kscale.snapshot.classes.interner import Interner
+from kscale.snapshot.columns import Growing, distinct
+from kscale.snapshot.pods.record import COLUMNS as MOMENTS
+from kscale.snapshot.pods.record import FINISHED, GONE, PENDING, PodFacts, PodMoments, PodRecord
+from kscale.snapshot.text.files import MappedFile, file_of
+from kscale.snapshot.text.pod_reader import PodBatch
+
+__all__ = [
+    "COLUMN",
+    "DEFAULTS",
+    "NO_NUMBER",
+    "NO_TEXT",
+    "POD_COLUMNS",
+    "CopiedRows",
+    "Layers",
+    "MovedRows",
+    "PodMemo",
+    "PodTable",
+    "TextStore",
+    "copy_batch",
+    "copy_rows",
+    "have_uids",
+    "refer_to_batch",
+    "uid_text",
+    "uids_of",
+]
+
+
+POD_COLUMNS: Final[dict[str, Any]] = {
+    "class_of": np.int32,  # pod class
+    "at": np.int32,  # number of the node's name, -1 = none
+    "state": np.int8,
+    "priority": np.int64,
+    "controller": np.int32,  # into the interner's controllers, -1 = stands alone
+    "source": np.int32,  # into the buffers of texts, or -2 - exemplar, or -1: ``records`` has it
+    "offset": np.int64,
+    "size": np.int32,  # of the text, 0 = it is not kept
+    "uid_offset": np.int32,  # from ``offset`` on
+    "uid_size": np.int32,
+    "shape": np.int32,  # shape of pods (:mod:`kscale.snapshot.classes.pod_shapes`), 0 = not known yet
+    "stamp": np.int64,  # another number whenever a row gets another pod
+    "created": np.int64,  # ``metadata.creationTimestamp``: nanoseconds since 1970, as the next three
+    "started": np.int64,  # ``status.startTime``
+    "deleted": np.int64,  # ``metadata.deletionTimestamp``
+    "since": np.int64,  # when the condition Ready last changed
+    "ready": np.int8,  # into kscale.snapshot.pods.record.READY
+    "phase": np.int8,  # into kscale.snapshot.pods.record.PHASES
+    "seen": np.int8,  # whether a list that is being read has the pod
+    "version": np.int64,  # ``metadata.resourceVersion``, -1 = none, -2 = ``versions`` has it
+    "bound": np.int8,  # whether it is bound to its node, not only nominated
+    "queueing": np.int32,  # how it waits, if it does (:mod:`kscale.snapshot.classes.facets`)
+    "combined": np.int32,  # number of the combination of texts that it was read as, from 1; 0 = none
+}
+COLUMN: Final = {name: number for number, name in enumerate(POD_COLUMNS)}
+"""Where each column is among them."""
+
+NO_NUMBER: Final = -2
+"""A resource version that is no number."""
+
+DEFAULTS: Final = {
+    "shape": 0, "created": ZERO_TIME, "started": ZERO_TIME, "deleted": ZERO_TIME, "since": ZERO_TIME, "version": -1,
+}  # fmt: skip
+"""Entries of columns that are not given; others are 0."""
+
+
+_V = TypeVar("_V")
+_FEW: Final = 64
+
+
+class Layers(Generic[_V]):
+    """A dict by row, whose copies share what they had in common for long. Values are never None."""
+
+    __slots__ = ("_below", "_top")
+
+    def __init__(self, values: Mapping[int, _V] | None = None) -> None:
+        self._below: dict[int, _V] = {}  # never written to once there are copies
+        self._top: dict[int, _V | None] = dict(values or {})  # None: it is gone
+
+    def __bool__(self) -> bool:
+        """Whether there may be values."""
+        return bool(self._top or self._below)
+
+    def __contains__(self, row: int) -> bool:
+        return self.get(row) is not None
+
+    def __setitem__(self, row: int, value: _V) -> None:
+        self._top[row] = value
+
+    def get(self, row: int) -> _V | None:
+        """The value of a row, if it has one."""
+        return self._top[row] if row in self._top else self._below.get(row)
+
+    def pop(self, row: int) -> _V | None:
+        """Takes the value of a row away, if it has one."""
+        found = self.get(row)
+        if row in self._below:
+            self._top[row] = None
+        else:
+            self._top.pop(row, None)
+        return found
+
+    def items(self) -> Iterator[tuple[int, _V]]:
+        """All there are, in no order."""
+        yield from ((row, value) for row, value in self._below.items() if row not in self._top)
+        yield from ((row, value) for row, value in self._top.items() if value is not None)
+
+    def copy(self) -> Layers[_V]:
+        """The same values, on their own."""
+        made: Layers[_V] = Layers()
+        if len(self._top) > _FEW + len(self._below) // 8:
+            made._below = dict(self.items())
+        else:
+            made._below, made._top = self._below, dict(self._top)
+        return made
+
+
+_FEW_OF_POD_MEMO: Final = 256  # values that nobody has
+
+
+class PodMemo:
+    """What was found out about pods, by stamp: a table and those made from it share it.
+
+    ``of(what)``: int32, one entry a stamp, 0 = not known yet; ``values(what)`` is what numbers stand for, however the
+    owner of ``what`` fills it. Both are written to with ``lock`` held.
+    """
+
+    __slots__ = ("_numbers", "_values", "lock", "stamps")
+
+    def __init__(self, stamps: int = 0) -> None:
+        self.stamps = stamps
+        self.lock = Lock()
+        self._numbers: dict[str, Growing] = {}
+        self._values: dict[str, dict[Any, Any]] = {}
+
+    def of(self, what: str) -> NDArray[np.int32]:
+        """Numbers by stamp (valid until the next call)."""
+        column = self._numbers.setdefault(what, Growing(np.int32))
+        column.extend_to(self.stamps)
+        return column.array
+
+    def values(self, what: str) -> dict[Any, Any]:
+        """What the numbers of ``what`` stand for."""
+        return self._values.setdefault(what, {})
+
+    def renewed(self, stamps: NDArray[np.int64], there: NDArray[np.bool_]) -> PodMemo:
+        """Another memo whose stamps are 0, 1, ... for pods that have these now; what most pods that it tells of are
+        gone from is found out anew. ``there``: which of them count."""
+        made = PodMemo(len(stamps))
+        with self.lock:
+            for what in list(self._numbers):
+                numbers = self.of(what)[stamps]
+                values = self._values.get(what, {})
+                if len(values) > 2 * len(distinct(numbers[there])) + _FEW_OF_POD_MEMO:
+                    continue
+                made._numbers[what] = Growing.of(numbers)
+                made._values[what] = dict(values)
+        return made
+
+
+def uid_text(table: PodTable, row: int) -> bytes:
+    """The UID of the pod of a row; empty if it has none."""
+    found = table.records.get(row)
+    if found is not None:
+        return b"" if found.uid == found.key else found.uid.encode()
+    source, size = int(table.column("source")[row]), int(table.column("uid_size")[row])
+    if source < 0 or size <= 0:
+        return b""
+    at = int(table.column("offset")[row]) + int(table.column("uid_offset")[row])
+    return bytes(table.buffers[source][at : at + size])
+
+
+def have_uids(
+    table: PodTable, rows: NDArray[np.int64], view: memoryview, at: NDArray[np.int64], size: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """bool[n]: whether the pod of each row has the UID at a place of a text, or one of the two has none."""
+    source, held = table.column("source")[rows], table.column("uid_size")[rows].astype(np.int64)
+    begin = table.column("offset")[rows] + table.column("uid_offset")[rows]
+    inside = source >= 0
+    fits = (size <= 0) | (inside & (held <= 0))
+    which = np.flatnonzero(inside & ~fits)
+    fits[which] = _rows.same_texts(
+        table.buffers, source[which], begin[which], held[which], view, at[which], size[which]
+    )
+    for i in np.flatnonzero(~inside & ~fits).tolist():
+        uid = uid_text(table, int(rows[i]))
+        fits[i] = not uid or uid == bytes(view[int(at[i]) : int(at[i] + size[i])])
+    return fits
+
+
+def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
+    """UIDs of the pods of some rows, or their keys where they have none."""
+    found = np.empty(len(rows), dtype=np.object_)
+    source, size = table.column("source")[rows], table.column("uid_size")[rows].astype(np.int64)
+    at = table.column("offset")[rows] + table.column("uid_offset")[rows]
+    written = (source >= 0) & (size > 0)
+    for number in distinct(source[source >= 0]).tolist():
+        mapped = file_of(table.buffers[number])
+        if mapped is not None:
+            mapped.check()
+        which = np.flatnonzero(written & (source == number))
+        found[which] = _projection.strings(table.buffers[number], at[which], size[which])
+    for i in np.flatnonzero(~written).tolist():
+        row = int(rows[i])
+        found[i] = table.record(row).uid if source[i] == -1 else table.keys[row]
+    uids: list[str] = found.tolist()
+    return uids
+
+
+NO_TEXT: Final = memoryview(b"")
+_SEGMENT: Final = 1 << 20  # bytes that texts share
+_LARGE: Final = _SEGMENT // 4  # a block of this size is a segment by itself
+
+
+class TextStore:
+    """Buffers by number, and how much of each rows still use.
+
+    What no row uses goes; a segment of which rows use less than half is told by :meth:`release`, so that its texts can
+    be copied elsewhere. A frozen store has the buffers as they were: numbers that came free are given again in another
+    list."""
+
+    __slots__ = ("_fill", "_free", "_live", "_open", "_shared", "_whole", "buffers")
+
+    def __init__(self) -> None:
+        self.buffers: list[memoryview] = []
+        self._live: list[int] = []  # bytes that rows use
+        self._whole: list[int] = []  # bytes that were given
+        self._free: list[int] = []
+        self._open = -1  # the segment that is being filled
+        self._fill = 0
+        self._shared = False
+
+    def freeze(self) -> list[memoryview]:
+        """The buffers as they are now."""
+        self._shared = True
+        return self.buffers
+
+    def copy(self) -> TextStore:
+        """Another store with the same texts, which goes its own way."""
+        made = TextStore()
+        made.buffers = list(self.buffers)
+        made._live, made._whole = list(self._live), list(self._whole)
+        made._free = list(self._free)
+        return made  # what is open stays the other's
+
+    def _number(self, buffer: memoryview) -> int:
+        if not self._free:
+            self.buffers.append(buffer)  # nobody who shares the list knows the number
+            self._live.append(0)
+            self._whole.append(0)
+            return len(self.buffers) - 1
+        number = self._free.pop()
+        self._set(number, buffer)
+        return number
+
+    def _set(self, number: int, buffer: memoryview) -> None:
+        if self._shared:
+            self.buffers, self._shared = list(self.buffers), False
+        self.buffers[number] = buffer
+
+    def refer(self, view: memoryview, size: int) -> int:
+        """The number of a buffer that belongs to somebody else, of which rows now use ``size`` bytes more."""
+        number = len(self.buffers) - 1
+        if number < 0 or self.buffers[number] is not view:
+            number = self._number(view)
+        self._live[number] += size
+        self._whole[number] += size
+        return number
+
+    def add(self, block: bytearray) -> tuple[int, int]:
+        """Take over texts: (number of the buffer, where in it they begin)."""
+        size = len(block)
+        if size >= _LARGE:
+            number, at = self._number(memoryview(block)), 0
+        else:
+            if self._open < 0 or self._fill + size > _SEGMENT:
+                full, self._open = self._open, -1
+                if full >= 0 and not self._live[full]:
+                    self._drop(full)
+                self._open, self._fill = self._number(memoryview(bytearray(_SEGMENT))), 0
+            number, at = self._open, self._fill
+            self.buffers[number][at : at + size] = block
+            self._fill += size
+        self._live[number] += size
+        self._whole[number] += size
+        return number, at
+
+    def release(self, numbers: Sequence[int], sizes: Sequence[int]) -> list[int]:
+        """Rows do not use texts any more: buffers (below 0: none), and how many bytes. Of which of these buffers, where
+        they are memory, rows now use less than half."""
+        live, whole = self._live, self._whole
+        for number, size in zip(numbers, sizes, strict=True):
+            if number >= 0:
+                live[number] -= size
+        few = []
+        for number in sorted(set(numbers)):
+            if number < 0 or number == self._open:
+                continue
+            if not live[number]:
+                self._drop(number)
+            elif 2 * live[number] < whole[number] and not isinstance(self.buffers[number].obj, MappedFile):
+                few.append(number)
+        return few
+
+    def _drop(self, number: int) -> None:
+        self._set(number, NO_TEXT)
+        self._whole[number] = 0
+        self._free.append(number)
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory that texts hold, what nobody uses any more included; files do not count."""
+        return sum(len(each) for each in self.buffers if not isinstance(each.obj, MappedFile))
+
+
+class CopiedRows(NamedTuple):
+    """Texts one after the other; where the text of each row is, where its UID is from there on, and how many bytes of
+    the old buffer the row used."""
+
+    block: bytearray
+    offset: NDArray[np.int64]
+    uid_offset: NDArray[np.int64]
+    used: NDArray[np.int64]
+
+
+def copy_rows(buffer: memoryview, column: Callable[[str], NDArray[Any]], rows: NDArray[np.int64]) -> CopiedRows:
+    """The texts that rows have in a buffer, or their UIDs alone; ``column``: a column of the table by name."""
+    at, size = column("offset")[rows], column("size")[rows].astype(np.int64)
+    uid_at, uid_size = at + column("uid_offset")[rows], column("uid_size")[rows].astype(np.int64)
+    none = np.full(len(rows), -1, dtype=np.int64)
+    block, (offset, _, mark) = _projection.copy_texts(
+        buffer, np.stack([at, size, at, none, uid_at, uid_size]), (size > 0).view(np.uint8)
+    )
+    return CopiedRows(block, offset, mark - offset, np.where(size > 0, size, uid_size))
+
+
+def refer_to_batch(texts: TextStore, batch: PodBatch, to: NDArray[np.int64]) -> None:
+    """Texts of a batch stay where they are: writes the columns that say where, of those of the table of pods."""
+    begin, size = batch.column("begin"), batch.column("size")
+    to[COLUMN["source"]] = texts.refer(batch.view, int(size.sum()))
+    to[COLUMN["offset"]] = begin
+    to[COLUMN["size"]] = size
+    to[COLUMN["uid_offset"]] = batch.column("uid_at") - begin
+
+
+def copy_batch(texts: TextStore, batch: PodBatch, keep: NDArray[np.bool_], to: NDArray[np.int64]) -> None:
+    """Texts of a batch are copied, or the UIDs alone where they are not to be kept: writes the columns that say where,
+    of those of the table of pods."""
+    block, (offset, size, mark) = _projection.copy_texts(batch.view, batch.texts, keep.view(np.uint8))
+    number, begin = texts.add(block)
+    to[COLUMN["source"]] = number
+    to[COLUMN["offset"]] = offset + begin
+    to[COLUMN["size"]] = size
+    to[COLUMN["uid_offset"]] = mark - offset
+
+
+class MovedRows(NamedTuple):
+    """Keys of pods that were moved, their rows before, ascending, and the row that the first of them has now; the
+    others are behind it."""
+
+    keys: list[str]
+    before: NDArray[np.int64]
+    first: int
+
+
+class PodTable:
+    """Columns of pods, one row each; rows are appended, replaced and marked as gone.
+
+    ``freeze()`` gives a table that never changes, in constant time: rows are copied when they are next written to.
+    Either ``records[row]`` is the pod, or its JSON text is at ``offset`` in a buffer (a mapped file, or memory of the
+    store of texts), or it equals an exemplar (its shape's, if its text is not kept) but for its name and what the
+    columns say.
+    """
+
+    __slots__ = (
+        "_frozen", "_hole", "_keys_shared", "_records_shared", "_shared", "buffers", "columns", "dropped", "exemplars",
+        "interner", "keys", "memo", "nodes", "population", "records", "texts", "versions",
+    )  # fmt: skip
+
+    def __init__(self, interner: Interner) -> None:
+        self.interner = interner
+        self.columns: dict[str, Growing] = {name: Growing(dtype) for name, dtype in POD_COLUMNS.items()}
+        self.keys: Sequence[str] = []
+        self.records: Layers[PodRecord] = Layers()
+        self.versions: dict[int, str] = {}  # those that are no numbers
+        self.nodes: list[str] = []  # names of nodes by number
+        self.texts = TextStore()
+        self.buffers: list[memoryview] = self.texts.buffers
+        self.exemplars: list[Pod] = []
+        self.memo = PodMemo()
+        self.population = object()  # another one whenever pods come, go or change class
+        self.dropped = 0  # rows, since some were closed up
+        self._hole: tuple[int, int] | None = None
+        self._shared: set[str] = set()  # columns that a frozen table has, too
+        self._records_shared = self._keys_shared = False
+        self._frozen: PodTable | None = None
+
+    def __len__(self) -> int:
+        return self.columns["state"].size
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A column by name (a view; not to be written to)."""
+        return self.columns[name].array
+
+    @property
+    def names(self) -> list[str]:
+        """The keys of a table whose rows come and go (not to be written to)."""
+        assert isinstance(self.keys, list)
+        return self.keys
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def freeze(self) -> PodTable:
+        """The table as it is now: the very same as before if nothing was written since."""
+        if self._frozen is None:
+            self.buffers = self.texts.freeze()
+            self._shared, self._records_shared, self._keys_shared = set(self.columns), True, True
+            self._frozen = self._view()
+        return self._frozen
+
+    @property
+    def frozen(self) -> bool:
+        """Whether nothing was written since :meth:`freeze`."""
+        return self._frozen is not None
+
+    def _view(self) -> PodTable:
+        frozen = PodTable.__new__(PodTable)
+        frozen.interner = self.interner
+        frozen.columns = {name: column.view() for name, column in self.columns.items()}
+        frozen.keys, frozen.records, frozen.versions = self.keys, self.records, self.versions
+        frozen.buffers, frozen.nodes, frozen.exemplars = self.buffers, self.nodes, self.exemplars
+        frozen.memo, frozen.population = self.memo, self.population
+        return frozen
+
+    def copy(self) -> PodTable:
+        """Another table with the same rows; they share what was found out about pods."""
+        made = PodTable(self.interner)
+        made.columns = {name: column.copy() for name, column in self.columns.items()}
+        made.keys, made.records, made.versions = list(self.keys), self.records.copy(), dict(self.versions)
+        made.texts, made.nodes, made.exemplars = self.texts.copy(), list(self.nodes), list(self.exemplars)
+        made.buffers = made.texts.buffers
+        made.memo, made._hole, made.dropped = self.memo, self._hole, self.dropped
+        return made
+
+    def own(self) -> None:
+        """Before rows that a frozen table may have are written to, in whatever column."""
+        self._own(self.columns)
+
+    def _own(self, names: Iterable[str]) -> None:
+        """The same, if nothing but some columns is written to, and what is in none."""
+        self._frozen = None
+        for name in self._shared.intersection(names):
+            self.columns[name] = self.columns[name].copy()
+        self._shared.difference_update(names)
+        if self._records_shared:
+            self.records, self.versions, self._records_shared = self.records.copy(), dict(self.versions), False
+
+    def _own_what_changes(self, rows: NDArray[np.int64], values: NDArray[np.int64]) -> None:
+        """The same, before rows get ``values``: of columns in which they have these already none is copied, but for
+        what is learned later of the pods that they had."""
+        if 8 * len(rows) > len(self):
+            self.own()
+            return
+        columns = ((name, self.columns[name].array[rows], COLUMN[name]) for name in self._shared)
+        self._own(["shape", "stamp", *(name for name, held, number in columns if (held != values[number]).any())])
+
+    def append(self, record: PodRecord, class_of: int, at: int, state: int, moments: PodMoments) -> int:
+        """A new row; its number."""
+        row = int(self._grow([record.key])[0])
+        self._set(row, record, class_of, at, state, moments)
+        return row
+
+    def replace(self, row: int, record: PodRecord, class_of: int, at: int, state: int, moments: PodMoments) -> None:
+        """Another pod under the same key."""
+        self.own()
+        self._let_go(np.array([row]))
+        if self.column("class_of")[row] != class_of:
+            self.population = object()
+        self._set(row, record, class_of, at, state, moments)
+
+    def _set(self, row: int, record: PodRecord, class_of: int, at: int, state: int, moments: PodMoments) -> None:
+        columns = self.columns
+        columns["class_of"].array[row] = class_of
+        columns["at"].array[row] = at
+        columns["state"].array[row] = state
+        columns["priority"].array[row] = record.priority
+        columns["controller"].array[row] = self.interner.controller(record.controller)
+        for name, value in (("source", -1), ("size", 0), ("uid_size", 0), ("shape", 0), ("combined", 0)):
+            columns[name].array[row] = value
+        columns["bound"].array[row] = bool(record.pod.spec.node_name)
+        columns["queueing"].array[row] = self.queueing_of(record, state)
+        columns["stamp"].array[row] = self._stamps(1)[0]
+        for name in MOMENTS:
+            columns[name].array[row] = getattr(moments, name)
+        self.hold([row], [record], [moments])
+
+    def queueing_of(self, record: PodRecord, state: int) -> int:
+        """How a pod in this state waits, by number; 0 if it does not."""
+        return self.interner.queueings.of(record.pod) if state == PENDING else 0
+
+    def hold(self, rows: Sequence[int], records: Sequence[PodRecord], moments: Sequence[PodMoments]) -> None:
+        """The structs behind rows that were just written."""
+        for row, record, each in zip(rows, records, moments, strict=True):
+            self.records[row] = record
+            if each.version == NO_NUMBER:
+                self.versions[row] = each.version_text
+
+    def _stamps(self, count: int) -> NDArray[np.int64]:
+        first = self.memo.stamps
+        self.memo.stamps = first + count
+        return np.arange(first, first + count)
+
+    def extend(self, keys: Sequence[str], **columns: NDArray[Any] | int) -> NDArray[np.int64]:
+        """Many new rows; their numbers."""
+        first, rows = len(self), self._grow(keys)
+        for name, column in self.columns.items():
+            if (values := columns.get(name, DEFAULTS.get(name))) is not None:
+                column.array[first:] = values
+        self.columns["stamp"].array[first:] = self._stamps(len(rows))
+        return rows
+
+    def _grow(self, keys: Sequence[str]) -> NDArray[np.int64]:
+        """New rows of zeros; their numbers."""
+        first, size = len(self), len(self) + len(keys)
+        self.population = object()
+        self._frozen = None
+        for column in self.columns.values():
+            column.extend_to(size)
+        if isinstance(self.keys, list):
+            self.keys.extend(keys)
+        else:
+            assert not first
+            self.keys = keys
+        return np.arange(first, size)
+
+    def put(self, rows: NDArray[np.int64], keys: Sequence[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Other pods in rows that are there, and then pods in new rows under these keys: their rows. ``values``: the
+        columns of :data:`~kscale.snapshot.pods.table.POD_COLUMNS`, one entry a pod; stamps are given here."""
+        there = len(rows)
+        if there:
+            self._own_what_changes(rows, values[:, :there])
+            self._let_go(rows)
+            if (self.column("class_of")[rows] != values[COLUMN["class_of"], :there]).any():
+                self.population = object()
+        if len(keys):
+            rows = np.concatenate([rows, self._grow(keys)])
+        values[COLUMN["stamp"]] = self._stamps(len(rows))
+        columns = [column.array for column in self.columns.values()]
+        if there and self._shared:
+            mine = [number for number, name in enumerate(self.columns) if name not in self._shared]
+            changed = np.ascontiguousarray(values[mine, :there])
+            _rows.scatter(rows[:there], [columns[number] for number in mine], changed)
+            _rows.scatter(rows[there:], columns, np.ascontiguousarray(values[:, there:]))
+        else:
+            _rows.scatter(rows, columns, values)
+        return rows
+
+    def drop(self, rows: NDArray[np.int64]) -> None:
+        """Mark rows as gone."""
+        self._own(("state", "source"))
+        self._let_go(rows)
+        self.population = object()
+        self.columns["state"].array[rows] = GONE
+        self.columns["source"].array[rows] = -1
+        self.dropped += len(rows)
+
+    def _let_go(self, rows: NDArray[np.int64]) -> None:
+        """Rows get other pods, or none."""
+        if self.records or self.versions:
+            for row in rows.tolist():
+                self.records.pop(row)
+                self.versions.pop(row, None)
+        size, of_uid = (self.column(name)[rows].tolist() for name in ("size", "uid_size"))
+        used = [whole or uid for whole, uid in zip(size, of_uid, strict=True)]
+        sparse = self.texts.release(self.column("source")[rows].tolist(), used)
+        self.buffers = self.texts.buffers
+        for number in sparse:
+            self._move_texts(number, rows)
+
+    def _move_texts(self, number: int, going: NDArray[np.int64]) -> None:
+        """Copy the texts of a buffer of which little is used, but for those of rows that are ``going``."""
+        self._own(("source", "offset", "uid_offset"))
+        using = self.column("source") == number
+        using[going] = False
+        rows = np.flatnonzero(using)
+        copied = copy_rows(self.buffers[number], self.column, rows)
+        into, begin = self.texts.add(copied.block)
+        columns = self.columns
+        columns["source"].array[rows] = into
+        columns["offset"].array[rows] = copied.offset + begin
+        columns["uid_offset"].array[rows] = copied.uid_offset
+        self.texts.release([number] * len(rows), copied.used.tolist())
+        self.buffers = self.texts.buffers
+
+    def see(self, rows: int | slice | NDArray[np.int64], seen: bool) -> None:
+        """Note whether rows were seen; frozen tables do not ask."""
+        self.columns["seen"].array[rows] = seen
+
+    def learn_shapes(self, rows: NDArray[np.int64], shapes: Sequence[int]) -> None:
+        """Rows are shared with tables that were frozen earlier: the same pods there, so the same answer."""
+        self.columns["shape"].array[rows] = shapes
+
+    def go_on_with(self, interner: Interner) -> None:
+        """Another interner, in which what the rows have keeps its number. Tables that were frozen keep theirs: what is
+        learnt of their rows is not said here any more."""
+        self.own()
+        self.interner = interner
+
+    def forget_combinations(self) -> None:
+        """What reads texts from now on has numbers of its own."""
+        self.own()
+        self.columns["combined"].array[:] = 0
+
+    def renew_stamps(self) -> None:
+        """Number what the memo knows anew: by row."""
+        self.own()
+        there = self.column("state") != GONE
+        self.memo = self.memo.renewed(self.column("stamp"), there)
+        self.columns["stamp"].array[:] = np.arange(len(self))
+
+    def keep_nodes(self, there: NDArray[np.bool_]) -> None:
+        """Number nodes anew, without those that no row has."""
+        self.own()
+        number = np.append(np.cumsum(there) - 1, -1).astype(np.int32)
+        at = self.columns["at"].array
+        at[:] = np.where(at < 0, np.int32(-1), number[at])
+        at[self.column("state") == GONE] = -1
+        self.nodes = [self.nodes[i] for i in np.flatnonzero(there).tolist()]
+
+    # Rows that are gone are closed up by moving the rows behind them: those before ``_hole[0]`` have been, those from
+    # there up to ``_hole[1]`` are all gone, and the others are yet to be looked at.
+
+    @property
+    def closing(self) -> bool:
+        """Whether the rows are being closed up."""
+        return self._hole is not None
+
+    def close_up(self, count: int) -> MovedRows:
+        """Look at so many rows more: what was moved."""
+        self.own()
+        self.population = object()
+        self.dropped = 0
+        state = self.columns["state"].array
+        first = self._first_gone() if self._hole is None else 0
+        to, begin = self._hole or (first, first)
+        end = min(begin + count, len(self))
+        rows = begin + np.flatnonzero(state[begin:end] != GONE)
+        into = slice(to, to + len(rows))
+        moved = MovedRows([], rows[:0], to)
+        if len(rows) and rows[0] != to:
+            if self._keys_shared:
+                self.keys, self._keys_shared = list(self.keys), False
+            assert isinstance(self.keys, list)
+            names = [self.keys[row] for row in rows.tolist()]
+            self.keys[into] = names
+            for column in self.columns.values():
+                column.array[into] = column.array[rows]
+            if self.records or self.versions:
+                for new, row in enumerate(rows.tolist(), to):
+                    record = self.records.pop(row)
+                    if record is not None:
+                        self.records[new] = record
+                    if row in self.versions:
+                        self.versions[new] = self.versions.pop(row)
+            moved = MovedRows(names, rows, to)
+        state[to + len(rows) : end] = GONE
+        self.columns["source"].array[to + len(rows) : end] = -1
+        if end < len(self):
+            self._hole = to + len(rows), end
+            return moved
+        self._hole = None
+        for column in self.columns.values():
+            column.truncate(to + len(rows))
+        self.keys, self._keys_shared = list(self.keys[: to + len(rows)]), False
+        return moved
+
+    def _first_gone(self) -> int:
+        gone = self.column("state") == GONE
+        return int(np.argmax(gone)) if gone.any() else len(self)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def record(self, row: int) -> PodRecord:
+        """The pod of a row."""
+        found = self.records.get(row)
+        if found is not None:
+            return found
+        interner = self.interner
+        source, controller = int(self.column("source")[row]), int(self.column("controller")[row])
+        owner = None if controller < 0 else interner.controllers[controller]
+        priority, key, state = int(self.column("priority")[row]), self.keys[row], self.column("state")[row]
+        known = interner.classes[self.column("class_of")[row]] if state == PENDING else None
+        if source < -1:
+            return PodRecord.lazy(key, "", priority, owner, exemplar=self.exemplars[-2 - source], pod_class=known)
+        buffer, size = self.buffers[source], int(self.column("size")[row])
+        mapped = file_of(buffer)
+        if mapped is not None:
+            mapped.check()
+        uid = uid_text(self, row).decode()
+        if not size:
+            shape = interner.shapes[int(self.column("shape")[row])]
+            assert shape is not None  # of what is read from texts it is known at once
+            return PodRecord.lazy(key, uid, priority, owner, exemplar=shape.exemplar, facts=self._facts(row))
+        offset = int(self.column("offset")[row])
+        raw = msgspec.Raw(buffer[offset : offset + size])
+        return PodRecord.lazy(key, uid, priority, owner, raw=raw, pod_class=known, mapped=mapped)
+
+    def _facts(self, row: int) -> PodFacts:
+        at = int(self.column("at")[row])
+        moments = (int(self.column(name)[row]) for name in ("created", "started", "deleted", "ready", "since"))
+        return PodFacts("" if at < 0 else self.nodes[at], self.version(row), *moments)
+
+    def version(self, row: int) -> str:
+        """The resource version of the pod of a row; empty if it has none."""
+        number = int(self.column("version")[row])
+        return str(number) if number >= 0 else self.versions.get(row, "")
+
+    # -- pickling ----------------------------------------------------------------------------------------------------
+
+    def with_waiting_texts(self) -> PodTable:
+        """This table, if it is frozen, in which pods that are bound or have finished keep no text."""
+        made = self._view()
+        size = self.columns["size"].copy()
+        settled = (self.column("bound") != 0) | (self.column("state") == FINISHED)
+        size.array[settled & (self.column("source") >= 0) & (self.column("shape") > 0)] = 0
+        made.columns["size"] = size
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Texts of rows that are there, a buffer each that pickle's protocol 5 may take out of band."""
+        columns = {name: column.array.copy() for name, column in self.columns.items()}
+        buffers = []
+        for number, buffer in enumerate(self.buffers):
+            mapped = file_of(buffer)
+            if mapped is not None:
+                mapped.check()
+            rows = np.flatnonzero((columns["source"] == number) & (columns["state"] != GONE))
+            copied = copy_rows(buffer, columns.__getitem__, rows)
+            columns["offset"][rows] = copied.offset
+            columns["uid_offset"][rows] = copied.uid_offset
+            buffers.append(np.frombuffer(copied.block, dtype=np.uint8))
+        return {
+            "interner": self.interner,
+            "columns": columns,
+            "keys": self.keys if not isinstance(self.keys, list) else self.keys[: len(self)],
+            "records": dict(self.records.items()),
+            "versions": self.versions,
+            "nodes": self.nodes,
+            "buffers": buffers,
+            "exemplars": self.exemplars,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.interner = state["interner"]
+        self.columns = {name: Growing.of(array) for name, array in state["columns"].items()}
+        self.keys, self.records, self.versions = state["keys"], Layers(state["records"]), state["versions"]
+        self.nodes, self.exemplars = state["nodes"], state["exemplars"]
+        self.texts = TextStore()
+        for number, buffer in enumerate(state["buffers"]):
+            rows = self.column("source") == number
+            size, of_uid = self.column("size")[rows], self.column("uid_size")[rows]
+            self.texts.refer(memoryview(buffer), int(np.where(size > 0, size, of_uid).sum()))
+        self.buffers = self.texts.buffers
+        self.memo = PodMemo(int(self.column("stamp").max(initial=-1)) + 1)
+        self.population = object()
+        self.dropped, self._hole, self._frozen = 0, None, None
+        self._shared, self._records_shared, self._keys_shared = set(), False, False

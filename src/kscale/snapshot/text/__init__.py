@@ -1,0 +1,1 @@
+"""Read pods and other objects from texts."""

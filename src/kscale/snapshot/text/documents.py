@@ -1,0 +1,280 @@
+"""Split texts into documents: concatenated JSON, NDJSON and multi-document YAML (extra ``[yaml]``).
+
+A text is gone through once to see what it is, and once more to hand out its documents, of which only one is held. Of a
+stream with a document a line only one line is held, until a line is no document by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import chain
+from typing import Any, BinaryIO, ClassVar, Final, TypeAlias
+
+import msgspec
+
+from kscale._native import _projection
+from kscale.errors import InputError, Problem
+from kscale.libraries import library
+from kscale.objects.decode import syntax_problem
+
+__all__ = ["check_syntax", "documents", "object_lines", "only_document", "several_documents"]
+
+
+_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+_LINE_END = re.compile(rb"\n|\Z")
+_PIECE: Final = 1 << 20
+_RAW: Final = msgspec.json.Decoder(msgspec.Raw)
+
+_Placed: TypeAlias = "tuple[str, memoryview | Problem]"
+"""The line that a document begins on (``line 5``), and its text or what is wrong with it."""
+
+
+def check_syntax(view: memoryview) -> None:
+    """Raise DecodeError for what is no JSON text, at any depth; RecursionError for what is deep and damaged."""
+    try:
+        _RAW.decode(view)
+    except RecursionError:
+        end, _ = _projection.json_extent(view)
+        if end < 0:  # damaged somewhere, too
+            raise
+        rest = bytes(view[end:])
+        if rest.strip():
+            place = end + len(rest) - len(rest.lstrip()) + 1
+            raise msgspec.DecodeError(f"JSON is malformed: trailing characters (byte {place})") from None
+
+
+def object_lines(stream: BinaryIO) -> bytearray | Iterator[tuple[int, bytes | bytearray]]:
+    """The lines, by number from 1, of a stream whose first line is an object by itself and not all there is; of any
+    other stream the whole text. From the first line on that is no document by itself, the rest comes as one text."""
+    first, second = stream.readline(), stream.readline()
+    if second and _is_object(memoryview(first)):
+        return _lines_and_rest(chain([first, second], stream), stream)
+    return _rest(first + second, stream)
+
+
+def _lines_and_rest(lines: Iterator[bytes], stream: BinaryIO) -> Iterator[tuple[int, bytes | bytearray]]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            check_syntax(memoryview(line))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            yield number, _rest(line, stream)
+            return
+        yield number, line
+
+
+def _rest(begun: bytes, stream: BinaryIO) -> bytearray:
+    text = bytearray(begun)
+    while more := stream.read(_PIECE):
+        text += more
+    return text
+
+
+def several_documents(
+    view: memoryview, source: str, error: msgspec.DecodeError, line: int | None = None
+) -> Iterator[_Placed]:
+    """The documents of a text that is not one document, as ``error`` says. What is damaged comes as a problem: of
+    documents one after the other the last one, of lines each that is.
+
+    ``line``: of a text with a document a line, where this part of it begins.
+    """
+    follows = _TRAILING.search(str(error)) is not None
+    whole = follows and all(damage is None for _, _, damage in _places(view))
+    if not whole and (line is not None or _is_by_line(view)):
+        yield from _by_line(view, source, line or 1)
+    elif follows:
+        yield from _one_after_the_other(view, source, line or 1)
+    else:
+        yield "", syntax_problem(error, bytes(view), source)
+
+
+def _places(view: memoryview) -> Iterator[tuple[int, int, msgspec.DecodeError | None]]:
+    """(begin, end, damage) of each document: the decoder says where it ends. A damaged one is the last."""
+    start = 0
+    while start < len(view):
+        end = len(view)
+        damage = None
+        try:
+            check_syntax(view[start:])
+        except msgspec.DecodeError as error:
+            match = _TRAILING.search(str(error))
+            if match is None:
+                damage = error
+            else:
+                end = start + int(match[1]) - 1  # counted from 1
+        yield start, end, damage
+        start = end
+
+
+def _one_after_the_other(view: memoryview, source: str, line: int) -> Iterator[_Placed]:
+    counted = 0
+    for start, end, damage in _places(view):
+        line += bytes(view[counted:start]).count(b"\n")
+        counted = start
+        if damage is None:
+            yield f"line {line}", view[start:end]
+        else:
+            problem = syntax_problem(damage, bytes(view[start:]), source)
+            yield f"line {line}", Problem(f"in the document that begins on line {line}: {problem.message}", source)
+
+
+def _lines(view: memoryview, first: int = 1) -> Iterator[tuple[int, memoryview]]:
+    """Lines that are not blank, by number from ``first``."""
+    start = 0
+    for number, end in enumerate(_LINE_END.finditer(view), start=first):
+        line = view[start : end.start()]
+        start = end.end()
+        if bytes(line[:1]).strip() or bytes(line).strip():
+            yield number, line
+
+
+def _by_line(view: memoryview, source: str, first: int) -> Iterator[_Placed]:
+    for number, line in _lines(view, first):
+        where = f"line {number}"
+        try:
+            check_syntax(line)
+        except msgspec.DecodeError as error:
+            message = syntax_problem(error, bytes(line), source).message.partition(": ")[2]
+            yield where, Problem(message, source, where)
+        else:
+            yield where, line
+
+
+def _is_by_line(view: memoryview) -> bool:
+    """Whether the first line, or more than half of the lines, are objects by themselves."""
+    objects = others = 0
+    for _, line in _lines(view):
+        if _is_object(line):
+            if not others:
+                return True
+            objects += 1
+        else:
+            others += 1
+    return objects > others
+
+
+def _is_object(line: memoryview) -> bool:
+    try:
+        check_syntax(line)
+    except msgspec.DecodeError:
+        return False
+    return bytes(line[:4096]).lstrip()[:1] == b"{"
+
+
+_READING: Final = "reading YAML"
+
+
+@cache
+def _loader() -> Any:
+    yaml = library("yaml", _READING)
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):  # type: ignore[misc]  # the base is chosen at run time
+        """The C loader without the conversions that the API's JSON does not have."""
+
+        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+            first: [(tag, pattern) for tag, pattern in resolvers if tag not in _NOT_JSON]
+            for first, resolvers in base.yaml_implicit_resolvers.items()
+        }
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            """Where a key comes twice, kubectl refuses the file, and PyYAML would take the last one."""
+            seen = set()
+            for key, _ in getattr(node, "value", ()):
+                if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                    continue
+                if (key.tag, key.value) in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value} comes twice", key.start_mark
+                    )
+                seen.add((key.tag, key.value))
+            return super().construct_mapping(node, deep=deep)
+
+    return Loader
+
+
+_MERGE = "tag:yaml.org,2002:merge"
+_TOO_DEEP = "nested too deeply to be read"
+_DEEPEST = 500
+_PARSERS_OWN = "exceeded maximum nesting depth"
+"""What LibYAML says of a depth of 1,000, which it may read ahead to before it tells of the first collection."""
+_FAR_TO_THE_RIGHT = re.compile(rb"[ \t?:-]{%d}" % _DEEPEST)
+_LEAST_BUDGET = 1_000_000
+_PER_BYTE = 10  # values that aliases may make of one byte
+_NOT_JSON = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"})
+
+
+def documents(text: bytes, source: str) -> Iterator[Any | Problem]:
+    """Every document that is not empty; a syntax error ends the stream with a :class:`Problem`."""
+    loader = _loader()
+    yaml = library("yaml", _READING)
+
+    try:
+        if _is_too_deep(text):
+            yield Problem(_TOO_DEEP, source)
+            return
+        for document in yaml.load_all(text, Loader=loader):
+            if document is None:
+                continue
+            if b"*" in text and _size(document, {}) > max(_LEAST_BUDGET, _PER_BYTE * len(text)):
+                yield Problem("the aliases stand for too many values", source)
+                return
+            yield document
+    except RecursionError:  # an alias that holds itself, too
+        yield Problem(_TOO_DEEP, source)
+    except yaml.MarkedYAMLError as error:
+        if error.problem == _PARSERS_OWN:
+            yield Problem(_TOO_DEEP, source)
+            return
+        mark = error.problem_mark or error.context_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        what = error.problem or error.context
+        if b"{{" in text:
+            what = "it looks like a template: render it first (helm template)"
+        yield Problem(f"{place}malformed YAML: {what}", source)
+    except (yaml.YAMLError, ValueError) as error:
+        yield Problem(f"malformed YAML: {error}", source)
+
+
+def only_document(text: bytes, source: str) -> Any:
+    """The document of a text that has one; None where there is nothing in it. Raises InputError."""
+    found = list(documents(text, source))
+    for document in found:
+        if isinstance(document, Problem):
+            raise InputError(document)
+    if len(found) > 1:
+        raise InputError(Problem(f"one YAML document expected, {len(found)} found", source))
+    return found[0] if found else None
+
+
+def _is_too_deep(text: bytes) -> bool:
+    """Whether collections nest deeper than objects of an API do. The C loader builds them by recursion, and there is no
+    Python frame that could raise RecursionError before its stack is full: so it is asked event by event first, where
+    the text has as many brackets, or a line begins so far to the right."""
+    if text.count(b"[") + text.count(b"{") <= _DEEPEST and _FAR_TO_THE_RIGHT.search(text) is None:
+        return False
+    yaml = library("yaml", _READING)
+
+    depth = 0
+    for event in yaml.parse(text, Loader=_loader()):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _DEEPEST:
+                return True
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+    return False
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many values there are when every alias is written out; ``known``: of those met, by identity."""
+    if not isinstance(value, (dict, list)):
+        return 1
+    found = known.get(id(value))
+    if found is None:
+        inner = value.values() if isinstance(value, dict) else value
+        found = known[id(value)] = 1 + sum(_size(each, known) for each in inner)
+    return found

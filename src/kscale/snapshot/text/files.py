@@ -1,0 +1,124 @@
+"""Files that are mapped into memory, and files that are packed with gzip or zstd."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import weakref
+import zlib
+from typing import BinaryIO, Final, TypeAlias
+
+import msgspec
+
+from kscale.errors import InputError, Problem
+from kscale.libraries import library
+
+__all__ = ["Buffer", "MappedFile", "file_of", "unpacked"]
+
+
+class MappedFile(mmap.mmap):
+    """A mapped file, and what it was when it was mapped.
+
+    To touch what is behind the end of a file that became shorter ends the process (SIGBUS), and what is read from one
+    that was written to is something else: whoever reads later calls :meth:`check` first. A file that was deleted, or
+    replaced by another under its name, is still there for the mapping.
+    """
+
+    source: str
+    _descriptor: int
+    _stamp: tuple[int, int]
+
+    @classmethod
+    def of(cls, file: BinaryIO, source: str) -> MappedFile:
+        """Map a file. Raises ValueError or OSError for what cannot be mapped (empty, a pipe, a device)."""
+        self = cls(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.source = source
+        self._descriptor = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._descriptor)
+        self._stamp = self._now()
+        return self
+
+    def _now(self) -> tuple[int, int]:
+        found = os.fstat(self._descriptor)
+        return found.st_size, found.st_mtime_ns
+
+    def check(self) -> None:
+        """Raises InputError if the file was written to since it was mapped."""
+        if self._now() != self._stamp:
+            raise InputError(Problem("the file was changed after it was read: load it again", self.source))
+
+
+def file_of(view: memoryview) -> MappedFile | None:
+    """The file that a view shows, if it is mapped."""
+    return view.obj if isinstance(view.obj, MappedFile) else None
+
+
+Buffer: TypeAlias = "bytes | bytearray | memoryview | MappedFile | msgspec.Raw"
+
+_GZIP: Final = b"\x1f\x8b"
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_PIECE: Final = 1 << 24
+_PIECE_OF_ZSTD: Final = 1 << 12  # of what is packed: it may unpack to 32,768 times as much
+_MOST_OF_GZIP: Final = 1032
+"""Deflate makes no text smaller than by this factor."""
+_MOST_OF_TEXT: Final = 300
+"""Nor do objects of an API, pretty-printed and all alike, come near this one."""
+_SUSPICIOUS: Final = 1 << 30
+
+
+def _gunzip(buffer: Buffer) -> bytes:
+    """Raises OSError for what unpacks to so much that it is no dump."""
+    import gzip  # slow to import, and most dumps are not packed
+
+    if len(buffer) * _MOST_OF_GZIP <= _SUSPICIOUS:
+        return gzip.decompress(buffer)
+    parts, size = [], 0
+    with gzip.GzipFile(fileobj=io.BytesIO(buffer)) as file:
+        while part := file.read(_PIECE):
+            parts.append(part)
+            size += len(part)
+            _refuse_endless(size, buffer)
+    return b"".join(parts)
+
+
+def unpacked(buffer: Buffer, source: str) -> Buffer | Problem:
+    """The text in a buffer that may be packed with gzip or zstd."""
+    start = bytes(memoryview(buffer)[:4])
+    packing = "gzip" if start[:2] == _GZIP else "zstd"
+    try:
+        if start[:2] == _GZIP:
+            return _gunzip(buffer)
+        if start == _ZSTD:
+            return _zstd(buffer)
+    except EOFError:
+        return Problem(f"the {packing} data ends too early: the file is truncated", source)
+    except (OSError, zlib.error) as error:
+        return Problem(f"damaged {packing} data: {error}", source)
+    return buffer
+
+
+def _zstd(buffer: Buffer) -> bytes:
+    zstandard = library("zstandard", "reading .zst files")
+    view, parts, at, size = memoryview(buffer), list[bytes](), 0, 0
+    while at < len(view):  # frame by frame: a stream reader would take a truncated file for a short one
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        while not frame.eof:
+            piece = view[at : at + _PIECE_OF_ZSTD]
+            if not piece:
+                raise EOFError
+            try:
+                parts.append(frame.decompress(piece))
+            except zstandard.ZstdError as error:
+                raise OSError(str(error)) from None
+            at += len(piece)
+            size += len(parts[-1])
+            _refuse_endless(size, buffer)
+        at -= len(frame.unused_data)
+    return b"".join(parts)
+
+
+def _refuse_endless(size: int, buffer: Buffer) -> None:
+    """Raises OSError for what unpacks to so much that it is no dump."""
+    if size > max(_SUSPICIOUS, _MOST_OF_TEXT * len(buffer)):
+        raise OSError(f"it unpacks to more than {_MOST_OF_TEXT} times its size")

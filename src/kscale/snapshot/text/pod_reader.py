@@ -1,0 +1,360 @@
+"""Read pods from the text of a list straight to columns. Fields that no decision reads are skipped, not decoded.
+
+Pods that are read as text are reduced to it, by the names that the API structs have; a test holds it against what the
+reading of structs looks into.
+
+The text of a pod is reduced to what is read of it (:mod:`kscale.snapshot.text.pod_reader`); names, UIDs, nodes, moments
+and versions are noted apart. Pods that are left with the same texts are decoded, checked and classified once. Where
+anything is unusual about them, and for every pod that is written unusually, the slow way is taken, so that errors and
+warnings are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec.structs import fields
+from numpy.typing import NDArray
+
+from kscale._native import _pod_columns, _projection
+from kscale.objects.api.core import Container, ContainerStatus, Pod, PodSpec, PodStatus, VolumeMount
+from kscale.objects.api.meta import ApiStruct, Condition, ObjectMeta
+from kscale.objects.api.volumes import Volume
+from kscale.objects.kinds import DEFAULT_NAMESPACE
+from kscale.objects.pod_owners import READ_ANNOTATIONS
+from kscale.objects.times import moment_of, nanoseconds
+from kscale.snapshot.classes.facets import READ_SOURCES
+from kscale.snapshot.classes.interner import Interner
+from kscale.snapshot.pods.record import FINISHED, PLACED
+from kscale.snapshot.text.text_classes import AFFINITY, LABELS, OWNERS, TOLD_TO_STOP, VOLUMES, TextClasses
+
+__all__ = [
+    "FACETS",
+    "READ_FIELDS",
+    "READ_OF_PODS",
+    "SLOTS",
+    "PodBatch",
+    "PodReader",
+    "ScannedItems",
+    "ScannedLines",
+    "ScannedList",
+]
+
+
+SLOTS: Final = {name: slot for slot, name in enumerate(_pod_columns.SLOTS)}
+"""What is noted of a pod apart, by the number of the projector's slot."""
+
+FACETS: Final = 4
+"""How many parts of a pod are numbered by themselves."""
+
+READ_FIELDS: Final[dict[type[ApiStruct], tuple[str, ...]]] = {}
+"""The fields that are read, of each struct of a pod of which not all are."""
+
+
+def _read(
+    struct: type[ApiStruct],
+    *kept: str,
+    need: tuple[str, ...] = (),
+    also: Mapping[str, Any] = MappingProxyType({}),
+    **rules: Any,
+) -> tuple[str, Any, Any]:
+    """A projector's rule for a struct: fields that are ``kept`` as they are, and those with a rule of their own;
+    ``also``: members of the JSON text that the struct does not have."""
+    READ_FIELDS[struct] = tuple(dict.fromkeys((*READ_FIELDS.get(struct, ()), *kept, *rules)))
+    name_of = {field.name: field.encode_name for field in fields(struct)}
+    members = dict.fromkeys(kept, "keep") | rules
+    made = {name_of[name]: rule for name, rule in members.items()} | dict(also)
+    return "object", made, tuple(map(name_of.__getitem__, need))
+
+
+def _noted(name: str) -> tuple[str, int]:
+    return "capture", SLOTS[name]
+
+
+_CONTAINER: Final = ("alike", _read(
+    Container, "name", "resources", "ports", "restart_policy", "restart_policy_rules",
+    volume_mounts=("array", _read(VolumeMount, "bind_mount_options", need=("bind_mount_options",))),
+))  # fmt: skip
+_VOLUME: Final = _read(
+    Volume, "name", *READ_SOURCES, need=(*READ_SOURCES, "host_path", "empty_dir"),
+    host_path=("object", {"-": "keep"}, ()),  # that there is one, not what it says
+    empty_dir=("object", {"medium": "keep"}, ()),
+)  # fmt: skip
+_STATUS: Final = ("array", _read(ContainerStatus, "name", "allocated_resources", "resources"))
+_CONDITIONS: Final = {
+    '"PodScheduled"': _read(Condition, "type", "status", "reason"),
+    '"PodResizePending"': _read(Condition, "type", "reason"),
+    '"Ready"': _read(Condition, need=("status",), status=_noted("ready"), last_transition_time=_noted("since")),
+}
+
+READ_OF_PODS: Final = _read(
+    Pod, "api_version", "kind",
+    metadata=_read(
+        ObjectMeta,
+        also={"managedFields": ("span", SLOTS["managed"])},  # where they are, to leave them out
+        name=_noted("name"),
+        uid=_noted("uid"),
+        creation_timestamp=_noted("created"),
+        labels=("facet", LABELS, "keep"),
+        owner_references=("facet", OWNERS, "keep"),
+        resource_version=_noted("version"),
+        deletion_timestamp=("mark", SLOTS["deleted"], TOLD_TO_STOP),
+        namespace=("note", SLOTS["namespace"]),
+        annotations=("object", dict.fromkeys(READ_ANNOTATIONS, "keep"), ()),
+    ),
+    spec=("alike", _read(
+        PodSpec, "restart_policy", "node_selector", "host_network", "host_users", "tolerations", "priority",
+        "preemption_policy", "overhead", "topology_spread_constraints", "scheduling_gates", "resource_claims",
+        "resources", "termination_grace_period_seconds", "scheduler_name",
+        node_name=_noted("node"),
+        containers=("array", _CONTAINER),
+        init_containers=("array", _CONTAINER),
+        ephemeral_containers=("array", _CONTAINER),
+        volumes=("facet", VOLUMES, ("array", _VOLUME)),
+        affinity=("facet", AFFINITY, "keep"),
+    )),
+    status=("alike", _read(
+        PodStatus, "phase", "resource_claim_statuses", "allocated_resources", "resources",
+        nominated_node_name=_noted("nominated"),
+        start_time=_noted("started"),
+        conditions=("array", ("switch", "type", _CONDITIONS)),
+        container_statuses=_STATUS,
+        init_container_statuses=_STATUS,
+    )),
+)  # fmt: skip
+"""The rule of a projector (:mod:`kscale._native._projection`) that reduces the text of a pod."""
+
+
+_NUMBER: Final = {name: number for number, name in enumerate(_pod_columns.COLUMNS)}
+
+
+class PodBatch(msgspec.Struct, frozen=True, eq=False):
+    """Pods by ``keys``, and what :meth:`column` tells of each, as :class:`~kscale.snapshot.pods.table.PodTable` has it,
+    but for these.
+
+    ``where``: its position among the items of the text; ``bound``: whether it is bound to its node, not only nominated;
+    ``node_of``: into ``nodes`` (which has those of other batches, too, and grows), -1 = none; ``begin``, ``size``:
+    where its text is in ``view``; ``cut_at``, ``cut_size``: where its managed fields are (-1: none); ``uid_at``,
+    ``uid_size``: its UID. ``source``, ``place``: the file and the place in it, for messages.
+    """
+
+    view: memoryview
+    source: str
+    place: str
+    keys: list[str]
+    nodes: list[str]
+    columns: NDArray[np.int64]  # [of kscale._native._pod_columns.COLUMNS, pod]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def column(self, name: str) -> NDArray[np.int64]:
+        """One entry a pod."""
+        found: NDArray[np.int64] = self.columns[_NUMBER[name]]
+        return found
+
+    @property
+    def texts(self) -> NDArray[np.int64]:
+        """Where the texts are, the managed fields in them and the UIDs: ``begin`` to ``uid_size``."""
+        return self.columns[_NUMBER["begin"] : _NUMBER["uid_size"] + 1]
+
+    def pick(self, which: slice | NDArray[np.int64]) -> PodBatch:
+        """Some of the pods."""
+        keys = self.keys[which] if isinstance(which, slice) else [self.keys[i] for i in which.tolist()]
+        return msgspec.structs.replace(self, keys=keys, columns=np.ascontiguousarray(self.columns[:, which]))
+
+    def uid(self, i: int) -> bytes:
+        """The UID of one of them, empty if it has none."""
+        at = int(self.column("uid_at")[i])
+        return bytes(self.view[at : at + int(self.column("uid_size")[i])])
+
+
+_NODE, _NOMINATED = SLOTS["node"], SLOTS["nominated"]
+
+
+class ScannedItems(msgspec.Struct, frozen=True, eq=False):
+    """Items of a list from number ``first`` on, and where they are; ``pods`` has those of which ``fast`` is true."""
+
+    first: int
+    begin: NDArray[np.int64]
+    size: NDArray[np.int64]
+    fast: NDArray[np.bool_]
+    pods: PodBatch
+
+
+class ScannedList:
+    """A list of objects; ``metadata``: the JSON text of the list's own."""
+
+    def __init__(self, reader: PodReader, found: _Listed, api_version: str, kind: str, metadata: bytes) -> None:
+        self.api_version = api_version
+        self.kind = kind
+        self.metadata = metadata
+        self._reader = reader
+        self._found = found
+
+    def __len__(self) -> int:
+        """How many items it has."""
+        return len(self._found.begin)
+
+    def items(self) -> ScannedItems:
+        """All items."""
+        return self._reader.items(self._found.part(0, len(self)))
+
+    @property
+    def text(self) -> memoryview:
+        """The JSON text from the first item to the last."""
+        found = self._found
+        return found.view[found.begin[0] : found.begin[-1] + found.size[-1]]
+
+    def emptied(self) -> ScannedList:
+        """The list without its items, where they have been read from the text."""
+        return ScannedList(self._reader, self._found.emptied(), self.api_version, self.kind, self.metadata)
+
+    def parts(self) -> Iterator[ScannedItems]:
+        """The items, some after the other: columns of very many would be fresh memory, which takes longer than reading
+        them."""
+        for first in range(0, len(self), _PART):
+            yield self._reader.items(self._found.part(first, min(first + _PART, len(self))))
+
+
+class ScannedLines(msgspec.Struct, frozen=True, eq=False):
+    """What a watch brought, a line an entry: ``type`` int8[n] (0 to 4: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR; -1 =
+    no event), ``line``: where the line begins, ``begin``, ``size``: where the event's object is; ``pods`` has those of
+    which ``fast`` is true, in order. ``used``: bytes of the text, without a piece of a line at its end."""
+
+    used: int
+    type: NDArray[np.int8]
+    line: NDArray[np.int64]
+    begin: NDArray[np.int64]
+    size: NDArray[np.int64]
+    fast: NDArray[np.bool_]
+    pods: PodBatch
+
+
+class PodReader:
+    """Reads lists and watches for one interner, with the texts that were seen so far."""
+
+    def __init__(self, interner: Interner, *, finished: bool = False, threads: int = 1) -> None:
+        self._threads = threads
+        self._projector = _projection.Projector(READ_OF_PODS, len(SLOTS), FACETS)
+        self._known = TextClasses(self._projector, interner, finished=finished)
+        self._nodes = _projection.StringNumbers()
+
+    def forget_nodes(self) -> None:
+        """Names of nodes that were seen so far get other numbers. Not while batches wait that have them."""
+        self._nodes = _projection.StringNumbers()
+
+    @property
+    def known(self) -> TextClasses:
+        """What the texts that were seen so far stand for."""
+        return self._known
+
+    def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
+        """The items of a JSON list; None if the text is anything else, damaged text included."""
+        scanned = self._projector.scan(view, self._threads, kind=_KIND)
+        if scanned is None:
+            return None
+        begin, size, combined, places, api_version, kind, metadata = scanned
+        listed = (api_version, kind) == ("v1", "PodList")
+        found = _Listed(view, source, place, listed, begin, size, combined, places)
+        return ScannedList(self, found, api_version, kind, metadata)
+
+    def items(self, found: _Found) -> ScannedItems:
+        """What was found, with its pods as columns."""
+        fast, pods = self._pods(found)
+        return ScannedItems(found.first, found.begin, found.size, fast, pods)
+
+    def lines(self, view: memoryview) -> ScannedLines:
+        """The events of a watch, one a line. Of pods that were deleted only keys, UIDs and versions are read."""
+        used, types, line, begin, size, combined, at, length = self._projector.lines(view, self._threads, kind=_KIND)
+        combined[(types < 0) | (types > _LAST_CHANGE)] = _NONE
+        fast, pods = self._pods(_Found(view, "", "", False, 0, begin, size, combined, at, length))
+        return ScannedLines(used, types, line, begin, size, fast, pods)
+
+    def _pods(self, found: _Found) -> tuple[NDArray[np.bool_], PodBatch]:
+        """(which items are pods that can be read from columns, those)."""
+        read = self._read(found)
+        if read is None:
+            length = found.length
+            self._known.learn(np.maximum(found.combined, _NONE) + 1, (length[_NODE] > 0) | (length[_NOMINATED] > 0))
+            read = self._read(found)
+            assert read is not None  # all that they have is known by now
+        fast, keys, columns, odd = read
+        batch = PodBatch(found.view, found.source, found.place, keys, self._nodes.strings, columns)
+        damaged = {i for i, slot in odd if not self._odd_moment(found, batch, i, slot)}
+        if damaged:
+            fast[np.flatnonzero(fast)[sorted(damaged)]] = False
+            batch = batch.pick(np.array([i for i in range(len(batch)) if i not in damaged], dtype=np.int64))
+        batch.column("node_of")[:] = self._nodes.number(found.view, batch.column("node_at"), batch.column("node_size"))
+        return fast, batch
+
+    def _read(
+        self, found: _Found
+    ) -> tuple[NDArray[np.bool_], list[str], NDArray[np.int64], list[tuple[int, int]]] | None:
+        return _pod_columns.read_pods(
+            found.view, found.listed, found.first, found.begin, found.size, found.combined, found.at, found.length,
+            self._known.looks, (PLACED, FINISHED), DEFAULT_NAMESPACE,
+        )  # fmt: skip
+
+    def _odd_moment(self, found: _Found, batch: PodBatch, i: int, slot: int) -> bool:
+        """Read a time that is not written as the API server does; whether it is one."""
+        at = found.at[slot, (item := int(batch.column("where")[i]) - found.first)]
+        text = str(found.view[at : at + found.length[slot, item]], "ascii")  # nothing else is noted
+        try:
+            nanoseconds(text)
+            batch.column(_pod_columns.SLOTS[slot])[i] = moment_of(text)
+        except ValueError:
+            return False
+        return True
+
+
+class _Found(NamedTuple):
+    """What the projector found in a text; ``listed``: what does not say what it is, is a pod; ``first``: the number of
+    the first item; ``at``, ``length``: [slot, item]."""
+
+    view: memoryview
+    source: str
+    place: str
+    listed: bool
+    first: int
+    begin: NDArray[np.int64]
+    size: NDArray[np.int64]
+    combined: NDArray[np.int32]
+    at: NDArray[np.int64]
+    length: NDArray[np.int64]
+
+
+class _Listed(NamedTuple):
+    """A list as the projector found it; the rest as :class:`_Found` has it."""
+
+    view: memoryview
+    source: str
+    place: str
+    listed: bool
+    begin: NDArray[np.int64]
+    size: NDArray[np.int64]
+    combined: NDArray[np.int32]
+    places: _projection.Places
+
+    def part(self, first: int, end: int) -> _Found:
+        """Some of the items."""
+        items = slice(first, end)
+        return _Found(
+            self.view, self.source, self.place, self.listed, first, self.begin[items], self.size[items],
+            self.combined[items], *self.places.part(first, end),
+        )  # fmt: skip
+
+    def emptied(self) -> _Listed:
+        """The list without its items."""
+        nothing = slice(0)
+        return self._replace(begin=self.begin[nothing], size=self.size[nothing], combined=self.combined[nothing])
+
+
+_KIND: Final = (b"v1", b"Pod")
+_NONE: Final = -1  # for a combination
+_LAST_CHANGE: Final = 2  # ADDED, MODIFIED, DELETED
+_PART: Final = 1 << 14  # items

@@ -1,0 +1,550 @@
+"""Read single objects from files, directories, streams, plain data, structs and objects of client libraries.
+
+Known shapes: the official client and its asyncio twin (models with ``attribute_map``), lightkube and kr8s
+(``to_dict()``), anything else with ``to_dict()`` or ``raw``.
+
+Nothing is decoded here beyond the kind: the items of a JSON list are views into the (memory-mapped) file.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
+
+import msgspec
+import numpy as np
+
+from kscale._native import _projection
+from kscale.errors import InputError, Problem
+from kscale.files import ENDLESS, is_endless
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.decode import ObjectHead, json_members, object_head
+from kscale.objects.kinds import KINDS, item_kind
+from kscale.snapshot.text.documents import check_syntax, object_lines, several_documents
+from kscale.snapshot.text.files import Buffer, MappedFile, unpacked
+
+if TYPE_CHECKING:
+    from kscale.snapshot.text.pod_reader import PodBatch, ScannedList
+
+__all__ = [
+    "STDIN",
+    "NamedText",
+    "RawObject",
+    "Scan",
+    "Source",
+    "is_client_object",
+    "read",
+    "read_scanned",
+    "to_plain",
+    "why_no_object",
+    "why_no_text",
+]
+
+
+_ANSWERS: Final = {"Status": "v1", "Table": "meta.k8s.io/"}
+"""The kind, and how its version begins."""
+
+
+def why_no_object(api_version: str, kind: str, data: msgspec.Raw | dict[str, Any]) -> str | None:
+    """What is wrong with an answer that holds no object; None for what is no such answer."""
+    version = _ANSWERS.get(kind)
+    if version is None or not api_version.startswith(version):
+        return None
+    if kind == "Table":
+        return "a Table for people to read, not objects: dump them with -o json"
+    try:
+        found: Any = msgspec.json.decode(data) if isinstance(data, msgspec.Raw) else data
+    except (ValueError, RecursionError):  # not UTF-8, or nested too deeply
+        found = {}
+    texts = (found.get(name) for name in ("message", "reason", "status"))
+    said = next((text for text in texts if text and isinstance(text, str)), "no message")
+    return f"the API server answered with an error, not with objects: {said}"
+
+
+def why_no_text(content: bytes) -> str | None:
+    """Why bytes are no text at all."""
+    if b"\0" in content:
+        return "binary data"
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: byte {error.start} is 0x{content[error.start]:02x}"
+    return None
+
+
+_MODEL_NAME = re.compile(r"^(?:[A-Z][a-z]+)?(V[0-9]+(?:(?:alpha|beta)[0-9]+)?)([A-Z].*)$")
+
+
+def is_client_object(value: Any) -> bool:
+    """Whether :func:`to_plain` knows what to do with the value."""
+    if isinstance(value, (type, Mapping, str, bytes)):
+        return False
+    if hasattr(value, "attribute_map") or callable(getattr(value, "to_dict", None)):
+        return True
+    return isinstance(getattr(value, "raw", None), Mapping)
+
+
+def to_plain(value: Any) -> dict[str, Any]:
+    """The object in the form of the API: camelCase keys, RFC 3339 times; ``kind`` from the class if it has none."""
+    if hasattr(value, "attribute_map") and hasattr(value, "openapi_types"):
+        data: dict[str, Any] = _model(value)
+        match = _MODEL_NAME.match(type(value).__name__)
+        version, kind = (match[1].lower(), match[2]) if match else ("", type(value).__name__)
+        # The items of a list do not say what they are; the class name has all but the group.
+        if version and "apiVersion" not in data and (api_version := _api_version(version, kind)):
+            data["apiVersion"] = api_version
+    else:
+        data = _plain(value.to_dict() if callable(getattr(value, "to_dict", None)) else value.raw)
+        kind = type(value).__name__
+    data.setdefault("kind", kind)
+    return data
+
+
+def _api_version(version: str, kind: str) -> str:
+    """``apps/v1`` for v1 and Deployment (or DeploymentList); empty for a kind that is not read."""
+    groups = [group for group, name in KINDS if name in (kind, item_kind(kind)) and "/" not in group]
+    return "/".join(part for part in (groups[0], version) if part) if groups else ""
+
+
+def _model(value: Any) -> Any:
+    """A model of the official client: its attributes under their JSON names, absent ones left out."""
+    fields = ((json_name, getattr(value, name)) for name, json_name in value.attribute_map.items())
+    return {json_name: _plain(item) for json_name, item in fields if item is not None}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "attribute_map") and hasattr(value, "openapi_types"):
+        return _model(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            value = value.replace(tzinfo=UTC)
+        text = value.astimezone(UTC).isoformat(timespec="microseconds" if value.microsecond else "seconds")
+        return text.replace("+00:00", "Z")
+    return value.isoformat() if isinstance(value, date) else value
+
+
+class NamedText(msgspec.Struct, frozen=True):
+    """The text of objects, and the name by which problems in it are told: text that is no file."""
+
+    name: str
+    data: bytes
+
+
+Source: TypeAlias = (
+    "str | os.PathLike[str] | bytes | bytearray | memoryview | NamedText | Mapping[str, Any] | KubeObject | Any"
+)
+"""A path, a directory, ``-``, bytes, bytes with a name, an open file, a dict, a struct, a client object, or an iterable
+of these."""
+
+STDIN: Final = "-"
+_SUFFIXES: Final = tuple(f"{kind}{packing}" for kind in (".json", ".yaml", ".yml") for packing in ("", ".gz", ".zst"))
+_BOM: Final = b"\xef\xbb\xbf"
+_HEAD = re.compile(
+    rb'\s*\{\s*(?:"apiVersion"\s*:\s*"([^"\\]*)"\s*,\s*"kind"\s*:\s*"([^"\\]*)"'
+    rb'|"kind"\s*:\s*"([^"\\]*)"\s*,\s*"apiVersion"\s*:\s*"([^"\\]*)")'
+)
+_HEAD_SIZE: Final = 256
+
+
+class RawObject(msgspec.Struct, frozen=True):
+    """One object, not yet decoded.
+
+    ``data`` is JSON text (:class:`msgspec.Raw`), plain data, or a struct. ``source`` names the file (``-`` standard
+    input, ``<bytes>``, empty for data given in Python); ``where`` the place in it (``items[17]``, ``line 5``).
+    ``empty``: no object but a list without items, which only those see who ask for it.
+    """
+
+    api_version: str
+    kind: str
+    data: msgspec.Raw | dict[str, Any] | KubeObject
+    source: str = ""
+    where: str = ""
+    in_directory: bool = False
+    empty: bool = False
+
+
+Scan: TypeAlias = "Callable[[memoryview, str, str], ScannedList | None]"
+"""(text, source, place of the items) -> the list with its pods as columns; None: read item by item."""
+
+_Found: TypeAlias = "RawObject | Problem | PodBatch"
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    api_version: str | None = None
+    kind: str | None = None
+
+
+class _Envelope(msgspec.Struct, rename="camel"):
+    """An object or a list of objects; ``items`` stays absent for an object."""
+
+    api_version: str | None = None
+    kind: str | None = None
+    items: list[msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+_HEADS: Final = msgspec.json.Decoder(_Head)
+_ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def read(*sources: Source, empty_lists: bool = False) -> Iterator[RawObject | Problem]:
+    """All objects of all sources in order; what cannot be read at all comes as a :class:`Problem` in between.
+
+    ``empty_lists``: lists of a kind (``PodMetricsList``) that hold nothing too, as records of the list.
+    """
+    for found in read_scanned(*sources, scan=None, empty_lists=empty_lists):
+        assert isinstance(found, (RawObject, Problem))  # without a scan there are no batches
+        yield found
+
+
+def read_scanned(*sources: Source, scan: Scan | None, empty_lists: bool = False) -> Iterator[_Found]:
+    """:func:`read` with the pods of JSON lists in batches, as ``scan`` reads them."""
+    for source in sources:
+        for found in _read(source, scan):
+            if isinstance(found, RawObject) and found.empty and not empty_lists:
+                continue
+            yield found if isinstance(found, Problem) else _refused(found) or found
+
+
+def _refused(found: RawObject | PodBatch) -> Problem | None:
+    if not isinstance(found, RawObject) or isinstance(found.data, KubeObject):
+        return None
+    why = why_no_object(found.api_version, found.kind, found.data)
+    return None if why is None else Problem(why, found.source, found.where)
+
+
+def _read(source: Source, scan: Scan | None) -> Iterator[_Found]:
+    if isinstance(source, KubeObject):
+        yield RawObject(source.api_version, source.kind or type(source).__name__, source)
+    elif isinstance(source, Mapping):
+        yield from _from_data(dict(source), "", "")
+    elif isinstance(source, (bytes, bytearray, memoryview)):
+        yield from _from_buffer(bytes(source) if isinstance(source, memoryview) else source, "<bytes>", False, scan)
+    elif isinstance(source, NamedText):
+        yield from _from_buffer(source.data, source.name, False, scan)
+    elif isinstance(source, (str, os.PathLike)):
+        yield from _from_path(source, scan)
+    elif is_client_object(source):
+        yield from _from_data(to_plain(source), "", "")
+    elif callable(getattr(source, "read", None)):
+        yield from _from_open_file(source, scan)
+    elif isinstance(source, Iterable):
+        for item in source:
+            yield from _read(item, scan)
+    else:
+        raise InputError(f"cannot read objects from {type(source).__name__}")
+
+
+# -- files -----------------------------------------------------------------------------------------------------
+
+
+def _from_open_file(source: Any, scan: Scan | None) -> Iterator[_Found]:
+    """Read a file that the caller opened, binary or text, from where it stands."""
+    name = getattr(source, "name", "")
+    name = name if isinstance(name, str) and name else f"<{type(source).__name__}>"
+    try:
+        data = source.read()
+    except (OSError, ValueError) as error:  # closed, not opened for reading, or not UTF-8
+        yield Problem(f"cannot be read: {error}", name)
+        return
+    if isinstance(data, str):
+        data = data.encode("utf-8", "surrogatepass")
+    if not isinstance(data, (bytes, bytearray)):
+        raise InputError(f"{name}: read() returned {type(data).__name__}, not bytes or str")
+    yield from _from_buffer(data, name, False, scan)
+
+
+def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_Found]:
+    if source == STDIN:
+        yield from _from_stream(sys.stdin.buffer, STDIN, False, scan)
+        return
+    text = os.fspath(source)
+    if "\n" in text or "\0" in text or text.lstrip()[:1] in ("{", "["):
+        yield Problem(f"{text[:30]!r}... is no path; give the text of objects as bytes")
+        return
+    path = Path(source)
+    if not os.path.isdir(path):
+        yield from _from_file(path, False, scan)
+        return
+    closed: list[OSError] = []
+    files = sorted(
+        Path(folder, name)
+        for folder, _, names in os.walk(path, onerror=closed.append)
+        for name in names
+        if name.endswith(_SUFFIXES) and not name.startswith(".") and Path(folder, name).is_file()
+    )
+    for error in closed:
+        yield Problem(error.strerror or str(error), str(error.filename))
+    if not files and not closed:
+        yield Problem(f"no file with suffix {', '.join(_SUFFIXES)} in this directory", str(path))
+    for file in files:
+        yield from _from_file(file, True, scan)
+
+
+def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            size = status.st_size
+            if is_endless(status) and not file.isatty():
+                yield Problem(ENDLESS, str(path))
+                return
+            try:
+                # The mapping outlives the file object; the views into it keep it alive.
+                buffer: Buffer = MappedFile.of(file, str(path)) if size else file.read()
+            except (ValueError, OSError):  # a pipe or a device
+                yield from _from_stream(file, str(path), in_directory, scan)
+                return
+    except OSError as error:
+        yield Problem(error.strerror or str(error), str(path))
+        return
+    yield from _from_buffer(buffer, str(path), in_directory, scan)
+
+
+def _from_stream(stream: BinaryIO, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
+    """What can be read only once. A document a line is handed out line by line, and anything else is read whole."""
+    try:
+        lines = object_lines(stream)
+        if isinstance(lines, bytearray):
+            yield from _from_buffer(lines, source, in_directory, scan)
+            return
+        for number, text in lines:
+            yield from _from_json(text, source, in_directory, scan, number)
+    except RecursionError:
+        yield Problem("nested too deeply to be read", source)
+
+
+def _from_buffer(buffer: Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
+    try:
+        yield from _from_text(buffer, source, in_directory, scan)
+    except RecursionError:
+        yield Problem("nested too deeply to be read", source)
+
+
+def _from_text(buffer: Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
+    text = unpacked(buffer, source)
+    if isinstance(text, Problem):
+        yield text
+        return
+    buffer = text
+    start = bytes(memoryview(buffer)[:4])
+    if start in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):
+        buffer = bytes(buffer).decode("utf-32", "replace").encode()
+    elif start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # what a shell of Windows writes
+        buffer = bytes(buffer).decode("utf-16", "replace").encode()
+    if start[:3] == _BOM:
+        buffer = bytes(buffer)[3:]
+    head = bytes(memoryview(buffer)[:4096]).lstrip()
+    if not head and not bytes(buffer).strip():
+        yield Problem("the file is empty", source)
+    elif head[:4] == b"null" and bytes(buffer).strip() == b"null":  # what a filter of JSON prints that found nothing
+        yield Problem("not a Kubernetes object: expected a mapping, got null", source)
+    elif head[:1] in (b"{", b"["):
+        records = _from_json(buffer, source, in_directory, scan)
+        if source.removesuffix(".gz").removesuffix(".zst").endswith((".yaml", ".yml")):
+            found = list(records)
+            if all(isinstance(record, Problem) for record in found):  # flow style that is no JSON
+                records = _from_yaml(bytes(buffer), source, in_directory)
+            else:
+                records = iter(found)
+        yield from records
+    elif (strange := why_no_text(bytes(buffer))) is not None:
+        yield Problem(f"neither JSON nor YAML: {strange}", source)
+    else:
+        yield from _from_yaml(bytes(buffer), source, in_directory)
+
+
+# -- JSON ------------------------------------------------------------------------------------------------------
+
+
+def _from_json(
+    buffer: Buffer, source: str, in_directory: bool, scan: Scan | None, line: int | None = None
+) -> Iterator[_Found]:
+    """One document, several one after the other, or one a line. ``line``: of a text with a document a line, where this
+    part of it begins."""
+    view = memoryview(buffer)
+    try:
+        yield from _from_json_document(view, source, f"line {line}" if line else "", in_directory, scan)
+        return
+    except UnicodeDecodeError as error:
+        yield Problem(f"not UTF-8: {error}", source)
+        return
+    except msgspec.DecodeError as error:
+        several = several_documents(view, source, error, line)
+    for where, document in several:
+        if isinstance(document, Problem):
+            yield document
+            continue
+        try:
+            yield from _from_json_document(document, source, where, in_directory, scan)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            yield Problem(str(error), source, where)
+
+
+def _from_json_document(
+    view: memoryview, source: str, where: str, in_directory: bool, scan: Scan | None
+) -> Iterator[_Found]:
+    first = bytes(view[:4096]).lstrip()[:1]
+    if first == b"[":
+        yield from _from_items(_array(view), source, _within(where, ""), "", "", in_directory)
+        return
+    scanned = scan(view, source, _within(where, "items")) if scan is not None else None
+    if scanned is not None and (scanned.kind.endswith("List") or not scanned.kind):
+        yield from _from_scanned(scanned, view, source, in_directory)
+        return
+    try:
+        envelope = _envelope(view)
+    except msgspec.ValidationError as error:
+        check_syntax(view)  # what is no JSON at all is said first
+        yield Problem(f"not a Kubernetes object: {error}", source, where)
+        return
+    kind, api_version = envelope.kind or "", envelope.api_version or ""
+    if isinstance(envelope.items, msgspec.UnsetType) or not (kind.endswith("List") or not kind):
+        yield RawObject(api_version, kind, msgspec.Raw(view), source, where, in_directory)
+        return
+    if _projection.repeats_a_key(view, 1):
+        yield Problem("a key of the list comes twice", source, where)
+        return
+    own = item_kind(kind)
+    place = _within(where, "items")
+    if own and not envelope.items:
+        yield RawObject(api_version, kind, msgspec.Raw(view), source, where, in_directory, empty=True)
+    yield from _from_items(envelope.items or (), source, place, own, api_version if own else "", in_directory)
+
+
+def _array(view: memoryview) -> list[msgspec.Raw]:
+    """The elements of an array, however deep they are. Raises DecodeError."""
+    try:
+        return _ARRAY.decode(view)
+    except RecursionError:
+        check_syntax(view)
+        places = _projection.json_elements(view)
+        return [] if places is None else [msgspec.Raw(view[at : at + size]) for at, size in places.tolist()]
+
+
+def _envelope(view: memoryview) -> _Envelope:
+    """An object or a list of objects, however deep they are. Raises DecodeError."""
+    try:
+        return _ENVELOPE.decode(view)
+    except RecursionError:
+        check_syntax(view)
+        members = json_members(view)
+        head = object_head(view)
+        items = members.get("items", memoryview(b""))
+        listed = bytes(items[:1]) == b"["
+        return _Envelope(head.api_version, head.kind, _array(items) if listed else msgspec.UNSET)
+
+
+def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_directory: bool) -> Iterator[_Found]:
+    """Pods as batches, in between the other items one by one."""
+    own = item_kind(scanned.kind)
+    version = scanned.api_version if own else ""
+    for part in scanned.parts():
+        pods, done = part.pods, 0
+        others = np.flatnonzero(~part.fast)
+        for run in np.split(others, np.flatnonzero(np.diff(others) != 1) + 1) if len(others) else ():
+            pods_before = int(run[0]) - int(np.searchsorted(others, run[0]))
+            if pods_before > done:
+                yield pods.pick(slice(done, pods_before))
+                done = pods_before
+            places = zip(part.begin[run].tolist(), part.size[run].tolist(), strict=True)
+            raws = (msgspec.Raw(view[begin : begin + size]) for begin, size in places)
+            yield from _from_items(raws, source, pods.place, own, version, in_directory, part.first + int(run[0]))
+        if len(pods.keys) > done:
+            yield pods.pick(slice(done, None)) if done else pods
+
+
+def _within(where: str, place: str) -> str:
+    return f"{where}, {place}" if where else place
+
+
+def _from_items(
+    items: Iterable[msgspec.Raw],
+    source: str,
+    place: str,
+    kind: str,
+    api_version: str,
+    in_directory: bool,
+    first: int = 0,
+) -> Iterator[_Found]:
+    """The items of a list; ``kind`` and ``api_version`` are what items that do not say it are."""
+    for index, raw in enumerate(items, start=first):
+        where = f"{place}[{index}]"
+        match = _HEAD.match(memoryview(raw)[:_HEAD_SIZE])
+        if match is not None:
+            version, own, own_later, version_later = match.groups()
+            record = RawObject(
+                (version or version_later or b"").decode(), (own or own_later or b"").decode(), raw, source, where,
+                in_directory,
+            )  # fmt: skip
+        else:
+            try:
+                head: _Head | ObjectHead = _HEADS.decode(raw)
+            except (msgspec.ValidationError, UnicodeDecodeError) as error:
+                yield Problem(f"not a Kubernetes object: {error}", source, where)
+                continue
+            except RecursionError:
+                head = object_head(memoryview(raw))
+            record = RawObject(head.api_version or api_version, head.kind or kind, raw, source, where, in_directory)
+        if record.kind.endswith("List"):
+            yield from _from_json_document(memoryview(raw), source, where, in_directory, None)  # a list in a list
+        else:
+            yield record
+
+
+# -- YAML and plain data ---------------------------------------------------------------------------------------
+
+
+def _from_yaml(text: bytes, source: str, in_directory: bool) -> Iterator[_Found]:
+    from kscale.snapshot.text.documents import documents
+
+    found = list(documents(text, source))
+    several = sum(not isinstance(document, Problem) for document in found) > 1
+    for number, document in enumerate(found, start=1):
+        if isinstance(document, Problem):
+            yield document
+        else:
+            yield from _from_data(document, source, f"document {number}" if several else "", in_directory)
+
+
+def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -> Iterator[_Found]:
+    if isinstance(data, list):
+        for index, item in enumerate(data):
+            yield from _from_data(item, source, _within(where, f"[{index}]"), in_directory)
+        return
+    if not isinstance(data, dict):
+        yield Problem(f"not a Kubernetes object: expected a mapping, got {type(data).__name__}", source, where)
+        return
+    kind, api_version = _text(data.get("kind")), _text(data.get("apiVersion"))
+    if "items" not in data or not (kind.endswith("List") or not kind):
+        yield RawObject(api_version, kind, data, source, where, in_directory)
+        return
+    items = data["items"]
+    if not isinstance(items, list | None):
+        yield Problem(f"items: expected a list, got {type(items).__name__}", source, where)
+        return
+    own = item_kind(kind)
+    if own and not items:
+        yield RawObject(api_version, kind, data, source, where, in_directory, empty=True)
+    for index, item in enumerate(items or ()):
+        place = _within(where, f"items[{index}]")
+        if is_client_object(item):
+            item = to_plain(item)
+        if own and isinstance(item, dict) and "kind" not in item:
+            yield RawObject(_text(item.get("apiVersion")) or api_version, own, item, source, place, in_directory)
+        else:
+            yield from _from_data(item, source, place, in_directory)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,439 @@
+"""Map texts of pods to facets and pod classes. Each distinct text is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _pod_columns, _projection
+from kscale.errors import InputError
+from kscale.objects.api.core import Affinity, Pod
+from kscale.objects.api.meta import OwnerReference
+from kscale.objects.api.volumes import Volume
+from kscale.objects.decode import from_json
+from kscale.objects.kinds import DEFAULT_NAMESPACE
+from kscale.objects.pod_owners import is_daemonset_pod
+from kscale.objects.validation import check, is_unusual
+from kscale.snapshot.classes.facets import (
+    AffinityFacet,
+    LabelsFacet,
+    VolumesFacet,
+    affinity_facet,
+    labels_facet,
+    settled,
+    stays,
+    volumes_facet,
+)
+from kscale.snapshot.classes.interner import Interner, Prototype
+from kscale.snapshot.classes.pod_shapes import Shape
+from kscale.snapshot.columns import Growing, alike, distinct
+from kscale.snapshot.pods.record import GATED, PENDING, PHASES, TERMINATING
+
+__all__ = ["AFFINITY", "LABELS", "OWNERS", "TOLD_TO_STOP", "VOLUMES", "KnownTexts", "TextClasses"]
+
+
+T = TypeVar("T")
+
+
+class KnownTexts(Generic[T]):
+    """What texts stand for, by number + 1; 0 is no text. Those that stand for None make a pod be read the slow way.
+
+    ``read``: from the number of a text to what it stands for; ``absent``: what no text stands for; ``columns``,
+    ``entries``: names and types of values, and those of what a text stands for; 0 for texts that are not usable."""
+
+    def __init__(
+        self,
+        read: Callable[[int], T | None],
+        absent: T | None,
+        columns: Sequence[tuple[str, Any]] = (),
+        entries: Callable[[T], tuple[Any, ...]] = lambda _: (),
+    ) -> None:
+        self._read = read
+        self._entries = entries
+        self.values: list[T | None] = []
+        self._columns = Growing(np.dtype([*columns, ("known", np.bool_), ("usable", np.bool_)]))
+        self._grow(1)
+        self._set(0, absent)
+
+    @property
+    def columns(self) -> NDArray[Any]:
+        """The columns, by number + 1."""
+        return self._columns.array
+
+    def learn(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Read the texts that are new; whether each is usable."""
+        places = numbers + 1
+        self._grow(int(places.max(initial=0)) + 1)
+        fresh = places[~self._columns.array["known"][places]]
+        for at in dict.fromkeys(fresh.tolist()):
+            self._set(at, self._read(at - 1))
+        usable: NDArray[np.bool_] = self._columns.array["usable"][places]
+        return usable
+
+    def forget(self, gone: NDArray[np.int64]) -> None:
+        """Texts of these numbers may be others from now on."""
+        places = gone + 1
+        places = places[places < len(self.values)]
+        self._columns.array[places] = 0
+        for at in places.tolist():
+            self.values[at] = None
+
+    def _grow(self, size: int) -> None:
+        more = size - len(self.values)
+        if more > 0:
+            self.values += [None] * more
+            self._columns.extend_to(size)
+
+    def _set(self, at: int, found: T | None) -> None:
+        self.values[at] = found
+        if found is None:
+            self._columns.array["known"][at] = True
+        else:
+            self._columns.array[at] = (*self._entries(found), True, True)
+
+
+LABELS, AFFINITY, VOLUMES, OWNERS = range(4)
+"""Numbers of the facets in a projector's combinations; the rest comes last."""
+
+TOLD_TO_STOP: Final = '"2000-01-01T00:00:00Z"'
+"""What stands in a rest for any moment at which a pod was told to stop."""
+
+_UNSEEN: Final = -2
+_FEW: Final = 16  # rows that are not worth being compared
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+
+
+_HEAD: Final = msgspec.json.Decoder(_Head)
+_LABELS_OF: Final = msgspec.json.Decoder(dict[str, str] | None)
+_AFFINITY_OF: Final = msgspec.json.Decoder(Affinity | None)
+_VOLUMES_OF: Final = msgspec.json.Decoder(list[Volume])
+_OWNERS_OF: Final = msgspec.json.Decoder(list[OwnerReference])
+_PHASES: Final = {phase: number for number, phase in enumerate(PHASES)}
+_UNUSUAL: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class _Affinity(msgspec.Struct, frozen=True, eq=False):
+    """``number``, ``settled_number``: equal for what makes equal classes, of a pod that moves and of one that stays."""
+
+    facet: AffinityFacet
+    settled: AffinityFacet
+    number: int
+    settled_number: int
+
+
+class _Owner(msgspec.Struct, frozen=True, gc=False):
+    """The controller of pods. ``uid``: None = its pods stand alone."""
+
+    facet: tuple[str, str, str] | None = None
+    uid: str | None = None
+
+
+class _Rest(msgspec.Struct, frozen=True, eq=False):
+    """What the pods of one text have in common besides the facets. ``unplaced``: the state of one that has no node;
+    ``done``: whether they are finished; ``alone``: by annotation a DaemonSet's; ``bare``: without apiVersion and kind,
+    so that only a PodList tells that they are pods."""
+
+    prototype: Prototype
+    unplaced: int
+    done: bool
+    priority: int
+    alone: bool
+    bare: bool
+    phase: int
+    queueing: int
+    text: bytes
+
+
+class TextClasses:
+    """The classes of pods by combination of texts, for one projector and one interner.
+
+    What they stand for is told by number of the combination + 1; 0 is none, which makes a pod be read the slow way. Of
+    a combination that is ``known`` the texts were read; ``waiting``: the class of a pod without a node, ``settled``: of
+    one that has a node or is finished (-1: read such pods the slow way, -2: none was seen yet).
+    """
+
+    def __init__(self, projector: _projection.Projector, interner: Interner, *, finished: bool = False) -> None:
+        self._projector = projector
+        self._interner = interner
+        self._finished = finished
+        self._same: dict[Any, int] = {}
+        self._following = count()
+        self._bytes: tuple[dict[int, bytes], ...] = ({}, {}, {}, {})  # texts of facets that shapes hold
+        self._labels = KnownTexts(self._read_labels, labels_facet(None))
+        self._affinities = KnownTexts(
+            self._read_affinity,
+            self._affinity(None),
+            columns=[("moving", np.int64), ("staying", np.int64)],
+            entries=lambda each: (each.number, each.settled_number),
+        )
+        self._volumes = KnownTexts(self._read_volumes, volumes_facet([]))
+        self._owners = KnownTexts(
+            self._read_owner,
+            _Owner(),
+            columns=[("number", np.int32), ("stays", np.bool_)],
+            entries=lambda owner: (self._interner.controller(owner.uid), stays(owner.facet)),
+        )
+        self._rests: KnownTexts[_Rest] = KnownTexts(
+            self._read_rest,
+            None,
+            columns=[
+                ("unplaced", np.int8),
+                ("done", np.bool_),
+                ("bare", np.bool_),
+                ("priority", np.int64),
+                ("phase", np.int8),
+                ("queueing", np.int32),
+                ("alone", np.bool_),
+            ],
+            entries=lambda rest: (
+                rest.unplaced,
+                rest.done,
+                rest.bare,
+                rest.priority,
+                rest.phase,
+                rest.queueing,
+                rest.alone,
+            ),
+        )
+        self._facets: tuple[KnownTexts[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
+        self._looks = Growing(_pod_columns.LOOKS)
+        self.looks["known"][0] = True
+
+    @property
+    def looks(self) -> NDArray[Any]:
+        """What all combinations stand for, by number + 1: :data:`kscale._native._pod_columns.LOOKS`."""
+        known, size = self._looks.size, self.size + 1
+        if size > known:
+            self._looks.extend_to(size)
+            fresh = self._looks.array[known:]
+            fresh["waiting"] = fresh["settled"] = -1
+        return self._looks.array
+
+    def __len__(self) -> int:
+        """How many combinations there are."""
+        return self._projector.combination_count - self._projector.combinations_free
+
+    @property
+    def size(self) -> int:
+        """All numbers of combinations are below this."""
+        return self._projector.combination_count
+
+    def learn(self, places: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
+        """Classify the combinations that pods have (their numbers + 1), for pods with a node and for those without."""
+        looks = self.looks
+        fresh = places[~looks["known"][places]]
+        if len(fresh):
+            self._read(distinct(fresh))
+        for name, having in (("settled", bound), ("waiting", ~bound)):
+            column = looks[name]
+            now = places[having]
+            now = now[column[now] == _UNSEEN]
+            if len(now):  # a finished pod counts as placed, without a node, too
+                now = distinct(now)
+                rows = self._rows(now)
+                found = self._classes(rows, looks["done"][now] if name == "waiting" else np.ones(len(now), np.bool_))
+                column[now] = found
+                looks[f"{name}_shape"][now] = self._shapes(rows, found)
+
+    def _rows(self, places: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The numbers of the texts of combinations, a row each."""
+        return self._projector.combination_rows(places - 1)
+
+    def _read(self, places: NDArray[np.int32]) -> None:
+        """Read the texts of new combinations."""
+        rows = self._rows(places)
+        usable = self._rests.learn(rows[:, -1])
+        for number, known in enumerate(self._facets):
+            usable[usable] = known.learn(rows[usable, number])
+        looks = self.looks
+        looks["known"][places] = True
+        looks["waiting"][places] = looks["settled"][places] = np.where(usable, np.int32(_UNSEEN), np.int32(-1))
+        rests = self._rests.columns[rows[:, -1] + 1]
+        for name in ("unplaced", "done", "bare", "priority", "phase", "queueing"):
+            looks[name][places] = rests[name]
+        controller = np.full(len(places), -1, dtype=np.int32)
+        owned = usable & ~rests["alone"]
+        controller[owned] = self._owners.columns["number"][rows[owned, OWNERS] + 1]
+        looks["controller"][places] = controller
+
+    def _shapes(self, rows: NDArray[np.int32], classes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The shapes of combinations, by the numbers of their texts, whose pods have these classes."""
+        first, which = _alike(classes, rows[:, VOLUMES], rows[:, -1])
+        numbers = np.empty(len(first), dtype=np.int32)
+        for i, at in enumerate(first.tolist()):
+            row, class_of = rows[at].tolist(), int(classes[at])
+            rest = self._rests.values[row[-1] + 1]
+            assert rest is not None  # only combinations that are usable are asked about
+            texts = tuple(self._facet_bytes(facet, number) for facet, number in enumerate(row[:-1]))
+            stay = stays(self._interner.classes[class_of].owner)
+            made = partial(Shape, None, (rest.text, *texts), settled=stay)
+            numbers[i] = self._interner.shape((class_of, texts[VOLUMES], rest.text), made)
+        return numbers[which]
+
+    def _facet_bytes(self, facet: int, number: int) -> bytes | None:
+        if number < 0:
+            return None
+        found = self._bytes[facet].get(number)
+        if found is None:
+            found = self._bytes[facet][number] = self._projector.facet_text(facet, number)
+        return found
+
+    def _classes(self, rows: NDArray[np.int32], fixed: NDArray[np.bool_]) -> NDArray[np.int32]:
+        """The classes of combinations, by the numbers of their texts; ``fixed``: those of pods that are where they are
+        to be."""
+        labels, affinity, volumes, owners, rests = rows.T + 1
+        stay = self._owners.columns["stays"][owners] & fixed
+        selected = self._affinities.columns[affinity]
+        first, inverse = _alike(labels, np.where(stay, selected["staying"], selected["moving"]), volumes, owners, rests)
+        classes = np.empty(len(first), dtype=np.int32)
+        columns = (labels, affinity, volumes, owners, rests, stay)
+        for i, of in enumerate(zip(*(column[first].tolist() for column in columns), strict=True)):
+            rest, node = self._rests.values[of[4]], self._affinities.values[of[1]]
+            with_labels, mounted = self._labels.values[of[0]], self._volumes.values[of[2]]
+            owner = self._owners.values[of[3]]
+            assert rest is not None  # only combinations that are usable are asked about
+            assert node is not None
+            assert with_labels is not None
+            assert mounted is not None
+            assert owner is not None
+            selection = node.settled if of[5] else node.facet
+            classes[i] = self._interner.variant(rest.prototype, with_labels, selection, mounted, owner.facet).index
+        return classes[inverse]
+
+    # -- lifetimes ---------------------------------------------------------------------------------------------------
+
+    def go_on_with(
+        self,
+        interner: Interner,
+        classes: NDArray[np.bool_],
+        shapes: NDArray[np.bool_],
+        controllers: NDArray[np.bool_],
+    ) -> None:
+        """Another interner from now on, without the classes, shapes and controllers of these numbers."""
+        self._interner = interner
+        gone = _among(controllers, self.looks["controller"])
+        for name in ("waiting", "settled"):
+            gone |= _among(classes, self.looks[name]) | _among(shapes, self.looks[f"{name}_shape"])
+        gone[0] = False
+        self._owners.forget(np.flatnonzero(_among(controllers, self._owners.columns["number"])) - 1)
+        self.looks["known"][gone] = False  # their texts are still known
+        for name in ("waiting_shape", "settled_shape"):
+            self.looks[name][gone] = 0
+
+    def retain(self, keep: NDArray[np.bool_]) -> None:
+        """Forget the other combinations (bool by number), and the texts that only they have."""
+        *facets, rests = self._projector.retain(keep.view(np.uint8))
+        for known, cached, there in zip(self._facets, self._bytes, facets, strict=True):
+            gone = np.flatnonzero(~there)
+            known.forget(gone)
+            for number in gone.tolist():
+                cached.pop(number, None)
+        self._rests.forget(np.flatnonzero(~rests))
+        forgotten = np.flatnonzero(~keep) + 1
+        self.looks[forgotten] = 0
+        self.looks["waiting"][forgotten] = self.looks["settled"][forgotten] = -1
+        numbers = {each.number for each in self._affinities.values if each is not None}
+        numbers |= {each.settled_number for each in self._affinities.values if each is not None}
+        self._same = {key: number for key, number in self._same.items() if number in numbers}
+
+    # -- texts -------------------------------------------------------------------------------------------------------
+
+    def _read_rest(self, number: int) -> _Rest | None:
+        """Decode and check what is left of pods without the facets."""
+        text = self._projector.text(number)
+        if _projection.repeats_a_key(text):
+            return None
+        try:
+            head = _HEAD.decode(text)
+            bare = not head.kind
+            if (head.api_version, head.kind) != ("v1", "Pod") and not bare:
+                return None
+            pod = from_json(text, Pod)
+        except (InputError, *_UNUSUAL):
+            return None
+        pod.metadata.name = "x"  # noted apart; an empty or odd one never gets here
+        pod.metadata.namespace = pod.metadata.namespace or DEFAULT_NAMESPACE
+        if pod.spec.resource_claims or check(pod):
+            return None  # with claims its name is part of its class
+        waits = GATED if pod.spec.scheduling_gates else PENDING
+        return _Rest(
+            prototype=self._interner.prototype(pod, placed=True),
+            unplaced=waits if pod.metadata.deletion_timestamp is None else TERMINATING,
+            done=not self._finished and pod.status.phase in ("Succeeded", "Failed"),
+            priority=pod.spec.priority or 0,
+            alone=is_daemonset_pod(pod),
+            bare=bare,
+            phase=_PHASES.get(pod.status.phase, 0),
+            queueing=self._interner.queueings.of(pod),
+            text=text,
+        )
+
+    def _text(self, facet: int, number: int) -> bytes:
+        """The text of a facet; raises DecodeError for one with a key twice."""
+        text = self._projector.facet_text(facet, number)
+        if _projection.repeats_a_key(text):
+            raise msgspec.DecodeError("a key comes twice")
+        return text
+
+    def _read_labels(self, number: int) -> LabelsFacet | None:
+        with suppress(*_UNUSUAL):
+            return labels_facet(_LABELS_OF.decode(self._text(LABELS, number)))
+        return None
+
+    def _affinity(self, affinity: Affinity | None) -> _Affinity:
+        moving = affinity_facet(affinity)
+        staying = moving if moving[0][0] is None else settled(moving)
+        numbers = []
+        for facet in (moving, staying):
+            number = self._same.get(facet[0])
+            if number is None:
+                number = self._same[facet[0]] = next(self._following)
+            numbers.append(number)
+        return _Affinity(moving, staying, *numbers)
+
+    def _read_affinity(self, number: int) -> _Affinity | None:
+        with suppress(*_UNUSUAL):
+            affinity = _AFFINITY_OF.decode(self._text(AFFINITY, number))
+            if affinity is None or not is_unusual(affinity):
+                return self._affinity(affinity)
+        return None
+
+    def _read_volumes(self, number: int) -> VolumesFacet | None:
+        with suppress(*_UNUSUAL):
+            volumes = _VOLUMES_OF.decode(self._text(VOLUMES, number))
+            if all(volume.ephemeral is None for volume in volumes):  # with one, its name is part of its class
+                return volumes_facet(volumes)
+        return None
+
+    def _read_owner(self, number: int) -> _Owner | None:
+        with suppress(*_UNUSUAL):
+            references = _OWNERS_OF.decode(self._text(OWNERS, number))
+            owner = next((each for each in references if each.controller), None)  # as controller_of has it
+            if owner is None:
+                return _Owner()
+            facet = owner.api_version, owner.kind, owner.name
+            return _Owner(facet, None if stays(facet) else owner.uid)
+        return None
+
+
+def _alike(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """As :func:`alike`; of few rows each is the first."""
+    count = len(columns[0])
+    return (np.arange(count), np.arange(count)) if count <= _FEW else alike(*columns)
+
+
+def _among(gone: NDArray[np.bool_], numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Which numbers, where those below 0 are none, went."""
+    found: NDArray[np.bool_] = np.append(gone, [False])[np.minimum(numbers, len(gone))]
+    return found & (numbers >= 0)

@@ -1,0 +1,398 @@
+"""Add usage samples and out-of-memory kills to the state (upstream: ``AddSample``, ``RecordOOM`` of
+``ClusterState``).
+
+Here: which container and aggregate they are of, and what is refused. Decided in C++: ``src/usage.cpp`` (memory peaks,
+OOMs), ``src/usage_cpu.cpp``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kscale._native import _histogram
+from kscale.effects import SECOND, ZERO_TIME, Moment
+from kscale.objects.api.meta import ResourceList
+from kscale.vpa.metrics import ObservationTally, QualityObserver
+from kscale.vpa.model.aggregates import Aggregate, AggregateStore
+from kscale.vpa.model.cluster_state import RecommenderState
+from kscale.vpa.model.usage import CPU_SAMPLE, MEMORY_SAMPLE, OOM, ContainerName, Usage
+from kscale.vpa.resources import CPU, MEMORY
+
+__all__ = [
+    "AggregateRecommendation",
+    "LastRecommendations",
+    "UsageError",
+    "add_cpu_grid",
+    "add_usage",
+    "find_slot",
+    "get_aggregate_recommendations",
+    "observe_sample_quality",
+]
+
+
+MIN_GRID_LENGTH: Final = 32
+"""Samples of each container; below, looking whether they share their times is not worth it."""
+
+
+def add_cpu_grid(
+    store: AggregateStore,
+    container: npt.NDArray[np.int32],
+    time: npt.NDArray[np.int64],
+    value: npt.NDArray[np.int64],
+    status: npt.NDArray[np.uint8],
+    threads: int,
+) -> bool:
+    """Take in CPU samples of many containers at the same times, container after container, if they are that.
+
+    Only where each has an aggregate of its own and nothing is refused: then the answer is the same to the last bit.
+    """
+    rows = 1 + int(np.count_nonzero(container[1:] != container[:-1]))
+    length, rest = divmod(len(container), rows)
+    if rest or length < MIN_GRID_LENGTH:
+        return False
+    table, slots = time.reshape(rows, length), container[::length]
+    times = table[0]
+    if not (
+        bool((container.reshape(rows, length) == slots[:, None]).all())
+        and bool((times[1:] > times[:-1]).all())
+        and bool((table == times).all())
+        and 0 <= int(value.min()) <= int(value.max()) < 2**31
+        and int(store.last_cpu[slots].max()) < int(times[0])
+        and len(np.unique(store.aggregate[slots])) == rows
+    ):
+        return False
+    store.native.add_cpu_grid(
+        store.cpu.native,
+        np.arange(rows + 1),
+        np.ascontiguousarray(slots),
+        np.ascontiguousarray(times),
+        value.astype(np.int32).reshape(rows, length),
+        np.zeros(rows, np.int64),
+        threads,
+    )
+    status[:] = 0
+    return True
+
+
+class LastRecommendations(NamedTuple):
+    """What aggregates were recommended last. Of each, in cores or bytes, ``amount`` float64[n] (0: nothing), and
+    ``mode`` int64[n]: its update mode in ``modes``; -1: it needs no recommendation."""
+
+    modes: list[str]
+    mode: npt.NDArray[np.int64]
+    amount: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, known: Sequence[AggregateRecommendation], cpu: bool) -> LastRecommendations:
+        """Of what was kept of aggregates."""
+        resource = CPU if cpu else MEMORY
+        modes: dict[str, int] = {}
+        mode = [-1] * len(known)
+        amount = [0.0] * len(known)
+        for i, kept in enumerate(known):
+            if kept is not None:
+                mode[i] = modes.setdefault(kept[0] or "", len(modes))
+                last = (kept[1] or {}).get(resource)
+                if last is not None:
+                    amount[i] = last.milli_value() / 1000.0 if cpu else float(last.value())
+        return cls(list(modes), np.array(mode, np.int64), np.array(amount, np.float64))
+
+
+AggregateRecommendation = tuple[str | None, ResourceList | None] | None
+"""The update mode and the last recommendation of an aggregate; None: it needs no recommendation."""
+
+
+def get_aggregate_recommendations(known: Sequence[Aggregate]) -> list[AggregateRecommendation]:
+    """What is known of aggregates at this moment."""
+    return [(each.update_mode, each.last_recommendation) if each.needs_recommendation else None for each in known]
+
+
+def observe_sample_quality(
+    aggregates: npt.NDArray[np.int32],
+    amounts: npt.NDArray[np.int64],
+    is_oom: npt.NDArray[np.bool_],
+    cpu: bool,
+    recommended: LastRecommendations,
+    quality: QualityObserver,
+) -> None:
+    """``observeQualityMetrics`` of samples that were taken in, in millicores or bytes.
+
+    ``aggregates[i]``: the place in ``recommended`` of the aggregate that sample *i* went to.
+    """
+    if (recommended.mode < 0).any():
+        needed = recommended.mode[aggregates] >= 0
+        aggregates, amounts, is_oom = aggregates[needed], amounts[needed], is_oom[needed]
+    usage = amounts / 1000.0 if cpu else amounts.astype(np.float64)
+    mode, amount = recommended.mode[aggregates], recommended.amount[aggregates]
+    quality.samples(CPU if cpu else MEMORY, recommended.modes, mode, usage, amount, is_oom)
+
+
+_MAX_TIME_DISTANCE: Final = 1 << 62
+"""Nanoseconds from 1970; the kernels take none that is farther."""
+_SlotArray = npt.NDArray[np.int32]
+_Int64Array = npt.NDArray[np.int64]
+_Uint8Array = npt.NDArray[np.uint8]
+_RowSelection = _Int64Array | slice
+
+
+class UsageError(NamedTuple):
+    """A sample or an OOM that was refused, and upstream's reason."""
+
+    what: str
+    namespace: str
+    pod: str
+    container: str
+    resource: str
+    time: int
+    error: str
+
+    @property
+    def is_key_error(self) -> bool:
+        """Of a pod or container that the model does not have: expected with ``memory_saver``, where nobody logs it."""
+        return self.error.startswith("KeyError:")
+
+
+def add_usage(
+    state: RecommenderState, usage: Usage, now: Moment, quality: QualityObserver | None = None
+) -> list[UsageError]:
+    """Takes in samples and OOMs in order; what is refused comes back, in order.
+
+    Samples of init containers are dropped silently, as upstream does. ``quality`` is told how what was used compares
+    with what was recommended. What is more than 146 years from 1970 (a time that was never set is, too) is refused as
+    what comes out of order; upstream has no such bounds.
+    """
+    resolved = _resolve_containers(state, usage.containers, now)
+    slot = np.empty(len(usage), np.int32)
+    all_known = _histogram.look_up(resolved.slots, np.ascontiguousarray(usage.container), slot)
+    taker = _SampleAdder(state, usage, slot, resolved, quality)
+    near = _find_representable_times(usage.time)
+    if isinstance(usage.kind, int) and all_known and near is None:
+        return [error for _, error in taker.take(usage.kind, None)]
+    if all_known and near is None and (turns := _split_alternating_kinds(usage.kind)):
+        errors = [error for kind, where in turns for error in taker.take(kind, where)]
+        return [error for _, error in sorted(errors, key=itemgetter(0))]
+    known = slot >= 0
+    kinds = usage.kind if not isinstance(usage.kind, int) else np.full(len(usage), usage.kind, np.uint8)
+    refused, dropped = resolved.refused, resolved.dropped
+    problems = [
+        (int(i), refused[int(usage.container[i])])
+        for i in np.flatnonzero(~known)
+        if not (dropped[usage.container[i]] and kinds[i] != OOM)
+    ]
+    errors = [
+        (i, _build_error(usage, i, int(kinds[i]), texts[1] if kinds[i] == OOM else texts[0])) for i, texts in problems
+    ]
+    if near is not None:
+        for i in np.flatnonzero(known & ~near).tolist():
+            late = _histogram.TOO_OLD if usage.time[i] < 0 else 0
+            errors.append((i, _build_refusal(usage, i, int(kinds[i]), late)))
+        known &= near
+    for cpu in (True, False):
+        wanted = np.flatnonzero(known & ((kinds == CPU_SAMPLE) == cpu))
+        if len(wanted):
+            errors += taker.take(kinds, wanted)
+    return [error for _, error in sorted(errors, key=itemgetter(0))]
+
+
+def _split_alternating_kinds(kinds: _Uint8Array | int) -> Sequence[tuple[int, slice]]:
+    """(kind, where) of samples of CPU and of memory that take turns, as a scrape has them; else none."""
+    if (
+        isinstance(kinds, int)
+        or len(kinds) % 2
+        or (kinds[::2] != CPU_SAMPLE).any()
+        or (kinds[1::2] != MEMORY_SAMPLE).any()
+    ):
+        return ()
+    return (CPU_SAMPLE, slice(0, len(kinds), 2)), (MEMORY_SAMPLE, slice(1, len(kinds), 2))
+
+
+def _find_representable_times(time: _Int64Array) -> npt.NDArray[np.bool_] | None:
+    """Which times can be worked with; None: all."""
+    if not len(time) or (time.min() >= -_MAX_TIME_DISTANCE and time.max() <= _MAX_TIME_DISTANCE):
+        return None
+    return (time >= -_MAX_TIME_DISTANCE) & (time <= _MAX_TIME_DISTANCE)
+
+
+def find_slot(state: RecommenderState, name: ContainerName, now: Moment) -> int:
+    """Where the store keeps a container that takes samples, its aggregate in place; -1 if there is none."""
+    return int(_ResolvedContainers(state, [name], now).slots[0])
+
+
+def _resolve_containers(state: RecommenderState, names: Sequence[ContainerName], now: Moment) -> _ResolvedContainers:
+    """Where containers are; those of a list that was asked for last are not looked up again."""
+    known: _ResolvedContainers | None = state.resolved
+    if known is not None and known.names is names and known.placed == state.placed:
+        return known
+    found = state.resolved = _ResolvedContainers(state, names, now)
+    return found
+
+
+class _ResolvedContainers:
+    """Where the containers of some usage are: slots, the aggregates that they feed, and why others have none."""
+
+    def __init__(self, state: RecommenderState, names: Sequence[ContainerName], now: Moment) -> None:
+        self.names = names
+        self.slots, self.aggregate = state.places.look_up(names)
+        self.refused: dict[int, tuple[str, str]] = {}
+        """Of some containers, the texts for a sample and an OOM."""
+        self.dropped = np.zeros(len(names), bool)
+        for index in np.flatnonzero(self.slots < 0).tolist():
+            self._resolve(state, names[index], index, now)
+        self.aggregates: Sequence[Aggregate] = state.places.aggregates
+        """By the numbers in ``aggregate``."""
+        self.placed = state.placed
+
+    def _resolve(self, state: RecommenderState, name: ContainerName, index: int, now: Moment) -> None:
+        """Finds one container."""
+        namespace, pod_name, container = name
+        pod = state.pods.get((namespace, pod_name))
+        if pod is None:
+            text = f"KeyError: {{{namespace} {pod_name}}}"
+            self.refused[index] = text, text
+            return
+        found = pod.containers.get(container)
+        if pod.init_containers and container in pod.init_containers:
+            self.dropped[index] = True
+            found = None
+        if found is None:
+            text = f"KeyError: {{{{{namespace} {pod_name}}} {container}}}"
+            self.refused[index] = text, f"KeyError: {container}"
+            return
+        aggregate = found.bound or state.find_or_create(pod, container, now)
+        state.store.aggregate[found.slot] = aggregate.row
+        self.slots[index] = found.slot
+        self.aggregate[index] = state.places.keep(name, found.slot, aggregate)
+
+
+class _SampleAdder:
+    """Hands columns of usage to the store, those of CPU and those of memory by themselves."""
+
+    def __init__(
+        self,
+        state: RecommenderState,
+        usage: Usage,
+        slot: npt.NDArray[np.int32],
+        resolved: _ResolvedContainers,
+        quality: QualityObserver | None,
+    ) -> None:
+        self._state = state
+        self._usage = usage
+        self._slot = slot
+        self._resolved = resolved
+        self._quality = quality
+        self._kept: list[AggregateRecommendation] | None = None
+
+    def take(self, kinds: npt.NDArray[np.uint8] | int, where: _RowSelection | None) -> list[tuple[int, UsageError]]:
+        """Samples of CPU only, or of anything else only: those at ``where``, or all of them. The refusals."""
+        usage = self._usage
+        container, time, value, kind = self._slot, usage.time, usage.value, kinds
+        if where is not None:
+            container, time, value = np.ascontiguousarray(self._slot[where]), usage.time[where], usage.value[where]
+            kind = kinds if isinstance(kinds, int) else kinds[where]
+        status = np.empty(len(container), np.uint8)
+        time, value = np.ascontiguousarray(time), np.ascontiguousarray(value)
+        if (kind if isinstance(kind, int) else kind[0] if len(kind) else CPU_SAMPLE) == CPU_SAMPLE:
+            self._take_cpu(container, time, value, status)
+            self._compare(where, status, value, None, True)
+        else:
+            self._take_memory(container, time, value, status, kind, where)
+        errors = []
+        for position in np.flatnonzero(status).tolist():
+            i = position if where is None else int(_to_rows(where)[position])
+            number = kind if isinstance(kind, int) else int(kind[position])
+            errors.append((i, _build_refusal(usage, i, number, int(status[position]))))
+        return errors
+
+    def _take_cpu(self, container: _SlotArray, time: _Int64Array, value: _Int64Array, status: _Uint8Array) -> None:
+        store, threads = self._state.store, self._state.threads
+        if not add_cpu_grid(store, container, time, value, status, threads):
+            store.native.add_cpu(store.cpu.native, container, time, value, status, threads)
+
+    def _take_memory(
+        self,
+        container: _SlotArray,
+        time: _Int64Array,
+        value: _Int64Array,
+        status: _Uint8Array,
+        kind: _Uint8Array | int,
+        where: Any,
+    ) -> None:
+        store, threads = self._state.store, self._state.threads
+        oom: _Uint8Array | None = None
+        if not isinstance(kind, int):
+            oom = (kind == OOM).astype(np.uint8)
+        elif kind == OOM:
+            oom = np.ones(len(container), np.uint8)
+        taken = value.copy() if oom is not None and self._quality is not None else value
+        store.native.add_memory(
+            store.memory.native,
+            container,
+            time,
+            value,
+            status,
+            oom,
+            threads,
+            None if taken is value else taken,
+        )
+        self._compare(where, status, taken, oom, False)
+
+    def _compare(
+        self, where: _RowSelection | None, status: _Uint8Array, taken: _Int64Array, oom: _Uint8Array | None, cpu: bool
+    ) -> None:
+        """Has it said how samples compare with what was recommended when they came: worked out when somebody looks."""
+        if self._quality is None:
+            return
+        if self._kept is None:  # taking samples in changes none of it
+            self._kept = get_aggregate_recommendations(self._resolved.aggregates)
+        kept = self._kept
+        if not any(kept):
+            return
+        aggregate, container = self._resolved.aggregate, self._usage.container
+
+        def tell(into: ObservationTally) -> None:
+            accepted: _Int64Array | slice = slice(None)
+            if status.any():
+                accepted = np.flatnonzero(status == 0)
+            rows = np.arange(len(status))[accepted] if where is None else _to_rows(where)[accepted]
+            killed = np.zeros(len(rows), np.bool_) if oom is None else oom[accepted] != 0
+            recommended = LastRecommendations.of(kept, cpu)
+            observe_sample_quality(
+                aggregate[container[rows]], taken[accepted], killed, cpu, recommended, QualityObserver(into)
+            )
+
+        self._quality.into.later(tell)
+
+
+def _to_rows(where: _RowSelection) -> _Int64Array:
+    return np.arange(where.start, where.stop, where.step) if isinstance(where, slice) else where
+
+
+def _build_refusal(usage: Usage, i: int, kind: int, status: int) -> UsageError:
+    if kind != OOM:
+        return _build_error(usage, i, kind, "sample discarded (invalid or out of order)")
+    namespace, pod, container = usage.containers[int(usage.container[i])]
+    reason = "adding OOM sample failed"
+    if status == _histogram.TOO_OLD:
+        reason = f"OOM event will be discarded - it is too old ({_format_go_time(int(usage.time[i]))})"
+    text = f"error while recording OOM for {{{{{namespace} {pod}}} {container}}}, Reason: {reason}"
+    return _build_error(usage, i, kind, text)
+
+
+def _build_error(usage: Usage, i: int, kind: int, text: str) -> UsageError:
+    what, resource = ("oom", "") if kind == OOM else ("sample", "cpu" if kind == CPU_SAMPLE else "memory")
+    return UsageError(what, *usage.containers[int(usage.container[i])], resource, int(usage.time[i]), text)
+
+
+def _format_go_time(time: int) -> str:
+    """Go's ``%v`` of a time in UTC."""
+    if time == ZERO_TIME:
+        return "0001-01-01 00:00:00 +0000 UTC"
+    whole, rest = divmod(time, SECOND)
+    fraction = f".{rest:09d}".rstrip("0") if rest else ""
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"

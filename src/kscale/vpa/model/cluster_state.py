@@ -1,0 +1,614 @@
+"""State of the recommender: pods, VPAs and aggregates, linked; aggregates merged per container name; garbage
+collection (upstream: ``pkg/recommender/model/cluster.go``).
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import repeat
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kscale.effects import SECOND, ZERO_TIME, GetScale, Moment, Progress, StepsOf
+from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.vpa import ContainerPolicies, TargetReference, VerticalPodAutoscaler, container_policy
+from kscale.objects.pod_metrics import JoinedLists, runs_of
+from kscale.objects.selectors import LabelIndex, Selector, SelectorIndex
+from kscale.objects.times import virtual_moment
+from kscale.vpa.controllers import ControllerKey, Controllers, TargetError
+from kscale.vpa.model.aggregates import Aggregate, AggregateKey, AggregateStore, update_from_policy
+from kscale.vpa.model.usage import ContainerName
+from kscale.vpa.model.vpa import ContainerState, LabelSet, PodKey, PodState, Vpa, format_labels, update_from_object
+from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.target import find_topmost_controller_steps
+
+__all__ = [
+    "GC_INTERVAL",
+    "ContainerSlotCache",
+    "MergedContainers",
+    "RecommenderState",
+    "VpaContainerSlots",
+    "VpaKey",
+    "collect_garbage_steps",
+    "merge_containers",
+]
+
+
+_NUMBER_BITS: Final = 32  # bits
+_MIN_FORGOTTEN: Final = 1024
+_Names = Sequence[ContainerName]
+_PackedSlots = npt.NDArray[np.int64]
+_EMPTY: Final = np.empty(0, np.int64)
+
+
+class ContainerSlotCache:
+    """Of containers by name, until they may be elsewhere. ``aggregates``: those that one of them feeds, or fed before,
+    by number.
+
+    Lists that were joined are remembered: of those that are asked for again, only what has moved is looked up.
+    """
+
+    __slots__ = ("_known", "_last", "_moved", "_numbers", "aggregates")
+
+    def __init__(self) -> None:
+        self._known: dict[ContainerName, int] = {}  # the slot in the upper half, the number in the lower
+        self._last: tuple[JoinedLists[ContainerName], _PackedSlots] = (
+            JoinedLists([]),
+            _EMPTY,
+        )  # what was joined and asked
+        self._moved: list[int] = []  # slots of those that were forgotten since
+        self._numbers: dict[int, int] = {}
+        self.aggregates: list[Aggregate] = []
+
+    def look_up(self, names: _Names) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """The slot of each, and the number of its aggregate, int32 each; -1: it is not known."""
+        found = self._joined(names) if isinstance(names, JoinedLists) else self._look_up(names)
+        return (found >> _NUMBER_BITS).astype(np.int32), found.astype(np.int32)
+
+    def _look_up(self, names: _Names) -> _PackedSlots:
+        return np.fromiter(map(self._known.get, names, repeat(-1)), np.int64, len(names))
+
+    def _joined(self, names: JoinedLists[ContainerName]) -> _PackedSlots:
+        """The same of lists that were joined."""
+        before, then = self._last
+        pieces = [_EMPTY]
+        for run in runs_of(names.parts, before.parts):
+            if run.before < 0:
+                pieces += map(self._look_up, names.parts[run.first : run.end])
+            else:
+                last = run.before + run.end - run.first - 1
+                pieces.append(then[before.ends[run.before] - len(before.parts[run.before]) : before.ends[last]])
+        found = np.concatenate(pieces)
+        doubtful = found < 0
+        if self._moved:
+            doubtful |= np.isin(found >> _NUMBER_BITS, self._moved)
+        for i in np.flatnonzero(doubtful).tolist():
+            found[i] = self._known.get(names[i], -1)
+        self._last, self._moved = (names, found), []
+        return found
+
+    def keep(self, name: ContainerName, slot: int, aggregate: Aggregate) -> int:
+        """Notes where a container is; the number of its aggregate."""
+        number = self._numbers.setdefault(id(aggregate), len(self.aggregates))
+        if number == len(self.aggregates):
+            self.aggregates.append(aggregate)
+        self._known[name] = slot << _NUMBER_BITS | number
+        return number
+
+    def forget(self, names: Iterable[ContainerName]) -> None:
+        """Some containers may be elsewhere."""
+        for name in names:
+            held = self._known.pop(name, None)
+            if held is not None and len(self._last[1]):
+                self._moved.append(held >> _NUMBER_BITS)
+        if len(self._moved) > _MIN_FORGOTTEN + len(self._known):  # nobody asks for these lists any more
+            self._last, self._moved = (JoinedLists([]), _EMPTY), []
+
+    def forget_all(self) -> None:
+        """All may feed other aggregates."""
+        self._known, self._numbers, self.aggregates = {}, {}, []
+        self._last, self._moved = (JoinedLists([]), _EMPTY), []
+
+
+MISSING_RECOMMENDATION_TIMEOUT: Final = 30 * 60 * SECOND
+VpaKey = tuple[str, str]
+"""(namespace, name)."""
+
+
+class VpaContainerSlots(NamedTuple):
+    """``slot`` int64[n]: of containers; ``name`` int64[n]: which of ``names`` each has."""
+
+    slot: npt.NDArray[np.int64]
+    name: npt.NDArray[np.int64]
+    names: list[str]
+
+
+class RecommenderState:
+    """Pods, VPAs and aggregates, changed in place. Single owner.
+
+    - ``options``: those of the recommender; ``threads``: how many kernels may use, the answers do not depend on it.
+    - ``pods``, ``vpas``, ``aggregates``: by (namespace, name) and by key; ``observed``: the VPAs of the last list that
+      this recommender is in charge of, in listed order; ``store``: the columns behind aggregates and containers.
+    - ``passed_over``: with ``memory_saver``, the pods that no VPA selected, with where their resources are read from;
+      ``pods_loaded``: pods have been loaded at least once.
+    - ``last_gc``, ``last_checkpoint_gc``: when aggregates and checkpoints were last collected.
+
+    :func:`~kscale.vpa.save_state` and :func:`~kscale.vpa.load_state` keep it exactly, :func:`~kscale.vpa.fork_state`
+    makes an independent copy.
+    """
+
+    def __init__(self, options: RecommenderOptions | None = None, *, threads: int = 1) -> None:
+        self.options = options or RecommenderOptions()
+        self.threads = threads
+        self.store = AggregateStore(self.options)
+        self.pods: dict[PodKey, PodState] = {}
+        self.vpas: dict[VpaKey, Vpa] = {}
+        self.aggregates: dict[AggregateKey, Aggregate] = {}
+        self.observed: list[VpaKey] = []
+        self.without_recommendation: dict[VpaKey, Moment] = {}
+        self.passed_over: dict[PodKey, tuple[str, ...]] = {}
+        self.pods_loaded = False
+        self.last_gc: Moment = 0
+        self.last_checkpoint_gc: Moment = ZERO_TIME
+        self.placed = 0
+        """Another number whenever another container may feed another aggregate."""
+        self.resolved: Any = None
+        """What the intake of usage has found of the containers that it was told of last."""
+        self.merging: list[Any] = []
+        """What was merged of lists of VPAs lately."""
+        self.told: Any = None
+        """What was recommended last."""
+        self.places = ContainerSlotCache()
+        self.targets: dict[VpaKey, tuple[TargetReference, KubeObject, Selector]] = {}
+        """Of some VPAs the target, what it is and the selector that it has."""
+        self._slots: dict[Vpa, tuple[int, list[tuple[str, int]], VpaContainerSlots]] = {}
+        self._sources: Counter[tuple[str, ...]] = Counter()
+        self._same: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._label_sets: dict[tuple[str, str], LabelSet] = {}
+        self._set_index: LabelIndex[LabelSet] = LabelIndex()
+        self._vpa_index: SelectorIndex[Vpa] = SelectorIndex()
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.pods)} pods, {len(self.vpas)} VPAs, {len(self.aggregates)} aggregates"
+        return f"<RecommenderState: {counts}>"
+
+    # -- label sets ---------------------------------------------------------------------------------------------
+
+    def label_set(self, namespace: str, labels: Mapping[str, str]) -> LabelSet:
+        """The label set of these labels; a new one is held against all VPAs."""
+        key = format_labels(labels)
+        found = self._label_sets.get((namespace, key))
+        if found is None:
+            found = self._label_sets[namespace, key] = LabelSet(namespace, dict(labels), key)
+            self._set_index.add(namespace, found.labels, found)
+            for vpa in self._vpa_index.matching(namespace, found.labels):
+                self._select(vpa, found)
+        return found
+
+    def _select(self, vpa: Vpa, label_set: LabelSet) -> None:
+        insort(label_set.vpas, vpa.name)
+        vpa.label_sets[label_set.key] = label_set
+
+    def _release(self, label_set: LabelSet) -> None:
+        """A label set that nothing has any more goes."""
+        if label_set.pods or label_set.aggregates:
+            return
+        del self._label_sets[label_set.namespace, label_set.key]
+        self._set_index.remove(label_set.namespace, label_set.labels, label_set)
+        for vpa in self.vpas_of(label_set):
+            del vpa.label_sets[label_set.key]
+
+    def vpas_of(self, label_set: LabelSet) -> list[Vpa]:
+        """The VPAs that select a label set (``label_set``), by name."""
+        return [self.vpas[label_set.namespace, name] for name in label_set.vpas]
+
+    def selecting(self, namespace: str, pod: str, labels: Mapping[str, str] | None) -> list[Vpa]:
+        """The VPAs that select a pod, by name: one that is not known (any more) by the labels that it had."""
+        known = self.pods.get((namespace, pod))
+        if known is not None:
+            return self.vpas_of(known.label_set)
+        if labels is None:
+            return []
+        return sorted(self._vpa_index.matching(namespace, labels), key=attrgetter("name"))
+
+    def is_selected(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether some VPA selects pods with these labels."""
+        return next(self._vpa_index.matching(namespace, labels), None) is not None
+
+    # -- pods ---------------------------------------------------------------------------------------------------
+
+    def matching_pods(self, vpa: Vpa) -> list[PodState]:
+        """The pods that a VPA selects, by name."""
+        pods = (pod for label_set in vpa.label_sets.values() for pod in label_set.pods.values())
+        return sorted(pods, key=attrgetter("name"))
+
+    def slots_of(self, vpa: Vpa) -> VpaContainerSlots:
+        """Where the store keeps the containers that feed what a VPA knows, those of its pods by name of the pod."""
+        all_placed, placed, found = self._slots.get(vpa, (None, None, None))
+        if found is not None and all_placed == self.placed:
+            return found
+        now = [(each.key, each.placed) for each in vpa.label_sets.values()]
+        if found is None or placed != now:
+            slots: list[int] = []
+            number: list[int] = []
+            names: dict[str, int] = {}
+            for pod in self.matching_pods(vpa):
+                aggregates = pod.label_set.aggregates
+                for name, container in pod.containers.items():
+                    if name in aggregates:
+                        slots.append(container.slot)
+                        number.append(names.setdefault(name, len(names)))
+            found = VpaContainerSlots(np.array(slots, np.int64), np.array(number, np.int64), list(names))
+        self._slots[vpa] = self.placed, now, found
+        return found
+
+    def _place(self, label_set: LabelSet) -> None:
+        """Another container of these pods may feed another aggregate."""
+        self.placed += 1
+        label_set.placed = self.placed
+
+    def _move(self, pod: PodState) -> None:
+        """The containers of a pod may be elsewhere, or feed other aggregates."""
+        self._place(pod.label_set)
+        self.places.forget((pod.namespace, pod.name, container) for container in pod.containers)
+
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what is left to wait stays. Samples have times of others."""
+        self.without_recommendation = {key: at + by for key, at in self.without_recommendation.items()}
+        self.last_gc += by
+        if self.last_checkpoint_gc != ZERO_TIME:
+            self.last_checkpoint_gc += by
+
+    def add_pod(
+        self, namespace: str, name: str, labels: Mapping[str, str], phase: str, now: datetime | Moment
+    ) -> PodState:
+        """``AddOrUpdatePod``, with the pod's ``labels`` and its ``phase`` as the API names it."""
+        time = virtual_moment(now)
+        pod = self.pods.get((namespace, name))
+        if pod is None:
+            label_set = self.label_set(namespace, labels)
+            pod = self.pods[namespace, name] = PodState(name, label_set)
+            self._place(label_set)
+            self._count(pod, 1)
+        elif pod.labels != labels:
+            old, label_set = pod.label_set, self.label_set(namespace, labels)
+            self._move(pod)
+            self._count(pod, -1)
+            pod.label_set = label_set
+            self._place(label_set)
+            self._count(pod, 1)
+            for container, state in pod.containers.items():
+                self._unbind(state)
+                # Upstream binds the container to the aggregate itself here, no longer through its key.
+                state.bound = self.find_or_create(pod, container, time)
+                state.bound.bound += 1
+            self._release(old)
+        pod.phase = phase
+        return pod
+
+    def _count(self, pod: PodState, by: int) -> None:
+        """A pod joins its label set (1), or leaves it (-1)."""
+        if by > 0:
+            pod.label_set.pods[pod.name] = pod
+        else:
+            del pod.label_set.pods[pod.name]
+        for vpa in self.vpas_of(pod.label_set):
+            vpa.pod_count += by
+
+    def add_container(self, pod: PodState, name: str, now: datetime | Moment) -> None:
+        """``AddOrUpdateContainer``."""
+        time = virtual_moment(now)
+        if name not in pod.containers:
+            self._place(pod.label_set)
+            self.find_or_create(pod, name, time)
+            pod.containers[name] = ContainerState(self.store.take_slot())
+
+    def set_init_containers(self, pod: PodState, names: frozenset[str]) -> None:
+        """The ``names`` of a pod's init containers: their usage is not looked at."""
+        if names != pod.init_containers:
+            self._move(pod)
+            pod.init_containers = names
+
+    def delete_pod(self, key: PodKey) -> None:
+        """``DeletePod``; one that is not there is no error."""
+        pod = self.pods.pop(key, None)
+        if pod is None:
+            return
+        self._move(pod)
+        self.read_from(pod, ())
+        self._count(pod, -1)
+        for state in pod.containers.values():
+            self._unbind(state)
+            self.store.give_slot(state.slot)
+        self._release(pod.label_set)
+
+    def _unbind(self, state: ContainerState) -> None:
+        old = state.bound
+        if old is None:
+            return
+        state.bound = None
+        old.bound -= 1
+        if not old.alive and old.bound == 0:
+            self.store.give_row(old.row)
+
+    def find_or_create(self, pod: PodState, container: str, now: datetime | Moment) -> Aggregate:
+        """The aggregate of a pod's container; a new one is offered to all VPAs."""
+        time = virtual_moment(now)
+        label_set = pod.label_set
+        found = label_set.aggregates.get(container)
+        if found is None:
+            key = AggregateKey(label_set.namespace, container, label_set.key)
+            found = Aggregate(key, self.store.take_row(), time, label_set.labels)
+            self.adopt(found, label_set)
+            for vpa in self.vpas_of(label_set):
+                self._link(vpa, found)
+        return found
+
+    def adopt(self, aggregate: Aggregate, label_set: LabelSet) -> None:
+        """An aggregate joins those that are alive, as that of ``label_set``."""
+        self._place(label_set)
+        self.aggregates[aggregate.key] = aggregate
+        label_set.aggregates[aggregate.key.container] = aggregate
+
+    # -- where resources are read from --------------------------------------------------------------------------
+
+    def read_from(self, pod: PodState, sources: tuple[str, ...]) -> None:
+        """Notes where the resources of a pod's containers are read from (``sources``)."""
+        if sources == pod.sources:
+            return
+        if pod.sources:
+            self._sources[pod.sources] -= 1
+            if not self._sources[pod.sources]:
+                del self._sources[pod.sources], self._same[pod.sources]
+        pod.sources = self._same.setdefault(sources, sources) if sources else ()
+        if sources:
+            self._sources[sources] += 1
+
+    def sources(self) -> Counter[str]:
+        """How often each source is read in a round: once for each container of each pod that is listed."""
+        found: Counter[str] = Counter()
+        for sources, pods in self._sources.items():
+            for source in sources:
+                found[source] += pods
+        for sources in self.passed_over.values():
+            found.update(sources)
+        return found
+
+    # -- VPAs ---------------------------------------------------------------------------------------------------
+
+    def _link(self, vpa: Vpa, aggregate: Aggregate) -> None:
+        """``UseAggregationIfMatching`` for a match."""
+        if aggregate.key in vpa.aggregates:
+            return
+        vpa.aggregates[aggregate.key] = aggregate
+        aggregate.is_under_vpa = True
+        aggregate.update_mode = vpa.update_mode
+        update_from_policy(self.store, aggregate, container_policy(aggregate.key.container, vpa.resource_policy))
+
+    def add_vpa(self, item: VerticalPodAutoscaler, selector: Selector) -> Vpa:
+        """``AddOrUpdateVpa`` of ``item``. A VPA whose selector changed is forgotten first, its loaded checkpoints
+        included."""
+        key = (item.metadata.namespace, item.metadata.name)
+        vpa = self.vpas.get(key)
+        if vpa is not None and vpa.selector is not selector and vpa.selector_text != str(selector):
+            self.delete_vpa(key)
+            vpa = None
+        if vpa is None:
+            vpa = Vpa(*key, selector)
+            self.enter(vpa)
+            for label_set in vpa.label_sets.values():
+                vpa.pod_count += len(label_set.pods)
+                for aggregate in label_set.aggregates.values():
+                    self._link(vpa, aggregate)
+        update_from_object(vpa, item)
+        update = item.spec.update_policy
+        told, mode = update is None or update is not vpa.update_policy, None
+        if told:
+            mode, vpa.update_policy = vpa.update_mode, update
+        if told and (update is None or mode is not None or update.update_mode is not None):
+            for aggregate in vpa.aggregates.values():
+                aggregate.update_mode = vpa.update_mode
+        policy = item.spec.resource_policy
+        if policy is not vpa.resource_policy:
+            vpa.resource_policy = policy
+            policies = ContainerPolicies(policy)
+            for aggregate in vpa.aggregates.values():
+                update_from_policy(self.store, aggregate, policies.get(aggregate.key.container))
+        return vpa
+
+    def enter(self, vpa: Vpa) -> None:
+        """A VPA takes its place, with the label sets that it selects."""
+        self.vpas[vpa.key] = vpa
+        self.merging = []
+        self._vpa_index.add(vpa.namespace, vpa.selector, vpa)
+        for label_set in self._set_index.matching(vpa.namespace, vpa.selector):
+            self._select(vpa, label_set)
+
+    def delete_vpa(self, key: VpaKey) -> None:
+        """``DeleteVpa``: its aggregates are no longer under a VPA."""
+        vpa = self.vpas.pop(key)
+        self.merging, self.told = [], None
+        self.targets.pop(key, None)
+        self._vpa_index.remove(vpa.namespace, vpa.selector, vpa)
+        for label_set in vpa.label_sets.values():
+            label_set.vpas.remove(vpa.name)
+        for aggregate in vpa.aggregates.values():
+            aggregate.mark_not_autoscaled()
+        for state in vpa.initial_states.values():
+            self.store.give_row(state.row)
+        self.without_recommendation.pop(key, None)
+        self._slots.pop(vpa, None)
+
+    def observed_vpas(self) -> Iterator[Vpa]:
+        """The VPAs of the last list, in its order."""
+        return (self.vpas[key] for key in self.observed if key in self.vpas)
+
+    def record_recommendation(self, vpa: Vpa, now: datetime | Moment) -> str:
+        """``RecordRecommendation``: a text when a VPA has gone without one for more than half an hour."""
+        time = virtual_moment(now)
+        if vpa.has_recommendation:
+            self.without_recommendation.pop(vpa.key, None)
+            return ""
+        last = self.without_recommendation.get(vpa.key)
+        if last is None:
+            self.without_recommendation[vpa.key] = time
+        elif last + MISSING_RECOMMENDATION_TIMEOUT < time:
+            self.without_recommendation[vpa.key] = time
+            return f"VPA {vpa.namespace}/{vpa.name} is missing recommendation for more than 30m0s"
+        return ""
+
+    # -- garbage ------------------------------------------------------------------------------------------------
+
+    def remove_aggregate(self, aggregate: Aggregate) -> None:
+        """An aggregate is garbage: it is gone from all VPAs. Containers bound to it directly go on feeding it."""
+        key = aggregate.key
+        del self.aggregates[key]
+        label_set = self._label_sets[key.namespace, key.labels]
+        self._place(label_set)
+        self.places.forget_all()
+        del label_set.aggregates[key.container]
+        for vpa in self.vpas_of(label_set):
+            if vpa.aggregates.pop(key, None) is not None:
+                aggregate.mark_not_autoscaled()
+        aggregate.alive = False
+        if aggregate.bound == 0:
+            self.store.give_row(aggregate.row)
+        self._release(label_set)
+
+
+_MAX_CACHED_PLANS: Final = 8
+"""Of so many lists of VPAs it is remembered what is merged."""
+
+
+class MergedContainers(NamedTuple):
+    """Row *i* of ``store`` is what is known of ``names[i]``: a VPA and one of its container names. ``names`` is the
+    very same list while nothing else is to be merged of the same VPAs."""
+
+    names: Sequence[tuple[Vpa, str]]
+    store: AggregateStore
+
+
+class _MergePlan(NamedTuple):
+    """What is merged of some VPAs while no container may feed another aggregate (``placed``): ``rows[i]`` of the store
+    into the row ``into[i]``."""
+
+    vpas: list[Vpa]
+    placed: int
+    names: list[tuple[Vpa, str]]
+    into: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+
+
+def merge_containers(state: RecommenderState, vpas: Iterable[Vpa]) -> MergedContainers:
+    """``AggregateStateByContainerName`` of VPAs.
+
+    Order of merging: aggregates by key, then the checkpoint. As upstream, a merge may shift the references of the
+    aggregates that it reads.
+    """
+    names, into, rows = _get_merge_plan(state, list(vpas))[2:]
+    store = AggregateStore(state.options)
+    store.merge(store.take_rows(len(names))[into], state.store, rows)
+    return MergedContainers(names, store)
+
+
+def _get_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
+    known: list[_MergePlan] = [plan for plan in state.merging if plan.placed == state.placed]
+    for plan in known:
+        if plan.vpas == vpas:
+            return plan
+    plan = _build_merge_plan(state, vpas)
+    if not any(vpa.initial_states for vpa in vpas):  # which may be exchanged
+        known = [plan, *known[: _MAX_CACHED_PLANS - 1]]
+    state.merging = known
+    return plan
+
+
+def _build_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
+    names: list[tuple[Vpa, str]] = []
+    into: list[int] = []
+    rows: list[int] = []
+    for vpa in vpas:
+        local: dict[str, int] = {}
+        own = vpa.aggregates.items() if len(vpa.aggregates) < 2 else sorted(vpa.aggregates.items(), key=_get_key)
+        parts = [(key.container, aggregate.row) for key, aggregate in own]
+        if vpa.initial_states:
+            parts += [(name, vpa.initial_states[name].row) for name in sorted(vpa.initial_states)]
+        for name, row in parts:
+            if name not in local:
+                local[name] = len(names)
+                names.append((vpa, name))
+            into.append(local[name])
+            rows.append(row)
+    return _MergePlan(vpas, state.placed, names, np.array(into, np.int64), np.array(rows, np.int64))
+
+
+def _get_key(item: tuple[tuple[str, str, str], object]) -> tuple[str, str, str]:
+    return item[0]
+
+
+GC_INTERVAL: Final = 3600 * SECOND
+
+
+def collect_garbage_steps(
+    state: RecommenderState, controllers: Controllers, progress: Progress
+) -> StepsOf[GetScale, list[AggregateKey]]:
+    """``RateLimitedGarbageCollectAggregateCollectionStates``: at most hourly; what was removed comes back, by key."""
+    now = progress.now
+    if now - state.last_gc < GC_INTERVAL:
+        return []
+    state.last_gc = now
+    contributive = yield from _find_contributive_steps(state, controllers, progress)
+    return _remove_aggregates(state, contributive, now)
+
+
+def _remove_aggregates(state: RecommenderState, contributive: set[AggregateKey], now: Moment) -> list[AggregateKey]:
+    removed = []
+    for key in sorted(state.aggregates):
+        aggregate = state.aggregates[key]
+        useless = key not in contributive and aggregate.is_empty(state.store)
+        if useless or aggregate.is_expired(state.store, now):
+            removed.append(key)
+            state.remove_aggregate(aggregate)
+    return removed
+
+
+def _find_contributive_steps(
+    state: RecommenderState, controllers: Controllers, progress: Progress
+) -> StepsOf[GetScale, set[AggregateKey]]:
+    """Aggregates that an active pod, or a pod whose VPA's target still exists, may feed."""
+    alive: dict[VpaKey, bool] = {}
+    keys: set[AggregateKey] = set()
+    told: dict[LabelSet, set[str]] = {}  # of many pods that are alike once
+    for pod in state.pods.values():
+        if not pod.active and not (yield from _controller_exists_steps(state, pod, controllers, progress, alive)):
+            continue
+        known = told.get(pod.label_set)
+        if known is None:
+            known = told[pod.label_set] = set()
+        elif pod.containers.keys() <= known:
+            continue
+        known.update(pod.containers)
+        keys.update(AggregateKey(pod.namespace, container, pod.label_key) for container in pod.containers)
+    return keys
+
+
+def _controller_exists_steps(
+    state: RecommenderState, pod: PodState, controllers: Controllers, progress: Progress, known: dict[VpaKey, bool]
+) -> StepsOf[GetScale, bool]:
+    vpas = state.vpas_of(pod.label_set)
+    if not vpas or vpas[0].target is None:
+        return False
+    vpa, target = vpas[0], vpas[0].target
+    if vpa.key not in known:
+        key = ControllerKey(vpa.namespace, target.kind, target.name, target.api_version)
+        try:
+            known[vpa.key] = (yield from find_topmost_controller_steps(key, controllers, progress)) is not None
+        except TargetError:
+            known[vpa.key] = False
+    return known[vpa.key]

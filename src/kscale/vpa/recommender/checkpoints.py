@@ -1,0 +1,457 @@
+"""Checkpoints: load them, write them, delete orphaned ones (upstream: ``pkg/recommender/checkpoint``,
+``MaintainCheckpoints``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, Never
+
+import numpy as np
+import numpy.typing as npt
+
+from kscale.effects import (
+    DEADLINE_EXCEEDED,
+    ZERO_TIME,
+    ApiError,
+    Create,
+    Delete,
+    Get,
+    List,
+    Moment,
+    Patch,
+    PatchOperation,
+    Progress,
+    StepsOf,
+    Together,
+    Within,
+    duration,
+    to_text,
+)
+from kscale.errors import InputError, KscaleError, Problem
+from kscale.objects.api.meta import ObjectMeta, shortened
+from kscale.objects.api.vpa import (
+    HistogramCheckpoint,
+    VerticalPodAutoscaler,
+    VerticalPodAutoscalerCheckpoint,
+    VerticalPodAutoscalerCheckpointSpec,
+    VerticalPodAutoscalerCheckpointStatus,
+)
+from kscale.objects.selectors import parse_int64
+from kscale.objects.times import nanoseconds
+from kscale.vpa.model.cluster_state import merge_containers
+from kscale.vpa.model.histogram import Histogram, HistogramError, SavedHistogram
+from kscale.vpa.model.saved_state import Aggregate, AggregateKey, AggregateStore, RecommenderState, Vpa
+from kscale.vpa.model.vpa import FETCHING_HISTORY
+from kscale.vpa.recommender.update_vpas import API_VERSION
+
+__all__ = [
+    "CHECKPOINT_VERSION",
+    "CheckpointBatch",
+    "CheckpointError",
+    "build_checkpoint_status",
+    "collect_checkpoints_steps",
+    "encode_histogram",
+    "find_orphaned_checkpoints",
+    "load_checkpoint",
+    "load_checkpoints",
+    "maintain_checkpoints_steps",
+]
+
+
+CHECKPOINT_VERSION: Final = "v3"
+_YEAR_ONE_MOMENT: Final = nanoseconds("0001-01-01T00:00:00Z")
+
+
+class CheckpointError(KscaleError, ValueError):
+    """A checkpoint that cannot be used, with upstream's text."""
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+
+def _load_histogram(histogram: Histogram, saved: HistogramCheckpoint, field: str) -> None:
+    weights = {}
+    for name, weight in (saved.bucket_weights or {}).items():
+        bucket = parse_int64(name)
+        if bucket is None:
+            raise InputError(Problem(f"{name!r} is no bucket", field=f"{field}.bucketWeights"))
+        if type(weight) is not int or not 0 <= weight < 2**32:
+            raise InputError(
+                Problem(f"{_format_weight(weight)} is no uint32", field=f"{field}.bucketWeights[{bucket}]")
+            )
+        weights[bucket] = weight
+    histogram.load(weights, saved.total_weight, _parse_time(saved.reference_timestamp, f"{field}.referenceTimestamp"))
+
+
+def _format_weight(weight: Any) -> str:
+    return shortened(repr(weight), 40)
+
+
+def _parse_time(text: str | None, field: str) -> int:
+    """Nanoseconds since 1970; :class:`InputError` for a text that is no time, or one that they cannot express."""
+    if text is None:
+        return ZERO_TIME
+    try:
+        time = nanoseconds(text)
+    except ValueError as error:
+        raise InputError(Problem(str(error), field=field)) from None
+    if time == _YEAR_ONE_MOMENT:
+        return ZERO_TIME
+    if not ZERO_TIME <= time < 2**63:
+        raise InputError(Problem(f'"{text}" is out of range: times go from 1677-09-22 to 2262-04-11', field=field))
+    return time
+
+
+def load_checkpoint(store: AggregateStore, row: int, status: VerticalPodAutoscalerCheckpointStatus) -> None:
+    """``LoadFromCheckpoint`` into an aggregate; raises :class:`CheckpointError`.
+
+    Weights that are none, and times that cannot be expressed, are :class:`InputError`.
+    """
+    if status.version != CHECKPOINT_VERSION:
+        raise CheckpointError(f"unsupported checkpoint version {status.version}")
+    store.samples[row] = status.total_samples_count
+    store.first[row] = _parse_time(status.first_sample_start, "status.firstSampleStart")
+    store.last[row] = _parse_time(status.last_sample_start, "status.lastSampleStart")
+    try:
+        _load_histogram(store.memory.row(row), status.memory_histogram, "status.memoryHistogram")
+        _load_histogram(store.cpu.row(row), status.cpu_histogram, "status.cpuHistogram")
+    except HistogramError as error:
+        raise CheckpointError(str(error)) from None
+
+
+def load_checkpoints(
+    state: RecommenderState,
+    checkpoints: Iterable[VerticalPodAutoscalerCheckpoint],
+    now: Moment,
+    *,
+    strict: bool = True,
+) -> list[str]:
+    """Load checkpoints into the VPAs that they belong to; texts of what could not be loaded come back.
+
+    Of a checkpoint that cannot be loaded nothing is taken in. ``strict``: raises :class:`InputError`, naming the object
+    and the field, for weights that are none and for times that cannot be expressed; those before it are loaded.
+    """
+    problems = []
+    state.merging = []  # there may be more to merge
+    for item in checkpoints:
+        vpa = state.vpas.get((item.namespace, item.spec.vpa_object_name))
+        if vpa is None:
+            problems.append(
+                f"cannot load checkpoint to missing VPA object {item.namespace}/{item.spec.vpa_object_name}"
+            )
+            continue
+        row = state.store.take_row()
+        container = item.spec.container_name
+        try:
+            load_checkpoint(state.store, row, item.status)
+        except CheckpointError as error:
+            state.store.give_row(row)
+            problems.append(f"cannot load checkpoint for VPA {vpa.namespace}/{vpa.name}. Reason: {error}")
+            continue
+        except InputError as error:
+            state.store.give_row(row)
+            (problem,) = error.problems
+            if not strict:
+                problems.append(f"cannot load checkpoint for VPA {vpa.namespace}/{vpa.name}. Reason: {problem}")
+                continue
+            where = f"VerticalPodAutoscalerCheckpoint {item.key}"
+            raise InputError(dataclasses.replace(problem, object=where)) from None
+        old = vpa.initial_states.get(container)
+        if old is not None:
+            state.store.give_row(old.row)
+        vpa.initial_states[container] = Aggregate(AggregateKey(vpa.namespace, container, ""), row, now)
+    return problems
+
+
+# -- writing ---------------------------------------------------------------------------------------------------
+
+
+def build_checkpoint_status(
+    samples: tuple[Moment, Moment, int], memory: SavedHistogram, cpu: SavedHistogram, now: Moment
+) -> VerticalPodAutoscalerCheckpointStatus:
+    """``SaveToCheckpoint``: the checkpoint of an aggregate whose histograms were saved. ``samples``: when the first and
+    the last of them were, and how many there are."""
+    first, last, count = samples
+    return VerticalPodAutoscalerCheckpointStatus(
+        last_update_time=to_text(now),
+        version=CHECKPOINT_VERSION,
+        cpu_histogram=encode_histogram(cpu),
+        memory_histogram=encode_histogram(memory),
+        first_sample_start=to_text(first),
+        last_sample_start=to_text(last),
+        total_samples_count=count,
+    )
+
+
+def encode_histogram(histogram: SavedHistogram) -> HistogramCheckpoint:
+    """A histogram as a checkpoint has it."""
+    saved = HistogramCheckpoint(
+        reference_timestamp=to_text(histogram.reference_time),
+        bucket_weights={str(bucket): weight for bucket, weight in histogram.bucket_weights.items()} or None,
+    )
+    if histogram.total_weight:  # what stays the default is not written
+        saved.total_weight = histogram.total_weight
+    return saved
+
+
+_NEVER_TIME: Final = np.iinfo(np.int64).max
+
+
+class _PreparedCheckpoints(NamedTuple):
+    """Of some VPAs row by row: when the first and the last of their ``samples`` were and how many there are, and their
+    histograms as they were saved. ``until``: when the first of the open windows of one closes."""
+
+    samples: list[tuple[Moment, Moment, int]]
+    memory: list[SavedHistogram]
+    cpu: list[SavedHistogram]
+    rows: dict[str, int]
+    until: Moment
+
+
+class CheckpointBatch:
+    """The checkpoints of VPAs: those of some prepared together, handed out one by one when their turn comes."""
+
+    def __init__(self, state: RecommenderState) -> None:
+        self._state = state
+        self._prepared: dict[Vpa, _PreparedCheckpoints] = {}
+
+    def __contains__(self, vpa: Vpa) -> bool:
+        return vpa in self._prepared
+
+    def prepare(self, vpas: Sequence[Vpa], now: Moment) -> None:
+        """Merges what is known of some VPAs, and saves it.
+
+        A memory window that is still open is taken out: its peak may yet be replaced.
+        """
+        names, store = merge_containers(self._state, vpas)
+        rows: dict[Vpa, dict[str, int]] = {vpa: {} for vpa in vpas}
+        for row, (vpa, name) in enumerate(names):
+            rows[vpa][name] = row
+        until = self._take_out_open_windows(store, rows, now)
+        which = np.arange(len(names))
+        memory, cpu = store.memory.save(which), store.cpu.save(which)
+        columns = (each[which].tolist() for each in (store.first, store.last, store.samples))
+        samples = list(zip(*columns, strict=True))
+        for vpa, closes in zip(vpas, until.tolist(), strict=True):
+            self._prepared[vpa] = _PreparedCheckpoints(samples, memory, cpu, rows[vpa], closes)
+
+    def take(self, vpa: Vpa, now: Moment) -> list[tuple[str, VerticalPodAutoscalerCheckpointStatus]]:
+        """(container, checkpoint) of a prepared VPA, by name. It is forgotten then."""
+        if now >= self._prepared[vpa].until:
+            self.prepare([vpa], now)
+        samples, memory, cpu, rows, _ = self._prepared.pop(vpa)
+        return [
+            (name, build_checkpoint_status(samples[row], memory[row], cpu[row], now))
+            for name, row in sorted(rows.items())
+        ]
+
+    def _take_out_open_windows(
+        self, merged: AggregateStore, rows: dict[Vpa, dict[str, int]], now: Moment
+    ) -> npt.NDArray[np.int64]:
+        """When the first of the windows of each VPA closes that were taken out."""
+        store = self._state.store
+        found = [self._state.slots_of(vpa) for vpa in rows]
+        until = np.full(len(rows), _NEVER_TIME)
+        if not found:
+            return until
+        which = np.concatenate([each.slot for each in found])
+        end = store.window_end[which]
+        is_open = end > now
+        if is_open.any():
+            # All names of all VPAs one after the other, so that one look finds the rows of all containers.
+            row_of = np.array(
+                [own[name] for each, own in zip(found, rows.values(), strict=True) for name in each.names], np.int64
+            )
+            begins = np.cumsum([0, *(len(each.names) for each in found)])[:-1]
+            owner = np.repeat(np.arange(len(found)), [len(each.slot) for each in found])
+            name = np.concatenate([each.name for each in found])
+            if not is_open.all():
+                which, end, owner, name = which[is_open], end[is_open], owner[is_open], name[is_open]
+            peak = np.maximum(store.memory_peak[which], store.oom_peak[which]).astype(np.float64)
+            merged.memory.add_samples(row_of[name + begins[owner]], peak, np.ones(len(which)), end, subtract=True)
+            np.minimum.at(until, owner, end)
+        return until
+
+
+_CHECKPOINT_KIND: Final = "VerticalPodAutoscalerCheckpoint"
+_VPAS_PER_BATCH: Final = 256
+"""VPAs that are prepared in one call."""
+_TIMEOUT_TEXT: Final = "Failed to store all checkpoints within the configured `checkpoints-timeout`"
+
+
+def maintain_checkpoints_steps(
+    state: RecommenderState,
+    vpas: Sequence[VerticalPodAutoscaler] | None,
+    progress: Progress,
+    diagnostics: list[str],
+) -> StepsOf[Together | Within, None]:
+    """Writes checkpoints within ``checkpoints_timeout``, the one written longest ago first; now and then deletes those
+    that belong to no VPA. ``vpas``: all that there are, of whatever recommender; None: they could not be listed.
+    """
+    options = state.options
+    if not options.use_checkpoints:
+        return
+    deadline = progress.now + duration(options.checkpoints_timeout)
+    yield from _store_checkpoints_steps(state, progress, deadline, diagnostics)
+    if progress.now - state.last_checkpoint_gc > duration(options.checkpoints_gc_interval):
+        state.last_checkpoint_gc = progress.now
+
+        def collect(now: Moment) -> StepsOf[List | Get | Delete, list[str]]:
+            return collect_checkpoints_steps(state, vpas, now)
+
+        diagnostics += yield from progress.within(deadline - progress.now, collect)
+
+
+# -- writing ---------------------------------------------------------------------------------------------------
+
+
+def _store_checkpoints_steps(
+    state: RecommenderState, progress: Progress, deadline: Moment, diagnostics: list[str]
+) -> StepsOf[Together, None]:
+    """``StoreCheckpoints``. Each worker finishes a VPA before it looks at the time, so those of as many VPAs as there
+    are workers are written even when it is over."""
+    ready = [vpa for vpa in state.vpas.values() if not vpa.condition_is_true(FETCHING_HISTORY)]
+    ordered = sorted(ready, key=lambda vpa: (vpa.checkpoint_written, vpa.key))
+    waiting = deque(enumerate(ordered))
+    prepared = CheckpointBatch(state)
+
+    def worker(begun: Moment) -> StepsOf[Patch | Create | Together, None]:
+        mine = Progress(begun)
+        while waiting:
+            number, vpa = waiting.popleft()
+            if vpa not in prepared:  # by itself, as it is no brief step
+                first = number - number % _VPAS_PER_BATCH
+                yield from mine.together(
+                    [partial(_prepare_checkpoints_steps, prepared, vpa, ordered[first : first + _VPAS_PER_BATCH])]
+                )
+            yield from _write_vpa_checkpoints_steps(vpa, prepared, mine, diagnostics)
+            if mine.now >= deadline:
+                return
+
+    if waiting:
+        workers = [worker] * min(state.options.update_worker_count, len(waiting))
+        yield from progress.together(workers, brief=True)
+    if progress.now >= deadline:
+        diagnostics.append(f"{_TIMEOUT_TEXT}: {DEADLINE_EXCEEDED.message}")
+
+
+def _prepare_checkpoints_steps(
+    prepared: CheckpointBatch, vpa: Vpa, those: Sequence[Vpa], now: Moment
+) -> StepsOf[Never, None]:
+    """Prepares those that a VPA is among, unless another worker's turn came first."""
+    if vpa not in prepared:
+        prepared.prepare(those, now)
+    yield from ()
+
+
+def _write_vpa_checkpoints_steps(
+    vpa: Vpa, prepared: CheckpointBatch, progress: Progress, diagnostics: list[str]
+) -> StepsOf[Patch | Create, None]:
+    """Writes the checkpoints of one VPA, those of its containers by name."""
+    now = progress.now
+    for container, status in prepared.take(vpa, now):
+        error = yield from _create_or_update_checkpoint_steps(vpa, container, status, progress)
+        if error is None:
+            vpa.checkpoint_written = now
+        else:
+            where = f"{vpa.namespace}/{vpa.name} container {container}"
+            diagnostics.append(f"Cannot save checkpoint for VPA {where}: {error.message}")
+
+
+def _create_or_update_checkpoint_steps(
+    vpa: Vpa, container: str, status: VerticalPodAutoscalerCheckpointStatus, progress: Progress
+) -> StepsOf[Patch | Create, ApiError | None]:
+    """``CreateOrUpdateVpaCheckpoint``."""
+    name = f"{vpa.name}-{container}"
+    outcome = yield from progress.act(
+        Patch(
+            kind=_CHECKPOINT_KIND,
+            api_version=API_VERSION,
+            namespace=vpa.namespace,
+            name=name,
+            type="json",
+            patch=(PatchOperation("replace", "/status", status),),
+        )
+    )
+    if outcome.error is not None and f'"{name}" not found' in outcome.error.message:
+        made = VerticalPodAutoscalerCheckpoint(
+            api_version=API_VERSION,
+            kind=_CHECKPOINT_KIND,
+            metadata=ObjectMeta(name=name, namespace=vpa.namespace),
+            spec=VerticalPodAutoscalerCheckpointSpec(vpa_object_name=vpa.name, container_name=container),
+            status=status,
+        )
+        outcome = yield from progress.act(Create(made))
+    return outcome.error
+
+
+# -- deleting --------------------------------------------------------------------------------------------------
+
+
+def collect_checkpoints_steps(
+    state: RecommenderState, vpas: Sequence[VerticalPodAutoscaler] | None, now: Moment
+) -> StepsOf[List | Get | Delete, list[str]]:
+    """``GarbageCollectCheckpoints``: deletes checkpoints of live namespaces whose VPA is gone; texts of what failed.
+
+    Before a history is deleted, its VPA is asked for: one that cannot be read, or that the watch has not brought yet,
+    is not among ``vpas``, either.
+    """
+    progress = Progress(now)
+    if vpas is None:
+        return ["Cannot list VPAs"]
+    listed = yield from progress.act(List(kind="Namespace", api_version="v1", watched=False))
+    if listed.error is not None:
+        return [f"Cannot list namespaces: {listed.error.message}"]
+    namespaces = [each.name for each in listed.value if not state.options.ignores(each.name)]
+    found = yield from progress.act(
+        List(
+            kind=_CHECKPOINT_KIND, api_version=API_VERSION, namespace=state.options.vpa_object_namespace, watched=False
+        )
+    )
+    if found.error is not None:
+        return [f"error cleaning checkpoints: {found.error.message}"]
+    problems = []
+    are_gone: dict[tuple[str, str], bool] = {}
+    for item in find_orphaned_checkpoints(found.value, vpas, namespaces):
+        key = item.namespace, item.spec.vpa_object_name
+        if key not in are_gone:
+            are_gone[key] = yield from _is_deleted_steps(*key, progress)
+        if not are_gone[key]:
+            continue
+        gone = yield from progress.act(
+            Delete(kind=_CHECKPOINT_KIND, api_version=API_VERSION, namespace=item.namespace, name=item.name)
+        )
+        if gone.error is not None:
+            text = f"failed to delete orphaned checkpoint {item.key}: {gone.error.message}"
+            problems.append(f"error cleaning checkpoints: {text}")
+    return problems
+
+
+def _is_deleted_steps(namespace: str, name: str, progress: Progress) -> StepsOf[Get, bool]:
+    if not name:
+        return True
+    asked = Get(kind="VerticalPodAutoscaler", api_version=API_VERSION, namespace=namespace, name=name)
+    error = (yield from progress.act(asked)).error
+    return error is not None and error.is_not_found
+
+
+def find_orphaned_checkpoints(
+    checkpoints: Iterable[VerticalPodAutoscalerCheckpoint],
+    vpas: Iterable[VerticalPodAutoscaler],
+    namespaces: Sequence[str],
+) -> list[VerticalPodAutoscalerCheckpoint]:
+    """The checkpoints of these namespaces, in their order, whose VPA is not among ``vpas``."""
+    existing = {(vpa.namespace, vpa.name) for vpa in vpas}
+    by_namespace: dict[str, list[VerticalPodAutoscalerCheckpoint]] = {}
+    for item in checkpoints:
+        by_namespace.setdefault(item.namespace, []).append(item)
+    return [
+        item
+        for namespace in namespaces
+        for item in by_namespace.get(namespace, ())
+        if (item.namespace, item.spec.vpa_object_name) not in existing
+    ]

@@ -1,0 +1,489 @@
+"""Load VPAs, pods, metrics and Prometheus history into the state (upstream: ``pkg/recommender/input``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kscale.effects import (
+    ApiError,
+    Deferred,
+    GetMetric,
+    GetScale,
+    List,
+    Moment,
+    Observe,
+    Outcome,
+    Progress,
+    QueryPrometheus,
+    StepsOf,
+    Within,
+    from_text,
+    moment,
+)
+from kscale.errors import InputError, Problem
+from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import ObjectMeta, ResourceList
+from kscale.objects.api.metrics import ContainerMetrics, ExternalMetricValueList, PodMetrics, PodMetricsList
+from kscale.objects.api.vpa import VerticalPodAutoscaler
+from kscale.objects.argument_types import typed
+from kscale.objects.pod_metrics import PodUsage
+from kscale.objects.pod_owners import controller_of
+from kscale.objects.selectors import EQUALS, NOTHING, Selector, SelectorError, requirement
+from kscale.series.columns import Series
+from kscale.series.prometheus import LastLabels, PrometheusHistory, container_keys, last_labels, read_prometheus
+from kscale.snapshot.caches import collector_paused
+from kscale.vpa.controllers import ControllerKey, Controllers, TargetError
+from kscale.vpa.metrics import ObservationTally, QualityObserver, build_observation
+from kscale.vpa.model.saved_state import CPU_SAMPLE, MEMORY_SAMPLE, RecommenderState, Usage, UsageError, add_usage
+from kscale.vpa.model.usage import ContainerName, OutOfMemory, to_usage
+from kscale.vpa.model.vpa import CONFIG_DEPRECATED, CONFIG_UNSUPPORTED, PodKey, Vpa
+from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.recommender.records import PodChanges
+from kscale.vpa.resources import CPU, MEMORY, get_resources_sources
+from kscale.vpa.target import find_topmost_controller_steps, resolve_target_selector_steps
+
+__all__ = [
+    "convert_pod_metrics",
+    "convert_usage_columns",
+    "external_metrics_steps",
+    "init_from_prometheus_steps",
+    "is_managed_vpa",
+    "load_metrics_steps",
+    "load_pods",
+    "load_pods_steps",
+    "load_vpas_steps",
+    "query_prometheus_steps",
+]
+
+
+def is_managed_vpa(vpa: VerticalPodAutoscaler, options: RecommenderOptions) -> bool:
+    """Whether this recommender takes care of a VPA: by its recommender's name, and by namespace."""
+    named, wanted = vpa.spec.recommenders, options.recommender_name
+    if not (any(item.name == wanted for item in named) if named else wanted == "default"):
+        return False
+    return not options.ignores(vpa.metadata.namespace)
+
+
+def load_vpas_steps(
+    state: RecommenderState,
+    vpas: Iterable[VerticalPodAutoscaler],
+    controllers: Controllers,
+    progress: Progress,
+) -> StepsOf[GetScale, Sequence[Vpa]]:
+    """Takes in VPAs, and forgets those that are gone. Those that are new, or select others than before, come back."""
+    observed = []
+    changed = []
+    for item in vpas:
+        if not is_managed_vpa(item, state.options):
+            continue
+        selector, problem = _get_cached_selector(state, item, controllers), ""
+        if selector is None:
+            selector, problem = yield from _resolve_selector_steps(item, controllers, progress)
+            if not problem:
+                _cache_selector(state, item, controllers, selector)
+        known = state.vpas.get((item.metadata.namespace, item.metadata.name))
+        vpa = state.add_vpa(item, selector)
+        vpa.conditions.pop(CONFIG_DEPRECATED, None)
+        if problem:
+            vpa.set_condition(CONFIG_UNSUPPORTED, True, "", problem, progress.now)
+        else:
+            vpa.conditions.pop(CONFIG_UNSUPPORTED, None)
+        observed.append(vpa.key)
+        if vpa is not known:
+            changed.append(vpa)
+    for key in sorted(set(state.vpas).difference(observed)):
+        state.delete_vpa(key)
+    state.observed = observed
+    return changed
+
+
+def _get_cached_selector(
+    state: RecommenderState, vpa: VerticalPodAutoscaler, controllers: Controllers
+) -> Selector | None:
+    """What :func:`_resolve_selector_steps` found of the same target the last time."""
+    namespace = vpa.metadata.namespace
+    found = state.targets.get((namespace, vpa.metadata.name))
+    if found is None:
+        return None
+    target, controller, selector = found
+    same = controllers.get(target.kind, namespace, target.name) is controller and (
+        vpa.spec.target_ref is target or vpa.spec.target_ref == target
+    )
+    return selector if same else None
+
+
+def _cache_selector(
+    state: RecommenderState, vpa: VerticalPodAutoscaler, controllers: Controllers, selector: Selector
+) -> None:
+    """Remembers the selector of a target that is watched and has no owner: it depends on nothing else."""
+    target = vpa.spec.target_ref
+    controller = None if target is None else controllers.get(target.kind, vpa.namespace, target.name)
+    if target is not None and controller is not None and controller_of(controller.metadata) is None:
+        state.targets[vpa.namespace, vpa.name] = target, controller, selector
+
+
+def _resolve_selector_steps(
+    vpa: VerticalPodAutoscaler, controllers: Controllers, progress: Progress
+) -> StepsOf[GetScale, tuple[Selector, str]]:
+    """The selector of a VPA's target, or one that matches nothing and the text of the ConfigUnsupported condition."""
+    try:
+        selector = yield from resolve_target_selector_steps(vpa, controllers, progress)
+    except TargetError as error:
+        return NOTHING, f"Cannot read targetRef. Reason: {error}"
+    target = vpa.spec.target_ref
+    assert target is not None  # else there is no selector
+    key = ControllerKey(vpa.namespace, target.kind, target.name, target.api_version)
+    try:
+        top = yield from find_topmost_controller_steps(key, controllers, progress)
+    except TargetError as error:
+        return NOTHING, f"Error checking if target {key} is a topmost well-known or scalable controller: {error}"
+    if top is None:
+        return NOTHING, f"Unknown error during checking if target {key} is a topmost well-known or scalable controller"
+    if top != key:
+        should = "it should point to a topmost well-known or scalable controller"
+        return NOTHING, f"The target {key} has a parent controller but {should}"
+    return selector, ""
+
+
+def load_pods_steps(
+    state: RecommenderState, changes: PodChanges, new_vpas: Iterable[Vpa], progress: Progress, diagnostics: list[str]
+) -> StepsOf[List, list[PodKey]]:
+    """Takes in pods that changed; the keys of those that are gone come back, to be deleted after the usage is in.
+
+    With ``memory_saver`` pods that no VPA selects are passed over. So what a VPA selects that is new is listed, where
+    these pods have not just come.
+    """
+    changed = {(pod.namespace, pod.name): pod for pod in changes.changed}
+    gone = {key for key in changes.gone if key not in changed}
+    if state.options.memory_saver and state.pods_loaded:
+        for vpa in new_vpas:
+            if vpa.selector.nothing:
+                continue
+            outcome = yield from progress.act(
+                List(kind="Pod", api_version="v1", namespace=vpa.namespace, selector=str(vpa.selector))
+            )
+            if outcome.error is not None:
+                diagnostics.append(f"listing the pods of VPA {vpa.namespace}/{vpa.name}: {outcome.error.message}")
+                continue
+            for pod in outcome.value:
+                key = (pod.namespace, pod.name)
+                if key not in gone:
+                    changed.setdefault(key, pod)
+    for key in gone:
+        state.passed_over.pop(key, None)
+    load_pods(state, [changed[key] for key in sorted(changed)], progress.now)
+    state.pods_loaded = True
+    return sorted(gone)
+
+
+@collector_paused()
+def load_pods(state: RecommenderState, pods: Sequence[Pod], now: int) -> None:
+    """Takes in pods in this order, each at most once."""
+    saver = state.options.memory_saver
+    for pod in pods:
+        labels = pod.metadata.labels or {}
+        containers, init_containers = pod.spec.containers, pod.spec.init_containers
+        sources = get_resources_sources(pod)
+        key = (pod.namespace, pod.name)
+        if saver:
+            if not state.is_selected(pod.namespace, labels):
+                if key not in state.pods:
+                    state.passed_over[key] = sources
+                else:
+                    state.read_from(state.pods[key], sources)
+                continue
+            state.passed_over.pop(key, None)
+        known = state.add_pod(pod.namespace, pod.name, labels, pod.status.phase, now)
+        state.read_from(known, sources)
+        for container in containers:
+            state.add_container(known, container.name, now)
+        state.set_init_containers(known, frozenset(container.name for container in init_containers))
+
+
+@typed
+def convert_pod_metrics(items: Iterable[PodMetrics]) -> Usage:
+    """Two samples of each container of ``items`` at its pod's time, CPU first; an amount that is missing counts as 0.
+
+    A time that is missing is the zero time, of which no sample is taken in. Raises :class:`InputError` for a text that
+    is no time.
+    """
+    names: list[ContainerName] = []
+    times: list[int] = []
+    values: list[int] = []
+    for pod in items:
+        if not pod.containers:
+            continue
+        try:
+            time = from_text(pod.timestamp)
+        except ValueError as error:
+            raise InputError(Problem(str(error), f"PodMetrics {pod.key}", field="timestamp")) from None
+        namespace, name = pod.namespace, pod.name
+        for container in pod.containers:
+            usage = container.usage
+            cpu, memory = usage.get(CPU), usage.get(MEMORY)
+            names.append((namespace, name, container.name))
+            times.append(time)
+            values.append(cpu.milli_value() if cpu is not None else 0)
+            values.append(memory.value() if memory is not None else 0)
+    count = len(names)
+    return Usage(
+        names,
+        np.repeat(np.arange(count, dtype=np.int32), 2),
+        np.repeat(np.array(times, np.int64), 2),
+        np.array(values, np.int64),
+        np.tile(np.array([CPU_SAMPLE, MEMORY_SAMPLE], np.uint8), count),
+    )
+
+
+def convert_usage_columns(found: PodUsage) -> Usage:
+    """The same of columns."""
+    counts = np.diff(found.ends, prepend=0)
+    values = np.zeros((len(found.container), 2), np.int64)
+    for name, milli, _ in found.columns():
+        if name == CPU:
+            values[:, CPU_SAMPLE] = milli
+    values[:, MEMORY_SAMPLE] = found.whole(MEMORY)
+    which, kind = _alternate_kinds(len(values))
+    each = 2 * counts[0] if len(counts) and (counts == counts[0]).all() else 2 * counts
+    return Usage(found.container_names(), which, np.repeat(found.time, each), values.ravel(), kind)
+
+
+@lru_cache(maxsize=1)  # every scrape of the same pods has these
+def _alternate_kinds(count: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Which container, and the kind, of two samples of each."""
+    which = np.repeat(np.arange(count, dtype=np.int32), 2)
+    kind = np.tile(np.array([CPU_SAMPLE, MEMORY_SAMPLE], np.uint8), count)
+    which.setflags(write=False)
+    kind.setflags(write=False)
+    return which, kind
+
+
+@typed
+def external_metrics_steps(
+    state: RecommenderState, progress: Progress, namespace: str = ""
+) -> StepsOf[GetMetric, PodMetricsList | ApiError]:
+    """Asks external.metrics.k8s.io for each pod of each VPA that has some, in ``namespace`` or all.
+
+    ``progress``: of the machine that asks. What the metrics say of the pods, as metrics-server would; or why one
+    question was refused: then nothing is known of any pod. Which metrics, and the label that tells containers apart,
+    are options of the recommender.
+
+    VPAs and their pods by name, CPU first. Time and window are those of the first item of the last answer that has
+    one; of two items of one container the last counts; items without the label of the container are passed over. A pod
+    that two VPAs select is asked for twice.
+    """
+    options = state.options
+    wanted = ((CPU, options.external_metrics_cpu_metric), (MEMORY, options.external_metrics_memory_metric))
+    found = []
+    for key in sorted(state.vpas):
+        vpa = state.vpas[key]
+        if vpa.pod_count == 0 or (namespace and vpa.namespace != namespace):
+            continue
+        for pod in state.matching_pods(vpa):
+            try:
+                selector = str(_add_pod_requirement(vpa.selector, pod.name))
+            except SelectorError as error:  # a name that is too long for a label
+                return ApiError(str(error))
+            timestamp, window = None, 0
+            usage: dict[str, ResourceList] = {}
+            for resource, metric in wanted:
+                if not metric:
+                    continue
+                outcome = yield from progress.act(
+                    GetMetric(api="external", namespace=vpa.namespace, metric=metric, metric_selector=selector)
+                )
+                if outcome.error is not None:
+                    return outcome.error
+                answer: ExternalMetricValueList = outcome.value
+                if answer.items:
+                    timestamp, window = answer.items[0].timestamp, answer.items[0].window or window
+                for item in answer.items:
+                    name = (item.metric_labels or {}).get(options.container_name_label)
+                    if name is not None:
+                        usage.setdefault(name, {})[resource] = item.value
+            found.append(
+                PodMetrics(
+                    metadata=ObjectMeta(name=pod.name, namespace=pod.namespace),
+                    timestamp=timestamp,
+                    window=f"{window}s",
+                    containers=[ContainerMetrics(name=name, usage=usage[name]) for name in sorted(usage)],
+                )
+            )
+    return PodMetricsList(items=found)
+
+
+def _add_pod_requirement(selector: Selector, pod: str) -> Selector:
+    """A selector that also wants the pod's name; requirements by key."""
+    added = (*selector.requirements, requirement("pod", EQUALS, [pod]))
+    return Selector(tuple(sorted(added, key=lambda item: item.key)), selector.nothing)
+
+
+_CLIENT_NAME = "default-metrics-client"
+
+
+def load_metrics_steps(
+    state: RecommenderState,
+    usage: Sequence[Usage] | None,
+    ooms: Sequence[OutOfMemory],
+    progress: Progress,
+    diagnostics: list[str],
+) -> StepsOf[GetMetric | Observe, list[UsageError]]:
+    """Takes in usage, which is asked for where None is given, and OOMs; what is refused comes back, in order."""
+    tally = ObservationTally()
+    if usage is None:
+        usage = yield from _request_usage_steps(state, progress, tally, diagnostics)
+    quality = QualityObserver(tally)
+    whole = [*usage, to_usage(ooms)] if ooms else usage
+    errors = [error for each in whole for error in add_usage(state, each, progress.now, quality)]
+    tally.count("vpa_recommender_aggregate_container_states_count", {}, len(state.aggregates))
+    yield from progress.act(Observe(Deferred(tally.observations)))
+    return errors
+
+
+def _request_usage_steps(
+    state: RecommenderState, progress: Progress, tally: ObservationTally, diagnostics: list[str]
+) -> StepsOf[GetMetric, list[Usage]]:
+    """What metrics-server says, or external metrics; nothing where they say nothing."""
+    namespace = state.options.vpa_object_namespace
+    answer: PodUsage | PodMetricsList | ApiError
+    if state.options.use_external_metrics:
+        answer = yield from external_metrics_steps(state, progress, namespace)
+    else:
+        outcome = yield from progress.act(GetMetric(api="resource", namespace=namespace, columns=True))
+        answer = outcome.error if outcome.error is not None else outcome.value
+    found: Usage | ApiError
+    try:
+        found = answer if isinstance(answer, ApiError) else _convert_usage(answer)
+    except InputError as error:
+        found = ApiError(str(error))
+    refused = isinstance(found, ApiError)
+    tally.count("vpa_recommender_metric_server_responses", {"is_error": refused, "client_name": _CLIENT_NAME})
+    if isinstance(found, ApiError):
+        diagnostics.append(f"Cannot get ContainerMetricsSnapshot from MetricsClient: {found.message}")
+        return []
+    return [found]
+
+
+def _convert_usage(answer: PodUsage | PodMetricsList) -> Usage:
+    return convert_usage_columns(answer) if isinstance(answer, PodUsage) else convert_pod_metrics(answer.items)
+
+
+_REQUESTS_METRIC: Final = "vpa_recommender_prometheus_client_api_requests_count"
+_DURATIONS_METRIC: Final = "vpa_recommender_prometheus_client_api_requests_duration_seconds"
+_MAX_FLOAT_AMOUNT: Final = 1e14
+_NAN_AMOUNT: Final = -(2**63)
+_AmountArray = npt.NDArray[np.int64]
+
+
+class _HistoryError(Exception):
+    """Why there is no history, in upstream's words."""
+
+
+@typed
+def init_from_prometheus_steps(
+    state: RecommenderState, history: PrometheusHistory, *, timeout: int, now: datetime | Moment
+) -> StepsOf[Within | Observe, list[str]]:
+    """Asks Prometheus for usage and labels by the questions of ``history``, and takes them in; each question may take
+    ``timeout`` nanoseconds.
+
+    Texts of what went wrong come back: without an answer to each question nothing is taken in; one that is a part of
+    the whole, as Prometheus warns then, is. Pods are taken in
+    by name, the samples of each container by time; pods that are not there any more go with the first round.
+    """
+    progress = Progress(moment(now))
+    try:
+        questions = history.range_queries(progress.now)
+        found = []
+        for question in questions:
+            asked = QueryPrometheus(query=question.query, start=question.start, end=question.end, step=question.step)
+            try:
+                series = yield from query_prometheus_steps(asked, history, progress, timeout)
+                container_keys(history, series)
+            except InputError as error:
+                raise _HistoryError(f"cannot get usage history: {error}") from None
+            found.append(series)
+        try:
+            asked = QueryPrometheus(query=history.metric_for_pod_labels, end=progress.now)
+            told = yield from query_prometheus_steps(asked, history, progress, timeout)
+            labels = last_labels(history, told)
+        except InputError as error:
+            raise _HistoryError(f"cannot read last labels: {error}") from None
+    except (_HistoryError, InputError) as error:
+        return [f"Cannot get cluster history: {error}"]
+    cpu, memory = found
+    warnings = dict.fromkeys(text for series in (cpu, memory, told) for text in series.warnings)
+    return [
+        *(f"Prometheus warns of the cluster history: {text}" for text in warnings),
+        *_add_history(state, cpu, memory, labels, progress.now),
+    ]
+
+
+def query_prometheus_steps(
+    question: QueryPrometheus, history: PrometheusHistory, progress: Progress, timeout: int
+) -> StepsOf[Within | Observe, Series]:
+    """Prometheus's answer to one question, which may take ``timeout`` nanoseconds, counted under upstream's names.
+
+    Raises :class:`~kscale.errors.InputError`.
+    """
+    begun = progress.now
+
+    def ask(at: Moment) -> StepsOf[QueryPrometheus, Outcome]:
+        return (yield from Progress(at).act(question))
+
+    outcome: Outcome = yield from progress.within(timeout, ask)
+    error = outcome.error
+    if error is None or error.code:
+        labels = {"code": str(200 if error is None else error.code), "method": "post"}
+        took = (progress.now - begun) / 1e9
+        yield from progress.observe(
+            build_observation(_REQUESTS_METRIC, labels), build_observation(_DURATIONS_METRIC, labels, took)
+        )
+    if error is not None:
+        raise InputError(error.message)
+    return read_prometheus(outcome.value, columns=history.columns, source="Prometheus", finite=False)
+
+
+def _add_history(
+    state: RecommenderState,
+    cpu: Series,
+    memory: Series,
+    labels: dict[tuple[str, str], LastLabels],
+    now: Moment,
+) -> list[str]:
+    names: dict[ContainerName, int] = {
+        name: i
+        for i, name in enumerate(
+            sorted({(key.namespace, key.pod, key.container) for s in (cpu, memory) for key in s.keys})
+        )
+    }
+    pods = sorted({*((namespace, pod) for namespace, pod, _ in names), *labels})
+    for key in pods:
+        state.add_pod(*key, labels[key].labels if key in labels else {}, "Unknown", now)
+    for namespace, pod, name in names:
+        state.add_container(state.pods[namespace, pod], name, now)
+    whose, times, amounts, kinds = [], [], [], []
+    for series, resource, factor in ((cpu, CPU_SAMPLE, 1000.0), (memory, MEMORY_SAMPLE, 1.0)):
+        place = np.array([names[key.namespace, key.pod, key.container] for key in series.keys], np.int32)
+        whose.append(place[series.series] if len(place) else np.zeros(0, np.int32))
+        times.append(series.time)
+        amounts.append(_to_amounts(series.value * factor))
+        kinds.append(np.full(len(series.time), resource, np.uint8))
+    container, time, kind = np.concatenate(whose), np.concatenate(times), np.concatenate(kinds)
+    order = np.lexsort((kind, time, container))  # CPU before memory, as they were asked for
+    usage = Usage(list(names), container[order], time[order], np.concatenate(amounts)[order], kind[order])
+    refused = add_usage(state, usage, now)
+    return [f"Error adding metric sample for container {each.namespace}/{each.pod}/{each.container}: {each.error}"
+            for each in refused]  # fmt: skip
+
+
+def _to_amounts(values: npt.NDArray[np.float64]) -> _AmountArray:
+    """``ResourceAmount`` of floats: cut off, from 0 to 10^14; what is no number is less than any, and refused."""
+    known = ~np.isnan(values)
+    cut = np.clip(np.where(known, values, 0.0), 0.0, _MAX_FLOAT_AMOUNT).astype(np.int64)
+    return np.where(known, cut, _NAN_AMOUNT)

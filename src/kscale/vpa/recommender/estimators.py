@@ -1,0 +1,249 @@
+"""Recommended amounts from merged histograms: percentile, safety margin, confidence, minimum, rounding (upstream:
+``pkg/recommender/logic``).
+
+Percentiles are decided in C++: ``_native/src/histogram.cpp``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kscale._native import _histogram
+from kscale.effects import duration
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.api.vpa import (
+    PodResourcePolicy,
+    RecommendedContainerResources,
+    RecommendedPodResources,
+    container_policy,
+)
+from kscale.objects.quantity import Quantity
+from kscale.vpa.model.aggregates import SCALING_OFF, AggregateStore, get_scaling_policy
+from kscale.vpa.model.cluster_state import merge_containers
+from kscale.vpa.model.saved_state import RecommenderState, Vpa
+from kscale.vpa.model.vpa import CachedPodRecommendation
+from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.resources import (
+    CPU,
+    MEMORY,
+    cores_to_millicores,
+    scale_amount,
+    to_cpu_quantity,
+    to_memory_quantity,
+    to_resource_amount,
+)
+
+__all__ = [
+    "LOWER",
+    "TARGET",
+    "UPPER",
+    "RecommendedAmounts",
+    "estimate_resources",
+    "format_human_bytes",
+    "format_resources",
+    "get_minimum_resources",
+    "recommend_pod_resources",
+    "round_up_to_scale",
+]
+
+
+def round_up_to_scale(value: int, scale: int) -> int:
+    """The next multiple of ``scale``; raises ValueError with upstream's text for a scale that is not positive."""
+    if scale <= 0:
+        raise ValueError("scale must be greater than zero")
+    return math.ceil(float(value) / float(scale)) * scale
+
+
+def format_human_bytes(size: int) -> str:
+    """Bytes with two decimals in the largest binary unit that fits: ``4.65Gi``."""
+    for power, unit in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
+        if size >= 1024**power:
+            return f"{float(size) / float(1024**power):.2f}{unit}"
+    return str(size)
+
+
+def format_resources(cpu: int, memory: int, controlled: tuple[str, ...], options: RecommenderOptions) -> ResourceList:
+    """The controlled ones of CPU (millicores) and memory (bytes) as quantities, rounded as the options say."""
+    result: ResourceList = {}
+    if CPU in controlled:
+        result[CPU] = to_cpu_quantity(_round_amount(cpu, options.round_cpu_millicores))
+    if MEMORY in controlled:
+        memory = _round_amount(memory, options.round_memory_bytes)
+        humanized = options.humanize_memory and memory != 0
+        result[MEMORY] = Quantity(format_human_bytes(memory)) if humanized else to_memory_quantity(memory)
+    return result
+
+
+def _round_amount(value: int, scale: int) -> int:
+    if scale == 1 or value == 0 or scale <= 0:  # a scale that is not positive changes nothing, as upstream
+        return value
+    return round_up_to_scale(value, scale)
+
+
+RecommendedAmounts = npt.NDArray[np.int64]
+"""int64[containers, 2, 3]: CPU in millicores and memory in bytes; target, lower bound, upper bound."""
+TARGET: Final = 0
+LOWER: Final = 1
+UPPER: Final = 2
+
+
+def get_minimum_resources(containers: npt.NDArray[np.int64], options: RecommenderOptions) -> npt.NDArray[np.int64]:
+    """int64[n, 2]: the least CPU and memory of a container of a pod with ``containers[i]`` containers.
+
+    A pod's minimum is shared out evenly and cut off: 250 MiB over three containers is 87381333 bytes each.
+    """
+    cpu = cores_to_millicores(options.pod_recommendation_min_cpu_millicores * 0.001)
+    memory = to_resource_amount(options.pod_recommendation_min_memory_mb * 1024.0 * 1024.0)
+    sizes, which = np.unique(containers, return_inverse=True)
+    table = [(scale_amount(cpu, 1.0 / n), scale_amount(memory, 1.0 / n)) for n in sizes.tolist()]
+    shares: npt.NDArray[np.int64] = np.array(table, np.int64).reshape(-1, 2)[which]
+    return shares
+
+
+def estimate_resources(
+    store: AggregateStore,
+    containers: npt.NDArray[np.int64],
+    options: RecommenderOptions,
+    *,
+    threads: int = 1,
+) -> RecommendedAmounts:
+    """Target, lower and upper bound of the first ``len(containers)`` rows of a store.
+
+    ``containers[i]`` is the number of containers that row *i*'s pod minimum is shared among. Confidence comes from CPU
+    samples alone, also for memory. Where there is no history the upper bound is 1e14 and the lower one the minimum.
+    """
+    n = len(containers)
+    percentiles = np.array(
+        [
+            [
+                options.target_cpu_percentile,
+                options.recommendation_lower_bound_cpu_percentile,
+                options.recommendation_upper_bound_cpu_percentile,
+            ],
+            [
+                options.target_memory_percentile,
+                options.recommendation_lower_bound_memory_percentile,
+                options.recommendation_upper_bound_memory_percentile,
+            ],
+        ]
+    )
+    intervals = np.array(
+        [duration(options.confidence_interval_cpu), duration(options.confidence_interval_memory)], np.int64
+    )
+    out = np.empty((n, 2, 3), np.int64)
+    _histogram.recommend(
+        store.cpu.native,
+        store.memory.native,
+        store.first[:n],
+        store.last[:n],
+        store.samples[:n],
+        get_minimum_resources(containers, options),
+        percentiles,
+        intervals,
+        options.recommendation_margin_fraction,
+        out,
+        threads,
+    )
+    return out
+
+
+_ContainerAmounts = tuple[str, tuple[str, ...], list[list[int]]]
+"""Of a container: its name, its controlled resources, amounts by resource."""
+
+
+def recommend_pod_resources(state: RecommenderState, vpas: Sequence[Vpa]) -> list[RecommendedPodResources]:
+    """The recommendation of each VPA before post-processing: its containers by name, uncapped target = target.
+
+    Containers whose policy says Off are left out; the minimum of a pod is shared among the others.
+    """
+    merged = merge_containers(state, vpas)
+    known: _CachedRecommendations | None = state.told
+    policies = [vpa.resource_policy for vpa in vpas]
+    if known is None or known.names is not merged.names or known.policies != policies:
+        known = _CachedRecommendations.of(merged.names, policies)
+    amounts = estimate_resources(merged.store, known.numbers, state.options, threads=state.threads)[known.kept]
+    for place, unasked in enumerate(known.unasked):  # what is not told may change
+        amounts[unasked, place] = 0
+    if known.options is not state.options or not np.array_equal(known.amounts, amounts):
+        lists: dict[int, list[_ContainerAmounts]] = {}
+        for row, controlled, own in zip(known.kept.tolist(), known.resources, amounts.tolist(), strict=True):
+            vpa, name = merged.names[row]
+            lists.setdefault(id(vpa), []).append((name, controlled, own))
+        found = [_build_pod_recommendation(vpa, lists.get(id(vpa), []), state.options) for vpa in vpas]
+        known = known._replace(options=state.options, amounts=amounts, found=found)
+    state.told = known
+    return known.found
+
+
+class _CachedRecommendations(NamedTuple):
+    """What was recommended last for containers (``names``) under ``policies``.
+
+    ``kept`` int64: the rows of those whose policy is not Off, and the ``resources`` of each that are told; ``unasked``:
+    for CPU and for memory which of them are told nothing; ``numbers`` int64[n]: how many containers share the minimum
+    of a pod. ``amounts`` of those that are kept, as ``options`` have them shown in ``found``, VPA by VPA.
+    """
+
+    names: Sequence[tuple[Vpa, str]]
+    policies: list[PodResourcePolicy | None]
+    kept: npt.NDArray[np.int64]
+    resources: list[tuple[str, ...]]
+    unasked: list[npt.NDArray[np.bool_]]
+    numbers: npt.NDArray[np.int64]
+    options: RecommenderOptions | None
+    amounts: npt.NDArray[np.int64]
+    found: list[RecommendedPodResources]
+
+    @classmethod
+    def of(cls, names: Sequence[tuple[Vpa, str]], policies: list[PodResourcePolicy | None]) -> _CachedRecommendations:
+        """Of these, nothing yet."""
+        kept: list[int] = []
+        resources: list[tuple[str, ...]] = []
+        count: dict[int, int] = {}
+        for row, (vpa, name) in enumerate(names):
+            mode, controlled = get_scaling_policy(container_policy(name, vpa.resource_policy))
+            if mode == SCALING_OFF:
+                continue
+            kept.append(row)
+            resources.append(controlled)
+            count[id(vpa)] = count.get(id(vpa), 0) + 1
+        numbers = np.ones(len(names), np.int64)
+        numbers[kept] = [count[id(names[row][0])] for row in kept]
+        unasked = [np.array([name not in controlled for controlled in resources], bool) for name in (CPU, MEMORY)]
+        nothing = np.empty(0, np.int64)
+        return cls(names, policies, np.array(kept, np.int64), resources, unasked, numbers, None, nothing, [])
+
+
+def _build_pod_recommendation(
+    vpa: Vpa, amounts: list[_ContainerAmounts], options: RecommenderOptions
+) -> RecommendedPodResources:
+    """What amounts are shown as: the same as before, where they are."""
+    known = vpa.shown
+    if known is None or known.options is not options or known.amounts != amounts:
+        containers = [
+            _build_container_recommendation(name, own, controlled, options) for name, controlled, own in amounts
+        ]
+        containers.sort(key=lambda item: item.container_name)
+        made = RecommendedPodResources(container_recommendations=containers)
+        known = vpa.shown = CachedPodRecommendation(amounts, options, made)
+    return known.recommendation
+
+
+def _build_container_recommendation(
+    name: str, amounts: list[list[int]], controlled: tuple[str, ...], options: RecommenderOptions
+) -> RecommendedContainerResources:
+    def resources(which: int) -> ResourceList:
+        return format_resources(amounts[0][which], amounts[1][which], controlled, options)
+
+    target = resources(TARGET)
+    return RecommendedContainerResources(
+        container_name=name,
+        target=target,
+        lower_bound=resources(LOWER),
+        upper_bound=resources(UPPER),
+        uncapped_target=dict(target),
+    )

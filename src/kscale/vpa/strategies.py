@@ -1,0 +1,401 @@
+"""Strategies turn usage into requests: base class and registry, percentiles, upstream's recommender, and strategies
+compiled by numba. The settings of a strategy become command-line flags.
+
+kscale's own.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from operator import index
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from kscale.errors import InputError, KscaleError, NativeError, Problem
+from kscale.libraries import library
+from kscale.objects.api.meta import ResourceList
+from kscale.objects.api.vpa import RecommendedContainerResources
+from kscale.vpa.resources import CPU, MEMORY
+
+__all__ = [
+    "CompiledStrategy",
+    "ContainerUsage",
+    "PercentileLimitStrategy",
+    "PercentileStrategy",
+    "RecommenderStrategy",
+    "Strategy",
+    "StrategyAdvice",
+    "find_strategy",
+    "get_checked_advice",
+    "list_strategies",
+    "register_strategy",
+]
+
+
+SampleArray = npt.NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class ContainerUsage:
+    """All that is known of one container name of a workload.
+
+    ``cpu`` (cores) and ``memory`` (bytes): pod -> its samples in time order; empty unless the strategy asks for them.
+    """
+
+    cpu: dict[str, SampleArray] = field(default_factory=dict)
+    memory: dict[str, SampleArray] = field(default_factory=dict)
+    oom_memory: int = 0
+    """The largest memory that a killed container had asked for, in bytes."""
+    recommendation: RecommendedContainerResources | None = None
+    """What upstream's recommender says."""
+
+
+class StrategyAdvice(NamedTuple):
+    """What a strategy says of a container: CPU in millicores, memory in bytes; None = no advice. The bounds are those
+    of upstream's recommender where there are any.
+
+    The targets are ``cpu_request`` (millicores) and ``memory_request`` (bytes), limits that go with them ``cpu_limit``
+    (millicores) and ``memory_limit`` (bytes). A request may stay from ``cpu_lower`` to ``cpu_upper`` (millicores), from
+    ``memory_lower`` to ``memory_upper`` (bytes). ``cpu_uncapped`` (millicores) and ``memory_uncapped`` (bytes) are
+    targets before a policy caps them.
+    """
+
+    cpu_request: int | None = None
+    memory_request: int | None = None
+    cpu_limit: int | None = None
+    memory_limit: int | None = None
+    cpu_lower: int | None = None
+    cpu_upper: int | None = None
+    memory_lower: int | None = None
+    memory_upper: int | None = None
+    cpu_uncapped: int | None = None
+    memory_uncapped: int | None = None
+
+
+class NoSettings(msgspec.Struct, frozen=True):
+    """Nothing to change."""
+
+
+class Strategy:
+    """Base of strategies. A subclass sets ``name``, ``needs_samples`` and ``Settings``, and implements ``advise``.
+
+    ``uses_recommendation``: whether it looks at what upstream's recommender says (``usage.recommendation``).
+
+    ``Settings`` holds the numbers that the user may change: each field becomes a flag.
+    """
+
+    name: ClassVar[str] = ""
+    needs_samples: ClassVar[bool] = True
+    uses_recommendation: ClassVar[bool] = True
+
+    Settings: ClassVar[type[msgspec.Struct]] = NoSettings
+
+    def __init__(self, settings: Any = None) -> None:
+        self.settings = settings if settings is not None else self.Settings()
+
+    def advise(self, usage: ContainerUsage) -> StrategyAdvice:
+        """The advice for one container."""
+        raise NotImplementedError
+
+
+_REGISTRY: dict[str, type[Strategy]] = {}
+
+
+def register_strategy(strategy: type[Strategy]) -> type[Strategy]:
+    """Add a ``strategy`` under its name (usable as a class decorator). Raises ValueError for one without a name."""
+    if not strategy.name:
+        raise ValueError(f"{strategy.__name__} has no name")
+    _REGISTRY[strategy.name] = strategy
+    return strategy
+
+
+@cache
+def _load_installed_strategies() -> None:
+    """Strategies of other packages: entry points of the group ``kscale.strategies``."""
+    for point in entry_points(group="kscale.strategies"):
+        try:
+            _REGISTRY.setdefault(point.name, point.load())
+        except Exception as error:
+            raise InputError(Problem(_format_error(f"no strategy {point.name!r}", error), point.value)) from error
+
+
+def list_strategies() -> Mapping[str, type[Strategy]]:
+    """All strategies by name: ours, the registered ones, and those of installed packages."""
+    _load_installed_strategies()
+    return dict(_REGISTRY)
+
+
+def _import_file(path: Path) -> ModuleType:
+    name = f"kscale_strategy_{path.stem}"
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no module")
+    module = sys.modules[name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _load_strategy_class(name: str) -> type[Strategy]:
+    """``package.module:Class`` or ``file.py:Class``."""
+    place, _, attribute = name.rpartition(":")
+    try:
+        module = _import_file(Path(place)) if place.endswith(".py") else import_module(place)
+    except (Exception, SystemExit) as error:
+        raise InputError(Problem(_format_error(f"no strategy {name!r}", error))) from error
+    found = getattr(module, attribute, None)
+    if not (isinstance(found, type) and issubclass(found, Strategy)):
+        raise InputError(Problem(f"no strategy {name!r}: {attribute} is no subclass of Strategy", place))
+    return found
+
+
+def find_strategy(name: str, settings: Mapping[str, Any] | None = None) -> Strategy:
+    """A strategy with settings, by its name or by where its class is (``package.module:Class``, ``file.py:Class``).
+
+    Values of settings are numbers, or texts to be read as such. Raises ``InputError`` for an unknown name or setting.
+    """
+    known = list_strategies()
+    found = known.get(name) or (_load_strategy_class(name) if ":" in name else None)
+    if found is None:
+        raise InputError(f"no strategy {name!r}; there are {', '.join(sorted(known))}")
+    unknown = set(settings or {}) - set(found.Settings.__struct_fields__)
+    if unknown:
+        raise InputError(f"strategy {name} has no setting {', '.join(sorted(unknown))}")
+    try:
+        made = msgspec.convert(dict(settings or {}), found.Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(f"strategy {name}: {error}") from None
+    for setting in found.Settings.__struct_fields__:
+        value = getattr(made, setting)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"strategy {name}: {setting} is {value}, not a finite number")
+    try:
+        return found(made)
+    except KscaleError:
+        raise
+    except Exception as error:
+        raise InputError(_format_error(f"strategy {name}", error)) from error
+
+
+def get_checked_advice(strategy: Strategy, usage: ContainerUsage, where: str) -> StrategyAdvice:
+    """What a strategy advises upon ``usage`` of a container (``where``: its name for messages): whole numbers that are
+    not negative.
+
+    Raises ``InputError`` for anything else, and for whatever the strategy raises (``NativeError`` stays one).
+    """
+    source = f"strategy {strategy.name or type(strategy).__name__}"
+    try:
+        advised = strategy.advise(usage)
+    except NativeError as error:
+        raise NativeError(f"{where}: {error}") from error
+    except Exception as error:
+        raise InputError(Problem(_format_error("failed", error), source, where)) from error
+    if not isinstance(advised, StrategyAdvice):
+        raise InputError(Problem(f"returned {type(advised).__name__}, not Advised", source, where))
+    amounts: list[int | None] = []
+    for name, value in zip(StrategyAdvice._fields, advised, strict=True):
+        try:
+            amount = None if value is None else index(value)
+        except TypeError:
+            amount = -1
+        if amount is not None and not 0 <= amount < 2**63:
+            raise InputError(Problem(f"{value!r} is no whole number from 0 to 2**63-1", source, where, name))
+        amounts.append(amount)
+    return StrategyAdvice(*amounts)
+
+
+def _format_error(what: str, error: BaseException) -> str:
+    return f"{what}: {type(error).__name__}: {error}"
+
+
+class CompiledStrategy(Strategy):
+    """Base of strategies with a compiled ``kernel``; a subclass sets ``name``, ``Settings`` and ``kernel``.
+
+    ``kernel(cpu, memory, settings)`` is a static method in the part of Python that numba compiles. ``cpu`` (cores) and
+    ``memory`` (bytes) are float64 arrays of the samples of all pods, pod after pod; ``settings`` is a tuple of the
+    settings in their order, or ``(0.0,)`` without any. It returns (CPU request, memory request, CPU limit, memory
+    limit) in cores and bytes; NaN = no advice. Amounts are rounded up to whole millicores and bytes.
+    """
+
+    uses_recommendation: ClassVar[bool] = False
+    kernel: ClassVar[Callable[..., tuple[float, float, float, float]]]
+
+    def __init__(self, settings: Any = None) -> None:
+        super().__init__(settings)
+        self._compiled = library("numba", "a compiled strategy").njit(nogil=True)(type(self).kernel)
+        self._numbers = tuple(map(float, msgspec.structs.astuple(self.settings))) or (0.0,)
+
+    def advise(self, usage: ContainerUsage) -> StrategyAdvice:
+        """The kernel's answer; what it raises is a :class:`kscale.errors.NativeError`."""
+        try:
+            answer = self._compiled(
+                _concatenate_samples(usage.cpu.values()), _concatenate_samples(usage.memory.values()), self._numbers
+            )
+        except Exception as error:
+            raise NativeError(f"strategy {self.name}: {type(error).__name__}: {error}") from error
+        try:
+            cpu, memory, cpu_limit, memory_limit = map(float, answer)
+        except (TypeError, ValueError):
+            raise NativeError(f"strategy {self.name}: the kernel returned {answer!r}, not four numbers") from None
+        return StrategyAdvice(
+            cpu_request=_to_whole_amount(cpu * 1000),
+            memory_request=_to_whole_amount(memory),
+            cpu_limit=_to_whole_amount(cpu_limit * 1000),
+            memory_limit=_to_whole_amount(memory_limit),
+        )
+
+
+def _concatenate_samples(pods: Iterable[SampleArray]) -> SampleArray:
+    return np.concatenate([np.empty(0), *pods])
+
+
+def _to_whole_amount(amount: float) -> int | None:
+    return math.ceil(amount) if math.isfinite(amount) else None
+
+
+_MEBIBYTE: Final = 1024**2
+
+Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
+Buffer = Annotated[float, msgspec.Meta(ge=0, le=10_000)]
+MinAmount = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+
+
+def _to_millicores(cores: float, least: int) -> int:
+    return max(math.ceil(cores * 1000), least)
+
+
+def _to_bytes(size: float, least: int) -> int:
+    return max(math.ceil(size / _MEBIBYTE) * _MEBIBYTE, least * _MEBIBYTE)
+
+
+def _drop_empty(pods: Iterable[SampleArray]) -> list[SampleArray]:
+    return [samples for samples in pods if len(samples)]
+
+
+class PercentileSettings(msgspec.Struct, frozen=True):
+    """``cpu_percentile`` in percent; memory is the peak and ``memory_buffer_percentage`` on top; least requests."""
+
+    cpu_percentile: Percent = 95.0
+    memory_buffer_percentage: Buffer = 15.0
+    oom_memory_buffer_percentage: Buffer = 25.0
+    cpu_min_millicores: MinAmount = 10
+    memory_min_mib: MinAmount = 100
+
+
+@register_strategy
+class PercentileStrategy(Strategy):
+    """CPU request = the largest pod's percentile, no CPU limit; memory request = limit = peak plus a buffer."""
+
+    name: ClassVar[str] = "percentile"
+    uses_recommendation: ClassVar[bool] = False
+    Settings: ClassVar[type[msgspec.Struct]] = PercentileSettings
+
+    def __init__(self, settings: Any = None) -> None:
+        super().__init__(settings)
+        self.settings: PercentileSettings
+
+    def advise(self, usage: ContainerUsage) -> StrategyAdvice:
+        """From the samples of each pod."""
+        how = self.settings
+        cpu = _drop_empty(usage.cpu.values())
+        memory = _drop_empty(usage.memory.values())
+        millicores = None
+        if cpu:
+            share = round(how.cpu_percentile / 100, 2)
+            cores = max(float(np.quantile(samples, share)) for samples in cpu)
+            millicores = _to_millicores(cores, how.cpu_min_millicores)
+        size = None
+        if memory:
+            peak = max(float(samples.max()) for samples in memory) * (1 + how.memory_buffer_percentage / 100)
+            peak = max(peak, usage.oom_memory * (1 + how.oom_memory_buffer_percentage / 100))
+            size = _to_bytes(peak, how.memory_min_mib)
+        return StrategyAdvice(cpu_request=millicores, memory_request=size, memory_limit=size)
+
+
+class PercentileLimitSettings(msgspec.Struct, frozen=True):
+    """Percentiles in percent, the buffer on the memory peak, and least requests."""
+
+    cpu_request_percentile: Percent = 66.0
+    cpu_limit_percentile: Percent = 96.0
+    memory_buffer_percentage: Buffer = 15.0
+    oom_memory_buffer_percentage: Buffer = 25.0
+    cpu_min_millicores: MinAmount = 10
+    memory_min_mib: MinAmount = 100
+
+
+@register_strategy
+class PercentileLimitStrategy(Strategy):
+    """CPU request and limit = two percentiles over the samples of all pods together; memory as ``percentile``."""
+
+    name: ClassVar[str] = "percentile-limit"
+    uses_recommendation: ClassVar[bool] = False
+    Settings: ClassVar[type[msgspec.Struct]] = PercentileLimitSettings
+
+    def __init__(self, settings: Any = None) -> None:
+        super().__init__(settings)
+        self.settings: PercentileLimitSettings
+
+    def advise(self, usage: ContainerUsage) -> StrategyAdvice:
+        """From the samples of all pods."""
+        how = self.settings
+        memory = PercentileStrategy(
+            PercentileSettings(
+                memory_buffer_percentage=how.memory_buffer_percentage,
+                oom_memory_buffer_percentage=how.oom_memory_buffer_percentage,
+                memory_min_mib=how.memory_min_mib,
+            )
+        ).advise(ContainerUsage(memory=usage.memory, oom_memory=usage.oom_memory))
+        cpu = _drop_empty(usage.cpu.values())
+        if not cpu:
+            return memory
+        request, limit = np.percentile(
+            np.concatenate(cpu), [how.cpu_request_percentile, how.cpu_limit_percentile]
+        ).tolist()
+        return memory._replace(
+            cpu_request=_to_millicores(request, how.cpu_min_millicores),
+            cpu_limit=_to_millicores(limit, how.cpu_min_millicores),
+        )
+
+
+@register_strategy
+class RecommenderStrategy(Strategy):
+    """The Vertical Pod Autoscaler's target, with its bounds."""
+
+    name: ClassVar[str] = "vpa"
+    needs_samples: ClassVar[bool] = False
+
+    def advise(self, usage: ContainerUsage) -> StrategyAdvice:
+        """Requests = target."""
+        item = usage.recommendation
+        if item is None:
+            return StrategyAdvice()
+
+        def cpu(values: ResourceList | None) -> int | None:
+            found = (values or {}).get(CPU)
+            return found.milli_value() if found is not None else None
+
+        def memory(values: ResourceList | None) -> int | None:
+            found = (values or {}).get(MEMORY)
+            return found.value() if found is not None else None
+
+        return StrategyAdvice(
+            cpu_request=cpu(item.target),
+            memory_request=memory(item.target),
+            cpu_lower=cpu(item.lower_bound),
+            cpu_upper=cpu(item.upper_bound),
+            memory_lower=memory(item.lower_bound),
+            memory_upper=memory(item.upper_bound),
+            cpu_uncapped=cpu(item.uncapped_target),
+            memory_uncapped=memory(item.uncapped_target),
+        )
