@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kscale.objects.api.custom_workloads import PAUSED_REPLICAS, ScaledObject, is_paused, is_set
+from kscale.objects.api.custom_workloads import PAUSED_REPLICAS, ScaledObject, hpa_name, is_paused, is_set
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity, QuantityError
 
@@ -106,7 +106,7 @@ def generate_hpa(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> dict[s
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
         "metadata": {
-            "name": config.get("name") or f"keda-hpa-{name}",
+            "name": hpa_name(name, config.get("name")),
             "namespace": metadata.get("namespace", ""),
             "labels": {_NAME_LABEL: name},
         },
