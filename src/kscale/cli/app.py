@@ -33,6 +33,8 @@ import codecs
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -95,14 +97,13 @@ class LazyGroup(TyperGroup):
             with formatter.section(section):
                 formatter.write_dl(rows)
 
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        with _own_statuses():  # --help and --version write here
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _own_statuses():
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # both before typer gives them a status of its own, and 1 is taken
-            raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:
-            abandon_stdout()
-            raise typer.Exit(BROKEN_PIPE) from None
 
     def main(
         self,
@@ -124,6 +125,18 @@ class LazyGroup(TyperGroup):
         if not standalone_mode:
             return code
         sys.exit(code)
+
+
+@contextmanager
+def _own_statuses() -> Iterator[None]:
+    """Exit with kscale's status where typer would give its own: 1, which is taken, for a reader that has gone."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        abandon_stdout()
+        raise typer.Exit(BROKEN_PIPE) from None
 
 
 def _group_section(words: str) -> str:

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -295,6 +295,43 @@ def test_a_full_disk_behind_what_is_no_answer(words: str) -> None:
     with open("/dev/full", "w") as full:
         got = process(*words.split(), stdout=full)
     assert (got.returncode, got.stderr) == (2, "error: stdout: No space left on device\n")
+
+
+def gone_reader() -> int:
+    """Return a pipe that nobody reads: a write is EPIPE."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing
+
+
+def gone_terminal() -> int:
+    """Return a terminal that was closed at its other end: a write is EIO."""
+    ours, theirs = os.openpty()
+    os.close(ours)
+    return theirs
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--help", "--version", "estimate --help", "schema EstimateReport", "generate -q --nodes 1 --pods 1 --to -",
+        "estimate -q -f dump.json -g groups.json", "estimate -q -f dump.json -g groups.json -o json",
+        "scale-up -q -f dump.json -g groups.json", "scale-down -q -f dump.json -g groups.json -o yaml",
+        "recommend -q -f dump.json --history usage.csv -o csv", "manifests vpa-crds -q", "catalogue list",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("stdout", "status", "said"),
+    [(gone_reader, 141, ""), (gone_terminal, 2, "error: stdout: Input/output error\n")],
+)
+def test_stdout_that_nobody_reads(folder: Path, words: str, stdout: Callable[[], int], status: int, said: str) -> None:
+    names = {path.name: path for path in folder.iterdir()}
+    descriptor = stdout()
+    try:
+        got = process(*(names.get(word, word) for word in words.split()), stdout=descriptor)
+    finally:
+        os.close(descriptor)
+    assert (got.returncode, got.stderr) == (status, said)
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
