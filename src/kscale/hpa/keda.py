@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kscale.objects.decode import from_dict
-from kscale.objects.keda import PAUSED_REPLICAS, ScaledObject, is_paused, is_set
+from kscale.objects.keda import PAUSED_REPLICAS, ScaledObject, hpa_name, is_paused, is_set
 from kscale.objects.quantity import Quantity, QuantityError
 
 __all__ = ["Pause", "check_shape", "guessed", "hpa_of", "pause_of", "unmodelled"]
@@ -99,7 +99,7 @@ def hpa_of(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> dict[str, An
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
         "metadata": {
-            "name": config.get("name") or f"keda-hpa-{name}",
+            "name": hpa_name(name, config.get("name")),
             "namespace": metadata.get("namespace", ""),
             "labels": {_LABEL: name},
         },

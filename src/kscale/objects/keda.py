@@ -14,6 +14,7 @@ __all__ = [
     "ScaledObject",
     "Trigger",
     "fallback_errors",
+    "hpa_name",
     "is_paused",
     "is_set",
     "name_errors",
@@ -115,12 +116,18 @@ def replica_errors(scaled: ScaledObject) -> list[str]:
     return []
 
 
+def hpa_name(name: str, configured: str | None) -> str:
+    """Return the name of the HPA that KEDA generates for a ScaledObject: the configured one, if there is one."""
+    return configured or f"keda-hpa-{name}"
+
+
 def name_errors(scaled: ScaledObject) -> list[str]:
     """Return what KEDA's webhook refuses of the names of a ScaledObject and of its HPA (``verifyName``)."""
     advanced = (scaled.spec or ScaledObjectSpec()).advanced
     config = advanced.horizontal_pod_autoscaler_config if advanced is not None else None
-    name, limit = scaled.name, f"must be no more than {_MAX_LABEL} characters"
-    hpa = (config.name if config is not None else None) or f"keda-hpa-{name}"
+    name = scaled.name
+    hpa = hpa_name(name, config.name if config is not None else None)
+    limit = f"must be no more than {_MAX_LABEL} characters"
     if len(name) > _MAX_LABEL:
         reason = f'{limit} because it is used as the "scaledobject.keda.sh/name" label value'
         return [f'scaledobject name "{name}" is {len(name)} characters long; {reason}']
@@ -154,9 +161,9 @@ def _only_resources(spec: ScaledObjectSpec) -> bool:
 
 
 def _cannot_reach_zero(spec: ScaledObjectSpec) -> bool:
-    """Return whether KEDA would have to scale to zero by cpu or memory (``verifyCPUMemoryScalers``).
+    """Return whether the minimum is zero, but only cpu and memory triggers could start the first pod.
 
-    KEDA checks Deployments and StatefulSets only.
+    Upstream: ``verifyCPUMemoryScalers``, which checks Deployments and StatefulSets only.
     """
     target = spec.scale_target_ref or Reference()
     kind = (target.api_version or "apps/v1", target.kind or "Deployment")

@@ -401,6 +401,15 @@ NEITHER = "must set either a target raw value or a target utilization"
             [],
         ),
         (
+            {**scaled(), "metadata": {"name": "x" * 64, "namespace": "a"}},
+            [
+                (
+                    f'metadata.name: scaledobject name "{"x" * 64}" is 64 characters long; must be no more than 63 '
+                    'characters because it is used as the "scaledobject.keda.sh/name" label value'
+                )
+            ],
+        ),
+        (
             scaled(advanced={"horizontalPodAutoscalerConfig": {"name": "x" * 64}}),
             [
                 (
