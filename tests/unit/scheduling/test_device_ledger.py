@@ -223,7 +223,8 @@ def test_all_devices_with_a_contradiction_and_no_capacity_left_is_an_error() -> 
     wanted = claim("want", *both, constraints=constraints)
     world = snapshot(node("n"), device_class(), devices("n", shared), wanted)
     verdict = kscale.fit(world, [pod("p", "want")]).verdict("default/p", "n")
-    assert "claim default/want, request b: cannot add device" in verdict.reasons[0]
+    text = f"cannot add device {GPU}/n/dev0 because a claim constraint would not be satisfied"
+    assert verdict.reasons == (f'running "DynamicResources" filter plugin: claim default/want, request b: {text}',)
 
 
 def test_all_devices_of_a_pool_that_is_being_updated() -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -42,6 +40,7 @@ from kscale.world.nodegroups.node_instances_cache import NodeInstancesCache
 from kscale.world.nodegroups.provider import CLOUD_ERROR, Provider
 from kscale.world.nodegroups.static import StaticGroups
 from kscale.world.protocols import NodeGroups
+from unit.test_files import files_of_at_most
 from unit.world.api_on_a_thread import ThreadedApi
 
 pytest.importorskip("grpc")
@@ -696,17 +695,6 @@ def test_a_file_of_sizes_that_cannot_be_read_is_the_clouds_error(tmp_path: Path,
         static(tmp_path, []).refresh()
 
 
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """Limit files to 10 bytes, as a disk that has no room for more."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -724,7 +712,7 @@ def test_sizes_of_static_groups_on_a_full_disk(tmp_path: Path, change: Callable[
     path = tmp_path / "sizes.json"
     old = '{"a": {"target": 3, "delete": ["gone"]}}'
     path.write_text(old)
-    with full_disk(), pytest.raises(ProviderError) as caught:
+    with files_of_at_most(10), pytest.raises(ProviderError) as caught:
         change(static(tmp_path, nodes))
     assert (str(caught.value), caught.value.type) == (f"{path}: File too large", CLOUD_ERROR)
     assert (path.read_text(), os.listdir(tmp_path)) == (old, ["sizes.json"])
