@@ -4,8 +4,8 @@ The webhook is ``kscale run vpa-admission`` as a process, over TLS. Small review
 the ones before take (an open loop), first alone, then while another process sends large reviews one after the other. A
 latency counts from when the request was due; the worst one beside large reviews must stay below ``--most`` ms.
 
-Only this process sends small reviews, and it does little else. The lateness of the load is part of a latency. It is
-printed beside it, with the time since the request was really sent: what the webhook and the machine add.
+This process only sends small reviews. A latency includes the delay with which a review was sent. That delay, and the
+time since the review was sent, are printed as well.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class LargeReviews:
 
 
 def send_large(port: int, authority: str, containers: int, begun: threading.Event, stop: threading.Event) -> None:
-    """In a process of its own: send large reviews until ``stop``."""
+    """Send large reviews until ``stop`` is set. Runs in a process of its own."""
     body, tls = review(containers), ssl.create_default_context(cafile=authority)
     asyncio.run(send_each(f"https://127.0.0.1:{port}/", body, tls, f"{containers:,} containers", begun, stop))
 

@@ -1,7 +1,7 @@
 """``kscale`` with short pauses after failed lists; an hour ahead while the file exists that HOSTILE_CLOCK names.
 
-Each pool of threads starts all its threads with its first task, so that a thread more is always one that is left over.
-The kernel shows the names of threads (``/proc/PID/task/TID/comm``).
+Each thread pool starts all its threads with its first task. A later increase is therefore a leak. Threads show their
+names in ``/proc/PID/task/TID/comm``.
 """
 
 from __future__ import annotations

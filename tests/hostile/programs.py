@@ -332,7 +332,7 @@ class Process:
         return int(kib) << 10
 
     def handles(self) -> tuple[Counter[str], Counter[str]]:
-        """Return its threads by name and its open files by kind; members of a pool share a name."""
+        """Return the program's threads by name and its open files by kind. Threads of one pool share a name."""
         process = Path(f"/proc/{self._process.pid}")
         threads, files = Counter[str](), Counter[str]()
         peers = {}

@@ -51,16 +51,16 @@ class Manifests(NamedTuple):
         return [f"{count:,} {kind}" for kind, count in self.report.skipped.items() if _is_custom(kind)]
 
     def unmodelled(self, cluster: Cluster) -> list[str]:
-        """Return what an answer about the workloads does not take into account.
+        """Return what a result about the workloads does not take into account.
 
-        ``cluster``: with the objects of the manifests. Its quotas are named if they count pods of a namespace in which
-        a workload is.
+        ``cluster`` includes the objects of the manifests. Its ResourceQuotas are listed if they limit pods in the
+        namespace of a workload.
         """
         namespaces = {item.namespace or DEFAULT_NAMESPACE for item in self.workloads}
         quotas = [
             f"ResourceQuota {item.key}"
             for item in cluster.all("ResourceQuota")
-            if item.namespace in namespaces and _counts_pods(item)
+            if item.namespace in namespaces and _limits_pods(item)
         ]
         return [
             *(f"{item} (custom resource: which pods it makes is not known)" for item in self.custom_resources),
@@ -73,8 +73,8 @@ class Manifests(NamedTuple):
         return list(dict.fromkeys(names))
 
 
-def _counts_pods(quota: ResourceQuota) -> bool:
-    """Return whether a quota limits pods, or what pods request."""
+def _limits_pods(quota: ResourceQuota) -> bool:
+    """Return whether a quota limits the number of pods, or the resources that pods request."""
     names = {**(quota.spec.hard or {}), **(quota.status.hard or {})}
     return any(
         name in ("pods", "count/pods", CPU, MEMORY, "ephemeral-storage")

@@ -129,7 +129,7 @@ class LazyGroup(TyperGroup):
 
 @contextmanager
 def _own_statuses() -> Iterator[None]:
-    """Exit with kscale's status where typer would give its own: 1, which is taken, for a reader that has gone."""
+    """Exit with kscale's statuses on Ctrl-C and on a closed pipe. typer would exit with 1, which has a meaning here."""
     try:
         yield
     except KeyboardInterrupt:
