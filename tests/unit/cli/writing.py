@@ -87,7 +87,9 @@ class _Stderr(io.TextIOBase):
 
 
 def _main(words: tuple[str, ...], folder: str, fault: Fault | None, told: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore for what they run in the background
+    # Shells ignore SIGINT for what they run in the background, and nohup ignores SIGHUP.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.chdir(folder)
     os.environ["XDG_DATA_HOME"] = folder
     os.environ.pop("KSCALE_DEBUG", None)
