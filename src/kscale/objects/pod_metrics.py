@@ -618,7 +618,9 @@ class PodUsage:
         amount, present = [each.copy() for each in self._amount], [each.copy() for each in self._present]
         for i, (_, values, there) in enumerate(changes.columns()):
             amount[i][target], present[i][target] = values[source], there[source]
-        whole_units = self.whole_units.replaced(changes.whole_units, dict(zip(source.tolist(), target.tolist(), strict=True)))
+        whole_units = self.whole_units.replaced(
+            changes.whole_units, dict(zip(source.tolist(), target.tolist(), strict=True))
+        )
         out = PodUsage(
             self.keys, self.namespace, self.namespaces, self.labels, self.label_sets, time, window, self.ends,
             self.container, self.containers, self.resources, amount, present, whole_units,

@@ -56,7 +56,10 @@ class KnownLooks:
         if not (pod_class.pod_name or pod_class.pod_uid):
             if len(self._known) == _MOST:
                 self._known.clear()
-            self._known[key] = pod_class.index, pod  # keeps the pod's parts alive, so that no other object gets their id
+            self._known[key] = (
+                pod_class.index,
+                pod,
+            )  # keeps the pod's parts alive, so that no other object gets their id
         return pod_class.index
 
 
@@ -272,7 +275,9 @@ def plan_batch(
     )
     deleted_rows = row_of[ended]
     if len(ended):
-        deleted_rows = deleted_rows[have_uids(table, deleted_rows, batch.view, batch.column("uid_at")[ended], batch.column("uid_size")[ended])]
+        deleted_rows = deleted_rows[
+            have_uids(table, deleted_rows, batch.view, batch.column("uid_at")[ended], batch.column("uid_size")[ended])
+        ]
     plan = BatchPlan(deleted_rows, row_of[changed], changed, fresh, row_of)
     return _folded(plan, table, batch, deleted, repeated, anew=anew) if len(repeated) else plan
 
