@@ -360,7 +360,9 @@ def apply_pod_limit_range(
         requests, container_limits = current.get(container.name)
         request = (requests or {}).get(resource, _NO_BOUND)
         item_of_container = by_name.get(container.name)
-        recommended = request if item_of_container is None else (getattr(item_of_container, field) or {}).get(resource, _NO_BOUND)
+        recommended = (
+            request if item_of_container is None else (getattr(item_of_container, field) or {}).get(resource, _NO_BOUND)
+        )
         own = (container_limits or {}).get(resource, _NO_BOUND)
         limit, _ = get_proportional_limit(resource, own, request, recommended, default)
         if limit is not None:

@@ -303,7 +303,9 @@ class ObservationTally:
         waiting, self._later = self._later, []
         for tell in waiting:
             tell(self)
-        observations = {key: Observation(name=key[0], value=n, labels=labels) for key, (labels, n) in self._counts.items()}
+        observations = {
+            key: Observation(name=key[0], value=n, labels=labels) for key, (labels, n) in self._counts.items()
+        }
         for key, (labels, parts) in self._values.items():
             values = np.concatenate([np.asarray(part, np.float64) for part in parts])
             buckets = _count_buckets(key[0], values)

@@ -469,7 +469,8 @@ def repeat_decisions(
         rows = given.rows, given.pods, given.samples, given.requests, given.values
         answers = calculate_rows(*rows, options=options, now=now)
         if not all(
-            _is_bitwise_equal(getattr(last.metrics, field.name), getattr(answers, field.name)) for field in fields(answers)
+            _is_bitwise_equal(getattr(last.metrics, field.name), getattr(answers, field.name))
+            for field in fields(answers)
         ):
             return None
     columns, _, _, memory = _run_decision_kernel(given, answers, last.memory, now, options, 1)

@@ -257,7 +257,10 @@ def read_target_references(
         return TargetReferences(kept.array(before.error, new.error), kept.list(before.resources, new.resources))
     cache = _ResourceCache(mapper)
     errors_and_resources = [cache[reference] for reference in map(_get_reference, hpas)]
-    return TargetReferences(np.array([error for error, _ in errors_and_resources], np.uint8), [resources for _, resources in errors_and_resources])
+    return TargetReferences(
+        np.array([error for error, _ in errors_and_resources], np.uint8),
+        [resources for _, resources in errors_and_resources],
+    )
 
 
 _get_reference = attrgetter("spec.scale_target_ref.api_version", "spec.scale_target_ref.kind")
@@ -430,7 +433,8 @@ def _read_scale_rows(
         value = list(map(_get_replicas_and_selector, scales))
     else:
         value = [
-            _get_replicas_and_selector(each) if ok else _NO_SCALE_VALUES for each, ok in zip(scales, is_scale, strict=True)
+            _get_replicas_and_selector(each) if ok else _NO_SCALE_VALUES
+            for each, ok in zip(scales, is_scale, strict=True)
         ]
     return ScaleColumns(
         inputs,

@@ -355,7 +355,9 @@ class IndexedPods:
             columns = _build_pod_columns(self._all.at(before.rows))
             return SelectedPods(before.ends, before.rows, columns, last, before.requests, self._all.table)
         selection, key = self._index.select_many(wanted), (population, list(wanted))
-        return SelectedPods(selection.ends, selection.pods.rows, _build_pod_columns(selection.pods), key, source=self._all.table)
+        return SelectedPods(
+            selection.ends, selection.pods.rows, _build_pod_columns(selection.pods), key, source=self._all.table
+        )
 
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
@@ -447,7 +449,9 @@ class UsagePlacement:
         taken[reused] = True
         remaining = pods.rows[~taken[pods.rows]]
         keys = pods.keys
-        item = _names.NameTable([usage.keys[row] for row in fresh.tolist()]).rows([keys[row] for row in remaining.tolist()])
+        item = _names.NameTable([usage.keys[row] for row in fresh.tolist()]).rows(
+            [keys[row] for row in remaining.tolist()]
+        )
         matched = np.flatnonzero(item >= 0)
         if len(matched) != len(fresh) or np.count_nonzero(taken) != len(reused):
             return None
@@ -539,10 +543,14 @@ class JoinedUsage:
             return PodMetricsList(items=items)
         values = []
         for item_metrics in items:
-            reference = ObjectReference(kind="Pod", namespace=item_metrics.metadata.namespace, name=item_metrics.metadata.name)
+            reference = ObjectReference(
+                kind="Pod", namespace=item_metrics.metadata.namespace, name=item_metrics.metadata.name
+            )
             amount = (item_metrics.containers or [ContainerMetrics()])[0].usage[asked.metric]
             seconds = parse_duration(item_metrics.window) // SECOND
-            value = MetricValue(described_object=reference, timestamp=item_metrics.timestamp, window_seconds=seconds, value=amount)
+            value = MetricValue(
+                described_object=reference, timestamp=item_metrics.timestamp, window_seconds=seconds, value=amount
+            )
             values.append(value)
         return MetricValueList(items=values)
 

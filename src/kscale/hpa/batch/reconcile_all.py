@@ -482,7 +482,10 @@ class _BatchReconcile:
         """Emit the events and observations of HPAs without further steps."""
         yield from self.progress.emit(*[event for run in runs for event in run.events])
         observations_of_row = {run.row: run.observations for run in runs}
-        all_observations = [observations_of_row.get(row, ()) if known is None else known.observations for row, known in enumerate(self.again)]
+        all_observations = [
+            observations_of_row.get(row, ()) if known is None else known.observations
+            for row, known in enumerate(self.again)
+        ]
         yield from self.progress.observe(*[run for observations in all_observations for run in observations])
 
     # -- what is remembered ------------------------------------------------------------------------------------------

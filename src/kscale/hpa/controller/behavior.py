@@ -235,7 +235,9 @@ class NormalizedColumns:
         columns = (self.stabilized, self.desired, self.held, self.limit, self.limited != 0)
         return [
             NormalizedReplicas(stabilized, desired, stabilized_by, limit, limited, ())
-            for stabilized, desired, stabilized_by, limit, limited in zip(*(each.tolist() for each in columns), strict=True)
+            for stabilized, desired, stabilized_by, limit, limited in zip(
+                *(each.tolist() for each in columns), strict=True
+            )
         ]
 
 

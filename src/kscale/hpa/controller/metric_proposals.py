@@ -253,7 +253,9 @@ def _build_resource_proposal(
     of_requests = source.target.average_value is None
     if replicas.error is not None:
         quantity_name = "utilization" if of_requests else "usage"
-        return _get_failure_texts(source).of(f"failed to get {source.name} {quantity_name}: {replicas.error}", replicas=replicas)
+        return _get_failure_texts(source).of(
+            f"failed to get {source.name} {quantity_name}: {replicas.error}", replicas=replicas
+        )
     current = MetricValueStatus(
         average_utilization=replicas.utilization if of_requests else None,
         average_value=to_status_quantity(replicas.usage, source.name),
@@ -366,7 +368,9 @@ def compute_replicas_for_metrics(
 
     Sets ScalingActive, emits an event for each metric that failed, and observes the count and duration of each.
     """
-    target = TargetPods(context.hpa.metadata.namespace, scale.status.selector, scale.spec.replicas, scale.status.replicas)
+    target = TargetPods(
+        context.hpa.metadata.namespace, scale.status.selector, scale.spec.replicas, scale.status.replicas
+    )
     calculator = ReplicaCalculator(RESTMetricsClient(context.progress), context.progress, context.now, context.options)
     tolerances = get_tolerances(context.hpa, context.options)
     proposals: list[MetricProposal | MetricError] = []
@@ -379,7 +383,9 @@ def compute_replicas_for_metrics(
         # The outcome of the first tells when the metric was done: what it took is what passed until then.
         labels = _computation_labels(context, spec.type, proposal)
         yield from context.progress.observe(Observation(name=METRIC_COMPUTATIONS, labels=labels))
-        yield from context.progress.observe(observe_duration(METRIC_COMPUTATION_DURATION, started, context.progress.now, labels))
+        yield from context.progress.observe(
+            observe_duration(METRIC_COMPUTATION_DURATION, started, context.progress.now, labels)
+        )
     return _choose_largest_proposal(context, proposals, scale.spec.replicas)
 
 

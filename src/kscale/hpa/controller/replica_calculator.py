@@ -231,7 +231,10 @@ def get_pod_request(pod: Any, container: str, resource: str, options: HPAOptions
 
 def _list_running_containers(pod: Pod) -> list[Container]:
     """Return the containers that run as long as the pod does, followed by its sidecars."""
-    return [*pod.spec.containers, *(init_container for init_container in pod.spec.init_containers if is_sidecar(init_container))]
+    return [
+        *pod.spec.containers,
+        *(init_container for init_container in pod.spec.init_containers if is_sidecar(init_container)),
+    ]
 
 
 def _has_pod_level_resource(requests: Mapping[str, object] | None) -> bool:

@@ -242,7 +242,9 @@ def _find_horizontally_scaled(cluster: Cluster) -> dict[WorkloadKey, set[tuple[s
             for trigger in spec.triggers or ()
             if trigger.type in (CPU, MEMORY)
         }
-        scaled_resources.setdefault((scaled.namespace, reference.kind or "Deployment", reference.name), set()).update(names)
+        scaled_resources.setdefault((scaled.namespace, reference.kind or "Deployment", reference.name), set()).update(
+            names
+        )
     for hpa in cluster.all("HorizontalPodAutoscaler"):
         if isinstance(hpa, HorizontalPodAutoscalerV1) or not hpa.spec.metrics:
             names = {(CPU, "")}

@@ -283,7 +283,9 @@ def _sort_resource_by_time(history: Iterable[UsageBatch], rows: int, memory: boo
         own = np.empty(len(batch.keys), np.int32)
         for i, key in enumerate(batch.keys):
             series_labels = batch.labels[i] if batch.labels else {}
-            number = own[i] = numbers.setdefault((key, batch.workloads[i], tuple(sorted(series_labels.items()))), len(numbers))
+            number = own[i] = numbers.setdefault(
+                (key, batch.workloads[i], tuple(sorted(series_labels.items()))), len(numbers)
+            )
             if number == len(keys):
                 keys.append(key)
                 workloads.append(batch.workloads[i])

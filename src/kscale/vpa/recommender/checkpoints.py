@@ -270,7 +270,8 @@ class CheckpointBatch:
         if is_open.any():
             # All names of all VPAs one after the other, so that one look finds the rows of all containers.
             row_of = np.array(
-                [own[name] for each, own in zip(slots_by_vpa, rows.values(), strict=True) for name in each.names], np.int64
+                [own[name] for each, own in zip(slots_by_vpa, rows.values(), strict=True) for name in each.names],
+                np.int64,
             )
             begins = np.cumsum([0, *(len(each.names) for each in slots_by_vpa)])[:-1]
             owner = np.repeat(np.arange(len(slots_by_vpa)), [len(each.slot) for each in slots_by_vpa])

@@ -88,7 +88,10 @@ class OOMKillHistory:
             self._seen[oom.container] = oom.time
             own = self._by_container.setdefault((namespace, container), {})
             _, kills = own.get(pod_state.label_set.key, (None, []))
-            own[pod_state.label_set.key] = (pod_state.label_set, _insert_kill(kills, _OOMKillRecord(oom.time, oom.memory)))
+            own[pod_state.label_set.key] = (
+                pod_state.label_set,
+                _insert_kill(kills, _OOMKillRecord(oom.time, oom.memory)),
+            )
         return problems
 
     def forget(self, state: RecommenderState, before: Moment) -> None:
@@ -324,7 +327,10 @@ class StrategyAdvisor:
         for vpa in vpas:
             self._asked[vpa] = _NamespaceRequest(used[vpa], self._asking[namespace] + self._interval)
         yield from progress.observe(
-            *(Observation(name=_SAMPLES_METRIC, labels={"resource": name}, value=float(n)) for name, n in sample_counts.items())
+            *(
+                Observation(name=_SAMPLES_METRIC, labels={"resource": name}, value=float(n))
+                for name, n in sample_counts.items()
+            )
         )
 
     @property
@@ -359,14 +365,20 @@ class StrategyAdvisor:
         history = msgspec.structs.replace(self._history, namespace=namespace)
         for range_query, resource in zip(history.range_queries(progress.now), (CPU, MEMORY), strict=True):
             question = QueryPrometheus(
-                query=range_query.query, start=range_query.start, end=range_query.end, step=range_query.step, most_bytes=self._most_bytes
+                query=range_query.query,
+                start=range_query.start,
+                end=range_query.end,
+                step=range_query.step,
+                most_bytes=self._most_bytes,
             )
             series = yield from query_prometheus_steps(question, history, progress, self._timeout)
             warnings.update(dict.fromkeys(series.warnings))
             samples += (_ContainerSamples(resource, key, values) for key, values in _iterate_samples(history, series))
         return samples
 
-    def _advise(self, state: RecommenderState, vpas: list[Vpa], usage: _UsageByVpa, sample_counts: Counter[str]) -> list[str]:
+    def _advise(
+        self, state: RecommenderState, vpas: list[Vpa], usage: _UsageByVpa, sample_counts: Counter[str]
+    ) -> list[str]:
         """Update the advice of VPAs, count samples by resource in ``sample_counts``, and return texts of failures."""
         raw = recommend_pod_resources(state, vpas) if self._strategy.uses_recommendation else [None] * len(vpas)
         failures: dict[Vpa, str] = {}
@@ -447,7 +459,9 @@ def apply_advice(
 def _format_advised_resources(
     cpu: int | None, memory: int | None, controlled: Iterable[str], options: RecommenderOptions
 ) -> ResourceList:
-    advised = tuple(name for name, amount in ((CPU, cpu), (MEMORY, memory)) if amount is not None and name in controlled)
+    advised = tuple(
+        name for name, amount in ((CPU, cpu), (MEMORY, memory)) if amount is not None and name in controlled
+    )
     return format_resources(cpu or 0, memory or 0, advised, options)
 
 
