@@ -199,7 +199,7 @@ class ScaleCache:
         return entry.answer
 
     def insert(self, key: ScaleKey, answer: Scale | ApiError, now: datetime | Moment) -> None:
-        """Insert a response, unless the key is cached already."""
+        """Insert the response ``answer``, unless the key is cached already."""
         time = moment(now)
         if key in self._entries:
             return

@@ -189,7 +189,7 @@ def find_strategy(name: str, settings: Mapping[str, Any] | None = None) -> Strat
 
 
 def get_checked_advice(strategy: Strategy, usage: ContainerUsage, where: str) -> StrategyAdvice:
-    """Return a strategy's advice for a container, checked to be non-negative integers.
+    """Return a strategy's advice for the ``usage`` of a container, checked to be non-negative integers.
 
     ``where``: the container's name in messages. Raises ``InputError`` for other results, and for any exception of the
     strategy except ``NativeError``.

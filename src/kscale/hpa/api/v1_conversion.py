@@ -462,7 +462,7 @@ def _encode_rules(rules: HPAScalingRules | None) -> dict[str, Any] | None:
 
 @typed
 def from_v1(old: HorizontalPodAutoscalerV1) -> HorizontalPodAutoscaler:
-    """Convert a v1 object to v2.
+    """Convert the v1 object ``old`` to v2.
 
     Invalid annotations are dropped without an error, as upstream does.
     """

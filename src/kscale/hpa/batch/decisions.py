@@ -253,7 +253,9 @@ class Decisions:
     ) -> Decisions:
         """Build decisions from the kernel's result.
 
-        ``columns``: the kernel's arrays in its order, with one entry per HPA. ``memory``: histories of all HPAs.
+        ``columns``: the kernel's arrays in its order, with one entry per HPA. ``given``: columns of the inputs.
+        ``memory``:
+        histories of all HPAs.
         """
         branch, desired, proposal, stabilized = columns[:4]
         best, invalid, first_invalid, rescaled, reason, events, error, stabilized_by = columns[4:]

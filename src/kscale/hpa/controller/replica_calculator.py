@@ -410,8 +410,8 @@ def format_go_label_selector(selector: LabelSelector | None) -> str:
         return "nil"
     labels = "".join(f"{key}: {value}," for key, value in sorted((selector.match_labels or {}).items()))
     expressions = "".join(
-        f"LabelSelectorRequirement{{Key:{requirement.key},Operator:{requirement.operator},Values:[{' '.join(requirement.values)}],}},"
-        for requirement in selector.match_expressions
+        f"LabelSelectorRequirement{{Key:{each.key},Operator:{each.operator},Values:[{' '.join(each.values)}],}},"
+        for each in selector.match_expressions
     )
     return (
         f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"

@@ -213,7 +213,7 @@ def load_pods(state: RecommenderState, pods: Sequence[Pod], now: int) -> None:
 
 @typed
 def convert_pod_metrics(items: Iterable[PodMetrics]) -> Usage:
-    """Convert pod metrics to usage with two samples per container at the pod's time, CPU first.
+    """Convert the pod metrics ``items`` to usage with two samples per container at the pod's time, CPU first.
 
     A missing amount counts as 0. A missing time is the zero time, whose samples are not used. Raises
     :class:`InputError` for a text that is not a time.
