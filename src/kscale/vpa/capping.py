@@ -90,7 +90,7 @@ class LimitRanges:
         return (item for known in self._by_namespace.values() for item in known.values())
 
     def apply(self, item: LimitRange) -> None:
-        """Add a limit range, or replace the one of its name."""
+        """Add the limit range ``item``, or replace the one of its name."""
         self._by_namespace.setdefault(item.namespace, {})[item.name] = item
         self._forget(item.namespace)
 
@@ -107,9 +107,10 @@ class LimitRanges:
             self._effective.pop((namespace, type_), None)
 
     def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
-        """Return the lowest maximum, highest minimum and last default of all items of a type (Container, Pod), or None.
+        """Return the lowest maximum, highest minimum and last default of all items of a type, or None.
 
-        Only cpu and memory are merged. Other resources are those of the first list that has any.
+        ``type_``: Container or Pod. Only cpu and memory are merged. Other resources are those of the first list with
+        any.
         """
         if namespace not in self._by_namespace:
             return None

@@ -352,7 +352,7 @@ class Controllers:
         return f"<Controllers: {len(self)} of well-known kinds, {self.scales!r}>"
 
     def apply(self, item: KubeObject) -> None:
-        """Add an object, or replace the one of its kind and name."""
+        """Add the object ``item``, or replace the one of its kind and name."""
         kind = type(item).__name__
         if kind in WELL_KNOWN_KINDS:
             self._objects[kind, item.namespace, item.name] = item

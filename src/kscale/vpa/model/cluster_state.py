@@ -398,7 +398,7 @@ class RecommenderState:
         update_from_policy(self.store, aggregate, container_policy(aggregate.key.container, vpa.resource_policy))
 
     def add_vpa(self, item: VerticalPodAutoscaler, selector: Selector) -> Vpa:
-        """Add or update a VPA (upstream's ``AddOrUpdateVpa``).
+        """Add or update the VPA ``item`` (upstream's ``AddOrUpdateVpa``).
 
         A VPA whose selector changed is deleted first, with its loaded checkpoints.
         """
