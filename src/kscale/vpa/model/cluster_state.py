@@ -208,7 +208,7 @@ class RecommenderState:
             del vpa.label_sets[label_set.key]
 
     def vpas_of(self, label_set: LabelSet) -> list[Vpa]:
-        """Return the VPAs that select a label set, by name."""
+        """Return the VPAs that select ``label_set``, by name."""
         return [self.vpas[label_set.namespace, name] for name in label_set.vpas]
 
     def selecting(self, namespace: str, pod: str, labels: Mapping[str, str] | None) -> list[Vpa]:
