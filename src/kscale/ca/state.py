@@ -184,7 +184,9 @@ def shift_moments(state: _T, by: int) -> _T:
 @cache
 def _find_moment_fields(of: type) -> frozenset[str]:
     """Return the members of a type that are moments, or hold them by key."""
-    annotations = {name: str(text) for base in of.__mro__ for name, text in getattr(base, "__annotations__", {}).items()}
+    annotations = {
+        name: str(text) for base in of.__mro__ for name, text in getattr(base, "__annotations__", {}).items()
+    }
     return frozenset(name for name, text in annotations.items() if _MOMENT_PATTERN.search(text))
 
 

@@ -196,7 +196,9 @@ class VpaRecommender:
         if self._rounds is None:
             yield from self._begin(sight, progress)
             return
-        round_inputs = RecommenderRound(vpas=sight.vpas, pods=sight.pods, controllers=sight.controllers, ooms=sight.ooms)
+        round_inputs = RecommenderRound(
+            vpas=sight.vpas, pods=sight.pods, controllers=sight.controllers, ooms=sight.ooms
+        )
         planner = self._planner
         explain = None if planner is None else partial(self._explain_steps, planner, sight)
         result = yield from recommender_steps(

@@ -186,7 +186,12 @@ def translate_buffer(
         buffer = replace(buffer, status=status)
     if failure:
         return set_buffer_condition(
-            buffer, READY_FOR_PROVISIONING_CONDITION, False, "error", now, f"Buffer not ready for provisioning: {failure}"
+            buffer,
+            READY_FOR_PROVISIONING_CONDITION,
+            False,
+            "error",
+            now,
+            f"Buffer not ready for provisioning: {failure}",
         )
     return set_buffer_condition(
         buffer, READY_FOR_PROVISIONING_CONDITION, True, "AttributesSetSuccessfully", now, "ready"

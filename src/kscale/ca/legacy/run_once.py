@@ -109,7 +109,9 @@ def format_legacy_status(status: ClusterAutoscalerStatus, state: ClusterStateReg
     lines = [
         "Cluster-wide:",
         *_format_condition("Health", cluster_wide.health, _format_counts(total)),
-        *_format_condition("ScaleUp", cluster_wide.scale_up, f"ready={len(total.ready)} registered={len(total.registered)}"),
+        *_format_condition(
+            "ScaleUp", cluster_wide.scale_up, f"ready={len(total.ready)} registered={len(total.registered)}"
+        ),
         *_format_condition("ScaleDown", cluster_wide.scale_down, f"candidates={candidates}"),
     ]
     groups = [] if status.node_groups is UNSET else status.node_groups

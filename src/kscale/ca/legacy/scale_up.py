@@ -332,7 +332,10 @@ def build_legacy_candidates(
     """
     candidates = NodeGroupCandidates()
     autoprovisioned_count = sum(group.autoprovisioned for group in existing)
-    if not options.node_autoprovisioning_enabled or autoprovisioned_count >= options.max_autoprovisioned_node_group_count:
+    if (
+        not options.node_autoprovisioning_enabled
+        or autoprovisioned_count >= options.max_autoprovisioned_node_group_count
+    ):
         return candidates
     devices: dict[str, list[tuple[Pod, Quantity]]] = {}
     for pod in pods:
@@ -351,7 +354,11 @@ def build_legacy_candidates(
             labels = {**choose_best_label_set([pod for pod, _ in asking]), gpu_label: kind}
             variant = replace(machine, id=f"{machine.id}-{kind}")
             _add_candidate(
-                candidates, variant, base, labels, {_NVIDIA_GPU: max((count for _, count in asking), key=Quantity.value)}
+                candidates,
+                variant,
+                base,
+                labels,
+                {_NVIDIA_GPU: max((count for _, count in asking), key=Quantity.value)},
             )
     return candidates
 

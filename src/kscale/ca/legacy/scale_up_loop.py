@@ -146,9 +146,13 @@ def _build_pending_pods(
         if i in helped:
             continue
         verdicts = (
-            {name: pod_verdicts[i] for name, pod_verdicts in done.verdicts.items() if i in pod_verdicts} if done is not None else {}
+            {name: pod_verdicts[i] for name, pod_verdicts in done.verdicts.items() if i in pod_verdicts}
+            if done is not None
+            else {}
         )
-        taken_by = [name for name, pod_verdicts in done.verdicts.items() if i not in pod_verdicts] if done is not None else []
+        taken_by = (
+            [name for name, pod_verdicts in done.verdicts.items() if i not in pod_verdicts] if done is not None else []
+        )
         reason = result
         if done is not None and i in done.remaining:
             reason = "it wouldn't fit if a new node is added"
@@ -335,12 +339,20 @@ class LegacyScaleUpLoop:
         asked: list[PodRecord] = self._ended["asked"]
         expander_input = self.expander_input
         candidates = build_legacy_candidates(
-            scene.candidates, self.made, scene.groups, [record.pod for record in asked], options, expander_input.gpu_label
+            scene.candidates,
+            self.made,
+            scene.groups,
+            [record.pod for record in asked],
+            options,
+            expander_input.gpu_label,
         )
         before.warnings += candidates.warnings
         templates = {name: item for name, item in self.made.items() if name in scene.groups} | candidates.templates
         if "price" in options.expander_names and expander_input.prices is None:
-            expander_input = replace_input(expander_input, prices=build_group_prices([*scene.groups, *candidates.groups], templates, expander_input))
+            expander_input = replace_input(
+                expander_input,
+                prices=build_group_prices([*scene.groups, *candidates.groups], templates, expander_input),
+            )
         done = yield from legacy_scale_up_steps(
             p,
             snapshot,

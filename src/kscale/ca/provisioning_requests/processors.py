@@ -110,7 +110,9 @@ def filter_out_consumers(pods: Iterable[Pod]) -> ConsumersResult:
         result.consumers.append(pod)
         if len(result.events) < _MAX_EVENTS:
             request_key = f"{pod.namespace}/{name}"
-            text = f"Unschedulable pod didn't trigger scale-up, because it's consuming ProvisioningRequest {request_key}"
+            text = (
+                f"Unschedulable pod didn't trigger scale-up, because it's consuming ProvisioningRequest {request_key}"
+            )
             result.events.append(build_pod_event(pod, "Normal", "", text))
     return result
 
@@ -338,7 +340,9 @@ def _build_pods_or_fail(
     return None
 
 
-def _add_condition_warning(injected: InjectedRequests, condition_type: str, request: ProvisioningRequest, error: str) -> None:
+def _add_condition_warning(
+    injected: InjectedRequests, condition_type: str, request: ProvisioningRequest, error: str
+) -> None:
     injected.warnings.append(f"failed add {condition_type} condition to ProvReq {request.key}, err: {error}")
 
 

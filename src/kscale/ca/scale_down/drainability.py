@@ -444,7 +444,9 @@ class DrainabilityChecker:
             return get_drain_status(pod, self._context, self._rules)  # its text names the pod
         if cached.outcome != UNDEFINED_OUTCOME:
             return cached
-        return get_drain_status(pod, self._context, self._rules[-1:]) if is_pdb_exhausted(pod, self._context) else cached
+        return (
+            get_drain_status(pod, self._context, self._rules[-1:]) if is_pdb_exhausted(pod, self._context) else cached
+        )
 
     def pods_to_move(self, pods: Iterable[Pod]) -> PodsToMove:
         """Run ``GetPodsToMove`` for one node."""

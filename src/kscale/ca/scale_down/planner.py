@@ -306,11 +306,15 @@ class Planner:
         codes = DrainCodes(simulator.pods, DrainContext(self.now, self.options)).codes
         tiers = compute_emptiness_tiers(simulator.pods, codes, len(self.nodes))
         index, node_names = self.snapshot.columns.index, self.snapshot.nodes
-        names = prefilter_nodes(node_names if len(present) == len(node_names) else [node_names[i] for i in present], self.groups)
+        names = prefilter_nodes(
+            node_names if len(present) == len(node_names) else [node_names[i] for i in present], self.groups
+        )
         candidate_tiers = tiers if len(names) == len(node_names) else tiers[[index[name] for name in names]]
         candidates = sort_by_tier(names, candidate_tiers, self.memory.previous_candidates)
         if self.options.scale_down_delay_type_local and not self.exhaustive:
-            candidates = filter_out_delayed(candidates, self.groups, self.memory.changes, options=self.options, now=self.now)
+            candidates = filter_out_delayed(
+                candidates, self.groups, self.memory.changes, options=self.options, now=self.now
+            )
         candidates, self.under_rollout = filter_out_rolling_out(candidates, self.groups)
         return candidates
 
@@ -450,7 +454,9 @@ class Planner:
         marked[[self.snapshot.columns.index[name] for name in unneeded]] = True
         present_mask = np.zeros(len(self.nodes), dtype=np.bool_)
         present_mask[present] = True
-        return plan_soft_taints([self.nodes[i] for i in np.flatnonzero(marked & present_mask).tolist()], unneeded, self.groups)
+        return plan_soft_taints(
+            [self.nodes[i] for i in np.flatnonzero(marked & present_mask).tolist()], unneeded, self.groups
+        )
 
     def _crop(self, chosen: NodesToDelete, in_progress: DeletionsInProgress) -> CroppedNodes:
         return crop_nodes(

@@ -282,7 +282,9 @@ class RemovalSimulator:
         """Return the state of the simulation, compiled on first use: most loops simulate no node."""
         compiled = self._begun
         if compiled is None:
-            compiled = self._begun = get_compiled_removal(self.snapshot, self._profile, self.pods, more=bool(self._more))
+            compiled = self._begun = get_compiled_removal(
+                self.snapshot, self._profile, self.pods, more=bool(self._more)
+            )
             state = self._state
             compiled.session.engine.cursor = state.cursor
             if state.hints or state.old_hints:

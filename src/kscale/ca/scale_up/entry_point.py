@@ -158,7 +158,14 @@ def scale_up_steps(
         expander_input = replace_input(expander_input, gpu_label=extra_inputs.gpu_label)
     before = state or LoopState()
     scene = LoopContext(
-        cluster, groups, now, options, extra_inputs.profile, expander_input.gpu_label, extra_inputs.templates, before.templates
+        cluster,
+        groups,
+        now,
+        options,
+        extra_inputs.profile,
+        expander_input.gpu_label,
+        extra_inputs.templates,
+        before.templates,
     )
     if options.legacy:
         if not expander_input.cluster_node_count:
@@ -205,7 +212,9 @@ def scale_up_steps(
         yield from p.emit(build_status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
         loop.state = clear_unneeded_nodes(loop.state)
         return loop.plan()
-    yield from loop.look_at_pods(extra_inputs.pods, extra_inputs.draining, extra_inputs.enforcer, extra_inputs.max_looks)
+    yield from loop.look_at_pods(
+        extra_inputs.pods, extra_inputs.draining, extra_inputs.enforcer, extra_inputs.max_looks
+    )
     yield from loop.scale()
     # A loop that raises groups to their minimum size emits the events of that instead.
     if options.enforce_node_group_min_size:

@@ -181,7 +181,9 @@ class ExpansionFinder:
         class_fits = self._fits.get((id(session), identity)) if identity else None
         if class_fits is None:
             numbers, where = np.unique(exemplars, return_inverse=True)
-            class_fits = self._fits[id(session), identity] = _find_fitting_classes(session, which, numbers)[where.reshape(-1)]
+            class_fits = self._fits[id(session), identity] = _find_fitting_classes(session, which, numbers)[
+                where.reshape(-1)
+            ]
         fits = class_fits
         ask = partial(session.verdicts_on_copy, which, 0)
         egs.judge(group, GroupSchedulability(fits, exemplars, ask))

@@ -312,7 +312,9 @@ class ScaleUpLoop:
             waiting = self._with_missing(waiting)
         if options.capacity_buffer_pod_injection_enabled:
             waiting = yield from self._with_buffers(waiting)
-        retained = waiting.kept_by(lambda pods: filter_out_expendable_pods(pods, options.expendable_pods_priority_cutoff))
+        retained = waiting.kept_by(
+            lambda pods: filter_out_expendable_pods(pods, options.expendable_pods_priority_cutoff)
+        )
         expendable_count = len(waiting) - len(retained)
         plain = retained.in_play
         needed = retained
@@ -381,7 +383,9 @@ class ScaleUpLoop:
     def _with_buffers(self, waiting: PendingPodList) -> StepsOf[WriteStatus, PendingPodList]:
         """Append the pods of capacity buffers."""
         informers = self.scene.found.informers
-        injection = yield from inject_buffer_pods_steps(informers.capacity_buffers, informers.pod_templates, now=self.p.now)
+        injection = yield from inject_buffer_pods_steps(
+            informers.capacity_buffers, informers.pod_templates, now=self.p.now
+        )
         self.scene.warnings += injection.warnings
         buffers = {pod.key: injection.buffers[pod.metadata.uid] for pod in injection.pods}
         self.before.made_up = replace(self.before.made_up, buffers=buffers)

@@ -332,10 +332,14 @@ def _run_scale_up_steps(run: _ScaleUpOrchestrator) -> StepsOf[OrchestratorAction
         return run.finish(SCALE_UP_NO_OPTIONS_AVAILABLE)
     names = options.expander_names if inputs.expanders is None else inputs.expanders
     if GRPC_EXPANDER in names:
-        ranking_input = replace_input(ranking_input, compared=ranking_input.compared | find_compared_pods(run.grouped, run.records))
+        ranking_input = replace_input(
+            ranking_input, compared=ranking_input.compared | find_compared_pods(run.grouped, run.records)
+        )
         run.compared = ranking_input.compared
     run.asked, run.given = run.expander_options(names), ranking_input
-    run.expansion = yield from expand_steps(run.asked, names, ranking_input, now=p, rng=inputs.rng, filters=inputs.filters)
+    run.expansion = yield from expand_steps(
+        run.asked, names, ranking_input, now=p, rng=inputs.rng, filters=inputs.filters
+    )
     yield from p.emit(*run.expansion.events)
     best = run.expansion.best
     if best is None or best.node_count <= 0:
@@ -385,7 +389,9 @@ class _ScaleUpOrchestrator(ScaleUpResultBuilder):
             self.observations.append(build_observation("created_node_groups_total", group_type=""))
             created = outcome.value
             if created is None:
-                created = CreatedGroups(main=replace(group, exists=not asynchronous, upcoming=asynchronous, target_size=0))
+                created = CreatedGroups(
+                    main=replace(group, exists=not asynchronous, upcoming=asynchronous, target_size=0)
+                )
             if asynchronous:
                 coming = [item.id for item in (created.main, *created.extra) if item.upcoming]
                 later = AsyncInitializer(groups=coming, pods=list(chosen.pods), atomic=self.all_or_nothing)

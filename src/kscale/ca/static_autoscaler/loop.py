@@ -345,7 +345,9 @@ class AutoscalerLoop(ScaleDownPhase):
         mismatches = count_device_mismatches(nodes, scene.groups, slices, self.inputs.templates, self.state.templates)
         if before or mismatches:
             self.state = replace(self.state, differing_drivers=[*mismatches])
-        return loop_metrics.build_device_mismatch_observations({driver: Counter[str]() for driver in before} | mismatches)
+        return loop_metrics.build_device_mismatch_observations(
+            {driver: Counter[str]() for driver in before} | mismatches
+        )
 
     def be_actionable(self) -> StepsOf[LoopAction, None]:
         """End the loop if the cluster is not actionable, after writing the status."""

@@ -105,7 +105,9 @@ def build_readiness_observations(
         build_observation("node_groups_count", provisioned, node_group_type="autoprovisioned"),
     ]
     if options.emit_per_nodegroup_metrics:
-        observations += [build_observation("node_group_target_count", group.size, node_group=group.id) for group in running]
+        observations += [
+            build_observation("node_group_target_count", group.size, node_group=group.id) for group in running
+        ]
     observations.append(build_observation("cluster_safe_to_autoscale", int(is_cluster_healthy(state, options))))
     observations += [
         build_observation("nodes_count", len(names), state=which)

@@ -286,7 +286,9 @@ class Actuator:
         except AutoscalerError:
             return
         if bucket.drain:
-            yield from p.emit(build_status_event(self._options, "Normal", "ScaleDown", format_scale_down_event(scale_down_node)))
+            yield from p.emit(
+                build_status_event(self._options, "Normal", "ScaleDown", format_scale_down_event(scale_down_node))
+            )
         reported.append(scale_down_node)
 
 
