@@ -349,7 +349,7 @@ def _describe_differences(one: TemplateProfile, other: TemplateProfile, comparat
 
 @typed
 def compare_templates(one: NodeTemplate, other: NodeTemplate, comparator: Comparator | None = None) -> Similarity:
-    """Compare whether nodes of two templates are similar enough to share a scale-up.
+    """Compare whether nodes of the templates ``one`` and ``other`` are similar enough to share a scale-up.
 
     Without ``comparator`` upstream's default one is used.
     """

@@ -185,7 +185,7 @@ class HorizontalController:
         self._queue.done(key, time)
 
     def done_all(self, found: BatchResult, *, ended: datetime | Moment) -> None:
-        """Mark a batch as done.
+        """Mark a batch as done; ``found`` is its result.
 
         Each HPA is requeued a period after its own reconcile ended; unfinished ones are due at once.
         """

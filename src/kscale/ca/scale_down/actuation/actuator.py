@@ -226,7 +226,10 @@ class Actuator:
         *,
         force: bool = False,
     ) -> StepsOf[TaintNodesAction | InBackground | Observe, StartedDeletion]:
-        """Run :meth:`start_deletion` within a machine in progress, whose progress is ``p``."""
+        """Run :meth:`start_deletion` within a machine in progress, whose progress is ``p``.
+
+        ``empty``, ``drain`` and ``force`` are those of :meth:`start_deletion`.
+        """
         waiting = self._scheduler.reset()
         yield from p.observe(build_observation("pending_node_deletions", waiting))
         nodes = snapshot.columns.objects
