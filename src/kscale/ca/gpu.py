@@ -75,7 +75,7 @@ def _find_vendor_resource(resources: dict[str, Quantity] | None, *, nonzero: boo
 
 
 def node_has_gpu(label: str, node: Node) -> bool:
-    """Whether the node carries the provider's GPU label or offers any vendor resource."""
+    """Return whether the node carries the provider's GPU label or offers any vendor resource."""
     return (
         label in (node.metadata.labels or {})
         or _find_vendor_resource(node.status.allocatable, nonzero=True) is not None
@@ -83,13 +83,13 @@ def node_has_gpu(label: str, node: Node) -> bool:
 
 
 def find_cloud_gpu_labels(labels: Iterable[Mapping[str, str]]) -> list[str]:
-    """Those of :data:`CLOUD_GPU_LABELS` that are among these labels of nodes."""
+    """Return the :data:`CLOUD_GPU_LABELS` that occur among these node labels."""
     there = {key for each in labels for key in CLOUD_GPU_LABELS if key in each}
     return [key for key in CLOUD_GPU_LABELS if key in there]
 
 
 def pod_requests_gpu(pod: Pod) -> bool:
-    """Whether the pod names a vendor resource in its requests, even with the value 0."""
+    """Return whether the pod names a vendor resource in its requests, even with the value 0."""
     requests = occupancy(pod)
     return any(name in requests for name in GPU_VENDOR_RESOURCES)
 
@@ -98,11 +98,11 @@ def get_gpu_config(label: str, node: Node) -> GpuConfig | None:
     """The default GPU configuration: present iff :func:`node_has_gpu`. Providers may say otherwise."""
     if not node_has_gpu(label, node):
         return None
-    found = _find_vendor_resource(node.status.allocatable, nonzero=True)
+    resource = _find_vendor_resource(node.status.allocatable, nonzero=True)
     return GpuConfig(
         label=label,
         type=(node.metadata.labels or {}).get(label, ""),
-        resource_name=found[0] if found else GPU_VENDOR_RESOURCES[0],
+        resource_name=resource[0] if resource else GPU_VENDOR_RESOURCES[0],
     )
 
 
@@ -117,16 +117,16 @@ def get_target_gpus(
     kind = (node.metadata.labels or {}).get(label)
     if kind is None:
         return None
-    found = _find_vendor_resource(node.status.allocatable, nonzero=True)
-    if found:
-        return kind, found[1].value()
+    resource = _find_vendor_resource(node.status.allocatable, nonzero=True)
+    if resource:
+        return kind, resource[1].value()
     if group is None:
         text = "node without with gpu label, without capacity not belonging to autoscaled node group"
         raise AutoscalerError(INTERNAL_ERROR, text)
     if template is None:
         raise AutoscalerError("", template_error or "Not implemented")
-    found = _find_vendor_resource(template.status.capacity, nonzero=False)
-    return (kind, found[1].value()) if found else None
+    resource = _find_vendor_resource(template.status.capacity, nonzero=False)
+    return (kind, resource[1].value()) if resource else None
 
 
 _GENERIC_GPU: Final = "generic"
@@ -154,6 +154,6 @@ def get_gpu_metric_labels(gpu_label: str, node: Node, types: Collection[str] = (
 
 
 def get_dra_drivers_label(slices: Iterable[ResourceSlice]) -> str:
-    """``dra_drivers``: those that upstream knows by name, and whether there are others."""
+    """Return the ``dra_drivers`` label: drivers that upstream knows by name, and whether there are others."""
     names = {each.spec.driver if each.spec.driver in _KNOWN_DRIVERS else _OTHER_DRIVER for each in slices}
     return ",".join(sorted(names))

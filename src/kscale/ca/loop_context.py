@@ -1,5 +1,6 @@
-"""What a loop starts with: nodes, groups, templates and the simulated cluster, and whether the cluster is actionable
-(upstream: ``core/static_autoscaler.go``, ``processors/actionablecluster``).
+"""Inputs of a loop: nodes, groups, templates and the simulated cluster, and whether the cluster is actionable.
+
+Upstream: ``core/static_autoscaler.go``, ``processors/actionablecluster``.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ __all__ = [
 
 
 def coerce_loop_snapshot(cluster: Cluster | Snapshot, options: AutoscalingOptions, now: Moment) -> Snapshot:
-    """A snapshot as it was given, or that of a cluster now, with devices and CSI nodes as the options have it."""
+    """Return the given snapshot, or snapshot the cluster now, with devices and CSI nodes as the options require."""
     if isinstance(cluster, Snapshot):
         return cluster
     dra, csi = options.enable_dynamic_resource_allocation, options.enable_csi_node_aware_scheduling
@@ -105,9 +106,10 @@ class NotActionable(msgspec.Struct, kw_only=True, frozen=True):
 def check_actionable(
     nodes: int, ready_nodes: int, options: AutoscalingOptions, process_age: timedelta | None = None
 ) -> NotActionable | None:
-    """With ``--scale-up-from-zero=false`` a cluster without (ready) nodes is left alone; None: go on.
+    """Check whether the loop can act; None if it can.
 
-    ``process_age``: how long the autoscaler has been running (None: long enough).
+    With ``--scale-up-from-zero=false`` a cluster without (ready) nodes is left alone. ``process_age``: how long the
+    autoscaler has been running (None: long enough).
     """
     if options.scale_up_from_zero:
         return None
@@ -132,12 +134,12 @@ def _filter_daemon_sets(workloads: Sequence[KubeObject]) -> list[DaemonSet]:
 
 
 class LoopContext:
-    """The cluster as a loop finds it, and changes it in its simulation.
+    """The cluster as a loop observes it and as its simulation changes it.
 
-    ``found`` is the cluster as observed. ``snapshot`` is the current simulation: it begins without the pods that do
-    not count (:func:`~kscale.ca.loop_context.drop_uncounted_pods`), and templates are made from it. ``groups`` are
-    those that the provider has, ``candidates`` those that could be made; ``lists`` the nodes by what they are good for;
-    ``warnings`` what upstream would log.
+    ``found`` is the cluster as observed. ``snapshot`` is the current simulation: it begins without uncounted pods
+    (:func:`~kscale.ca.loop_context.drop_uncounted_pods`), and templates are built from it. ``groups`` are the
+    provider's groups, ``candidates`` those that could be created. ``lists`` are the nodes by readiness and purpose.
+    ``warnings`` are what upstream would log.
     """
 
     def __init__(
@@ -170,7 +172,7 @@ class LoopContext:
         self.not_started: list[str] = []
 
     def adopt(self, groups: GroupsLike) -> None:
-        """These are the groups now. Raises InputError for what cannot be."""
+        """Set the current groups. Raises InputError for invalid groups."""
         every = resolve_groups(self.found, groups)
         there = [group for group in every if group.exists or group.upcoming]
         self.groups = every if len(there) == len(every) else Groups(there, every.node_errors)
@@ -178,12 +180,12 @@ class LoopContext:
 
     @property
     def all_groups(self) -> Groups:
-        """The groups with their target sizes of now, and those that could still be made."""
+        """Return the groups with their current target sizes, and those that could still be created."""
         candidates = [group for group in self.candidates if group.id not in self.groups]
         return Groups([*self.groups, *candidates], self.groups.node_errors) if candidates else self.groups
 
     def records_by_node(self, names: Iterable[str]) -> dict[str, list[PodRecord]]:
-        """The pods of the nodes, as far as the nodes exist."""
+        """Return the pods of each of these nodes that exists."""
         snapshot, index = self.snapshot, self.snapshot.columns.index
         return {
             name: [snapshot.placed[at] for at in np.flatnonzero(snapshot.placed_node == index[name]).tolist()]
@@ -194,39 +196,39 @@ class LoopContext:
     def templates(
         self, given: Mapping[str, NodeTemplate], known: Mapping[str, RememberedTemplate]
     ) -> tuple[dict[str, NodeTemplate], Callable[[], dict[str, RememberedTemplate]]]:
-        """What a new node of each group is, and what makes the examples to remember."""
+        """Build the template of each group's new nodes, and a function that returns the examples to cache."""
         every = [*self.groups, *self.candidates]
         others = self.groups
         if given or self.candidates:
             others = Groups((group for group in every if group.id not in given), self.groups.node_errors)
 
-        kept = LoopTemplateCaches.of(self.found)
-        cache = kept.recalled({group.id: known[group.id] for group in others if group.id in known})
-        found = build_node_templates(
+        caches = LoopTemplateCaches.of(self.found)
+        cache = caches.recalled({group.id: known[group.id] for group in others if group.id in known})
+        built = build_node_templates(
             self.lists.registered,
-            partial(self._examples, kept.examples),
+            partial(self._examples, caches.examples),
             self.daemonsets,
             others,
             now=self.now,
             options=self.options,
             cache=cache,
-            kept=kept.templates,
+            kept=caches.templates,
         )
-        kept.tidy({group.id for group in others}, self.found.columns.index)
-        self.warnings += found.warnings
-        made = {**found.templates, **given}
+        caches.tidy({group.id for group in others}, self.found.columns.index)
+        self.warnings += built.warnings
+        all_templates = {**built.templates, **given}
         self.warnings += [
-            f"node group {group.id} has no template: it cannot grow" for group in every if group.id not in made
+            f"node group {group.id} has no template: it cannot grow" for group in every if group.id not in all_templates
         ]
 
         def to_remember() -> dict[str, RememberedTemplate]:
-            fresh = kept.remembered({name: item for name, item in found.cache.items() if item is not cache.get(name)})
-            return {name: fresh[name] if name in fresh else known[name] for name in found.cache}
+            fresh = caches.remembered({name: item for name, item in built.cache.items() if item is not cache.get(name)})
+            return {name: fresh[name] if name in fresh else known[name] for name in built.cache}
 
-        return {group.id: made[group.id] for group in every if group.id in made}, to_remember
+        return {group.id: all_templates[group.id] for group in every if group.id in all_templates}, to_remember
 
     def _examples(self, kept: TemplateCache, nodes: Sequence[Node]) -> list[NodeTemplate | None]:
-        """Nodes with what a template looks at: pods that may belong to the node itself, and its devices."""
+        """Return nodes with what a template needs: pods that may belong to the node itself, and its devices."""
         if not nodes:
             return []
         snapshot, informers, index = self.snapshot, self.snapshot.informers, self.snapshot.columns.index
@@ -247,8 +249,8 @@ class LoopContext:
             here, published, csi = pods.get(index[name], []), slices.get(name, []), informers.csi_nodes.get(name)
 
             def make() -> NodeTemplate:
-                found = [snapshot.placed[i].pod for i in here]
-                return NodeTemplate(node=node, pods=found, csi_node=csi, resource_slices=published)
+                pods_here = [snapshot.placed[i].pod for i in here]
+                return NodeTemplate(node=node, pods=pods_here, csi_node=csi, resource_slices=published)
 
             if added:
                 return make()
@@ -257,8 +259,10 @@ class LoopContext:
         return [example(node) if node.metadata.name in index else None for node in nodes]
 
     def prepare(self, templates: Mapping[str, NodeTemplate], state: LoopState) -> dict[str, int]:
-        """Take nodes that have not started out of the snapshot and put upcoming ones in; return how many of each group
-        are upcoming."""
+        """Remove nodes that have not started from the snapshot and add upcoming ones.
+
+        Return how many nodes of each group are upcoming.
+        """
         coming = get_upcoming_nodes(state.cluster, self.groups, self.now, templates=templates)
         fresh = [
             mark_upcoming(copy_template(templates[name], f"upcoming-{number}"))
@@ -267,11 +271,11 @@ class LoopContext:
             for number in range(item.count)
         ]
         self.not_started = [name for item in coming.values() for name in item.registered]
-        gone = [name for name in self.not_started if name in self.snapshot.columns.index]
+        unstarted = [name for name in self.not_started if name in self.snapshot.columns.index]
         every, index = self.lists.all, self.found.columns.index
-        unready = [every[index[name]] for name in self.lists.unready if name not in gone]
-        if fresh or gone or unready:
-            self.snapshot = self.snapshot.with_nodes(fresh, without=gone, replaced=unready)
+        unready = [every[index[name]] for name in self.lists.unready if name not in unstarted]
+        if fresh or unstarted or unready:
+            self.snapshot = self.snapshot.with_nodes(fresh, without=unstarted, replaced=unready)
         return {name: item.count for name, item in coming.items() if item.count and name in templates}
 
     def drop_uncounted_pods(self) -> None:
@@ -280,7 +284,7 @@ class LoopContext:
 
 
 def mark_upcoming(fresh: NodeTemplate) -> NodeTemplate:
-    """A copy of a template as a node that is on its way."""
+    """Mark a copy of a template as an upcoming node."""
     metadata = fresh.node.metadata
     metadata = replace(metadata, annotations={**(metadata.annotations or {}), UPCOMING_NODE_ANNOTATION: "true"})
     return replace(fresh, node=replace(fresh.node, metadata=metadata))

@@ -188,7 +188,7 @@ class Comparator(msgspec.Struct, kw_only=True, frozen=True):
 
     @staticmethod
     def from_options(options: AutoscalingOptions, kind: str = "generic") -> Comparator:
-        """The comparator that a build for the given provider would use."""
+        """Return the comparator that a build for the given provider would use."""
         if options.balancing_label:
             return Comparator(kind="label", labels=tuple(options.balancing_label))
         if kind == "generic":
@@ -238,9 +238,9 @@ _ZERO_QUANTITY = Quantity.zero()
 
 
 def _sum_requests(pods: Iterable[Pod]) -> dict[str, Quantity]:
-    """What the pods request together, as the scheduler's NodeInfo has it: every pod rounded up on its own.
+    """Sum the requests of the pods as the scheduler's NodeInfo does: every pod is rounded up on its own.
 
-    The own resources are always there ("pods" is never requested), scalar ones if some pod names them.
+    Basic resources are always included ("pods" is never requested), scalar ones if some pod requests them.
     """
     totals = {CPU: 0, MEMORY: 0, PODS: 0, EPHEMERAL_STORAGE: 0}
     for pod in pods:
@@ -308,19 +308,19 @@ def _filter_labels(labels: Mapping[str, str], ignored: set[str]) -> dict[str, st
 
 
 def _describe_differences(one: TemplateProfile, other: TemplateProfile, comparator: Comparator) -> list[str]:
-    """What differs, of the first comparison that fails."""
+    """Describe the differences of the first comparison that fails."""
 
     def differing(ones: Mapping[str, Any], others: Mapping[str, Any], what: str, ratio: float | None) -> list[str]:
-        found = []
+        differences = []
         for name in sorted(ones.keys() | others.keys()):
             a, b = ones.get(name), others.get(name)
             if a is None or b is None:
-                found.append(f"{what} {name}: {'absent' if a is None else a} and {'absent' if b is None else b}")
+                differences.append(f"{what} {name}: {'absent' if a is None else a} and {'absent' if b is None else b}")
             elif ratio is None and a != b:
-                found.append(f"{what} {name}: {a} and {b}")
+                differences.append(f"{what} {name}: {a} and {b}")
             elif ratio is not None and not _is_within_ratio(a, b, ratio):
-                found.append(f"{what} {name}: {a / 1000:g} and {b / 1000:g}, more than {ratio:.1%} apart")
-        return found
+                differences.append(f"{what} {name}: {a / 1000:g} and {b / 1000:g}, more than {ratio:.1%} apart")
+        return differences
 
     if comparator.kind == "label":
         ours, theirs = (
@@ -349,8 +349,10 @@ def _describe_differences(one: TemplateProfile, other: TemplateProfile, comparat
 
 @typed
 def compare_templates(one: NodeTemplate, other: NodeTemplate, comparator: Comparator | None = None) -> Similarity:
-    """Whether nodes made from ``one`` template and the ``other`` are alike enough to share a scale-up (``comparator``:
-    upstream's default one without it)."""
+    """Compare whether nodes of the templates ``one`` and ``other`` are similar enough to share a scale-up.
+
+    Without ``comparator`` upstream's default one is used.
+    """
     return _compare_profiles(
         TemplateProfile(one.node, one.pods), TemplateProfile(other.node, other.pods), comparator or Comparator()
     )
@@ -373,17 +375,17 @@ def find_similar_node_groups(
     templates: Mapping[str, NodeTemplate | TemplateProfile],
     comparator: Comparator | None = None,
 ) -> list[str]:
-    """The ids among ``groups`` (provider order) whose templates are similar to that of ``group``, itself excluded.
+    """Find the ids among ``groups`` (provider order) whose templates are similar to that of ``group``, itself excluded.
 
-    Groups without template are skipped. ``comparator``: upstream's default one without it. A caller that asks for many
-    groups passes :class:`TemplateProfile` values. Raises :class:`AutoscalerError` if ``group`` has no template.
+    Groups without template are skipped. Without ``comparator`` upstream's default one is used. Callers with many groups
+    pass :class:`TemplateProfile` values. Raises :class:`AutoscalerError` if ``group`` has no template.
     """
     comparator = comparator or Comparator()
     main = templates.get(group)
     if main is None:
         raise AutoscalerError(INTERNAL_ERROR, f"failed to find template node for node group {group}")
     profile = _to_profile(main)
-    found = []
+    similar = []
     for other in groups:
         template = templates.get(other)
         if (
@@ -391,13 +393,12 @@ def find_similar_node_groups(
             and template is not None
             and _compare_profiles(profile, _to_profile(template), comparator).similar
         ):
-            found.append(other)
-    return found
+            similar.append(other)
+    return similar
 
 
 class SimilarGroups:
-    """The answers of :func:`find_similar_node_groups` for many groups: only groups that agree in everything exact are
-    compared.
+    """Results of :func:`find_similar_node_groups` for many groups; compares only groups that agree in everything exact.
 
     Raises nothing: a group without template has no similar ones here.
     """
@@ -419,7 +420,7 @@ class SimilarGroups:
             bucket.append(name)
 
     def _exact(self, profile: TemplateProfile) -> object:
-        """What two similar templates have in common; the same for all where that is not known."""
+        """Return what two similar templates have in common; the same value for all if that is unknown."""
         comparator = self._comparator
         if comparator.kind == "label":
             return tuple(profile.labels.get(label) for label in comparator.labels)
@@ -435,7 +436,7 @@ class SimilarGroups:
         )
 
     def of(self, group: str) -> list[str]:
-        """The groups similar to ``group``, in the order given, itself excluded."""
+        """Return the groups similar to ``group``, in the given order, itself excluded."""
         main = self._profiles.get(group)
         if main is None:
             return []

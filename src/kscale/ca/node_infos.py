@@ -54,8 +54,10 @@ class CachedTemplate(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def encode_cached_template(cached: CachedTemplate) -> RememberedTemplate:
-    """For the state of a loop. Annotations and environments may hold secrets, images are many: only what decisions read
-    is kept."""
+    """Encode a template for the state of a loop.
+
+    Only what decisions read is stored: annotations and environments may hold secrets, and images are many.
+    """
     return RememberedTemplate(template=_encode_template(cached.template), added=cached.added)
 
 
@@ -75,7 +77,7 @@ def _encode_template(template: NodeTemplate) -> dict[str, Any]:
 
 
 def decode_cached_template(item: RememberedTemplate, group: str) -> CachedTemplate:
-    """A group's, from the state of a loop. Raises InputError for a template that cannot be read."""
+    """Decode a group's template from the state of a loop. Raises InputError for an unreadable template."""
     return CachedTemplate(template=_decode_template(item.template, group), added=item.added)
 
 
@@ -84,8 +86,8 @@ def _decode_template(template: dict[str, Any], group: str) -> NodeTemplate:
 
 
 def _strip_annotations(metadata: ObjectMeta) -> ObjectMeta:
-    kept = {key: value for key, value in (metadata.annotations or {}).items() if key in _STORED_ANNOTATIONS}
-    return replace(metadata, annotations=kept or None)
+    retained = {key: value for key, value in (metadata.annotations or {}).items() if key in _STORED_ANNOTATIONS}
+    return replace(metadata, annotations=retained or None)
 
 
 def _strip_node(node: Node) -> Node:
@@ -112,7 +114,7 @@ def _strip_environment(spec: PodSpec) -> PodSpec:
 
 
 class TemplateCache:
-    """What was made for each name last, while it would be made of the very same objects and equal values."""
+    """The last template of each name, valid while it is built from the very same objects and equal values."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[tuple[object, ...], tuple[object, ...], NodeTemplate]] = {}
@@ -120,20 +122,23 @@ class TemplateCache:
     def of(
         self, name: str, objects: tuple[object, ...], values: tuple[object, ...], make: Callable[[], NodeTemplate]
     ) -> NodeTemplate:
-        """What was made of these, now or before."""
+        """Return the template built from these objects and values, from the cache if possible."""
         last = self._last.get(name)
         if last is None or len(last[0]) != len(objects) or not all(map(is_, last[0], objects)) or last[1] != values:
             last = self._last[name] = objects, values, make()
         return last[2]
 
     def forget_others(self, names: Container[str]) -> None:
-        """Nothing is kept for other names."""
-        self._last = {name: found for name, found in self._last.items() if name in names}
+        """Remove the templates of all other names."""
+        self._last = {name: entry for name, entry in self._last.items() if name in names}
 
 
 class LoopTemplateCaches:
-    """What the last loop over a cluster made, and wrote into its state; kept with the interner that the snapshots of a
-    cluster share. ``templates``: by group; ``examples``: by the name of the node."""
+    """Templates that the last loop over a cluster built and wrote into its state.
+
+    They are cached with the interner that the snapshots of a cluster share. ``templates`` are by group, ``examples`` by
+    the name of the node.
+    """
 
     def __init__(self) -> None:
         self.templates = TemplateCache()
@@ -143,7 +148,7 @@ class LoopTemplateCaches:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> LoopTemplateCaches:
-        """Those of the cluster of a snapshot."""
+        """Return the caches of the snapshot's cluster."""
         return snapshot.interner.memo.of(cls, cls)
 
     def tidy(self, groups: Container[str], nodes: Container[str]) -> None:
@@ -152,7 +157,7 @@ class LoopTemplateCaches:
         self.examples.forget_others(nodes)
 
     def recalled(self, items: Mapping[str, RememberedTemplate]) -> dict[str, CachedTemplate]:
-        """:func:`decode_cached_template` for many groups, by id."""
+        """Decode many groups' templates, by id (:func:`decode_cached_template`)."""
         dicts = [item.template for item in items.values()]
         names = dict(zip(map(id, dicts), items, strict=True))
         read = self._read.of(dicts, lambda each: _decode_template(each, names[id(each)]))
@@ -162,7 +167,7 @@ class LoopTemplateCaches:
         }
 
     def remembered(self, items: Mapping[str, CachedTemplate]) -> dict[str, RememberedTemplate]:
-        """:func:`encode_cached_template` for many groups, by id."""
+        """Encode many groups' templates, by id (:func:`encode_cached_template`)."""
         written = self._written.of([item.template for item in items.values()], _encode_template)
         return {
             name: RememberedTemplate(template=template, added=item.added)
@@ -185,7 +190,7 @@ class TemplatesResult(msgspec.Struct, kw_only=True):
 def build_provider_template(
     group: NodeGroup, daemonsets: Iterable[DaemonSet], *, suffix: str, taints: TaintConfig
 ) -> NodeTemplate:
-    """A template from the provider's own. Raises :class:`AutoscalerError` if the provider has none."""
+    """Build a template from the provider's own. Raises :class:`AutoscalerError` if the provider has none."""
     try:
         example = group.node_template
     except ProviderError as error:
@@ -195,7 +200,7 @@ def build_provider_template(
 
 
 def is_good_template_candidate(node: Node, now_ns: int) -> bool:
-    """Ready for more than a minute, not cordoned, not about to be deleted."""
+    """Return whether the node is ready for more than a minute, not cordoned and not about to be deleted."""
     state = get_readiness(node)
     return (
         state.ready
@@ -208,7 +213,7 @@ def is_good_template_candidate(node: Node, now_ns: int) -> bool:
 def _find_template_candidates(
     nodes: RegisteredNodes, groups: Groups, now_ns: int, warnings: list[str]
 ) -> tuple[dict[str, Node], list[tuple[Node, str]]]:
-    """(the first good node of each group, nodes that would do at need and their groups)."""
+    """Find the first good node of each group, and fallback nodes with their groups."""
     good: dict[str, Node] = {}
     bad: list[tuple[Node, str]] = []
     names, errors = nodes.names, groups.node_errors
@@ -241,12 +246,11 @@ def build_node_templates(
     suffix: str = "0",
     kept: TemplateCache | None = None,
 ) -> TemplatesResult:
-    """The template of every group: from its first good node, else a cached one, else the provider's, else any node.
+    """Build the template of every group: from its first good node, else cached, else the provider's, else any node.
 
-    ``examples_of`` gives nodes with the pods they have in the snapshot (None: it is not there, which is an error).
-    ``cache_ttl``: nanoseconds (default: the option's).
-    ``suffix`` ends the names of template nodes and their pods; upstream's are random. ``kept``: what earlier calls made
-    of examples and DaemonSets, if these are the same objects.
+    ``examples_of`` returns nodes with their pods in the snapshot (None: the node is missing, which is an error).
+    ``cache_ttl`` is in nanoseconds (default: the option's). ``suffix`` ends the names of template nodes and their pods;
+    upstream's are random. ``kept`` caches what earlier calls built of the same examples and DaemonSets.
 
     Raises :class:`AutoscalerError` if a node is missing from the snapshot.
     """
@@ -282,8 +286,8 @@ def build_node_templates(
 
     good, bad = _find_template_candidates(RegisteredNodes.of(nodes), groups, now, result.warnings)
     for (name, node), example in zip(good.items(), examples_of([*good.values()]), strict=True):
-        result.templates[name] = made = make(node, groups[name], example)
-        result.cache[name] = CachedTemplate(template=made, added=now)
+        result.templates[name] = template = make(node, groups[name], example)
+        result.cache[name] = CachedTemplate(template=template, added=now)
     for group in groups:
         if group.id in result.templates:
             continue

@@ -1,10 +1,7 @@
 """Every option of the Cluster Autoscaler, with upstream's flag names in snake_case and upstream's defaults.
 
-Durations are :class:`datetime.timedelta`. Options that only concern a running process (addresses, leases, logging)
-belong to the drivers.
-
-Durations are :class:`datetime.timedelta`. What an option does is upstream's documentation; options that only concern a
-running process (addresses, leases, logging) belong to the drivers and are not here.
+Durations are :class:`datetime.timedelta`. Upstream documents what each option does. Options that only concern a
+running process (addresses, leases, logging) belong to the drivers.
 """
 
 from __future__ import annotations
@@ -73,7 +70,7 @@ _INTEGER_PATTERN = re.compile(r"[+-]?[0-9]+\Z")
 
 
 def fits_int64(number: int) -> bool:
-    """Whether Go can hold the number, as every amount of a flag."""
+    """Return whether the number fits Go's int64, like every amount of a flag."""
     return -(1 << 63) <= number < 1 << 63
 
 
@@ -251,9 +248,9 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
 
     @classmethod
     def for_profile(cls, profile: str, **given: Any) -> AutoscalingOptions:
-        """The options of a profile: ``given``, and for the rest the defaults of its release.
+        """Return the options of a profile: ``given``, and the defaults of its release for the rest.
 
-        An unknown profile is among the :meth:`problems`.
+        :meth:`problems` reports an unknown profile.
         """
         return cls(**{**(LEGACY_DEFAULTS if profile == LEGACY_PROFILE else {}), **given, "profile": profile})
 
@@ -263,12 +260,12 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
 
     @property
     def asked_ahead(self) -> bool:
-        """Whether objects count that ask for capacity before there are pods."""
+        """Return whether objects count that request capacity before there are pods."""
         return self.capacity_buffer_pod_injection_enabled or self.enable_provisioning_requests
 
     @cached_property
     def node_group_defaults(self) -> NodeGroupAutoscalingOptions:
-        """What a group without options of its own gets. Zero-or-max scaling has no flag and is off."""
+        """Return the options of a group without its own. Zero-or-max scaling has no flag and is off."""
         return NodeGroupAutoscalingOptions(
             scale_down_utilization_threshold=self.scale_down_utilization_threshold,
             scale_down_gpu_utilization_threshold=self.scale_down_gpu_utilization_threshold,
@@ -281,7 +278,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
 
     @property
     def resource_limiter(self) -> ResourceLimiter:
-        """The cluster-wide limits that the flags describe; memory converted to bytes."""
+        """Return the cluster-wide limits of the flags; memory converted to bytes."""
         limiter = ResourceLimiter(
             min={"cpu": self.cores_total.min, "memory": self.memory_total.min * GIB},
             max={"cpu": self.cores_total.max, "memory": self.memory_total.max * GIB},
@@ -308,20 +305,20 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
         return [Problem(text, field=name) for name in sorted(wrong)]
 
     def problems(self) -> list[Problem]:
-        """What upstream refuses at start-up, in its words, with the option's name as field."""
-        found = []
+        """Return what upstream refuses at start-up, in its words, with the option's name as field."""
+        problems = []
         if self.profile not in PROFILES:
             text = f"unknown profile {self.profile!r}; there are {', '.join(PROFILES)}"
-            found.append(Problem(text, field="profile"))
+            problems.append(Problem(text, field="profile"))
         if self.predicate_parallelism < 1:
             text = f"Invalid value for --predicate-parallelism flag: {self.predicate_parallelism}"
-            found.append(Problem(text, field="predicate_parallelism"))
+            problems.append(Problem(text, field="predicate_parallelism"))
         if not self.enable_dynamic_resource_allocation:
             text = "--enable-dynamic-resource-allocation flag must be true: false"
-            found.append(Problem(text, field="enable_dynamic_resource_allocation"))
+            problems.append(Problem(text, field="enable_dynamic_resource_allocation"))
         if self.estimator not in (("binpacking", "basic") if self.legacy else ("binpacking",)):
             word = "Unrecognized" if self.legacy else "Unknown"
-            found.append(Problem(f"{word} estimator: {self.estimator}", field="estimator"))
+            problems.append(Problem(f"{word} estimator: {self.estimator}", field="estimator"))
         if self.allowed_scheduler_names:
             for name in self.bypassed_scheduler_names:
                 if name not in self.allowed_scheduler_names:
@@ -329,24 +326,24 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
                         "Invalid configuration. --bypassed-scheduler-names should be a subset of "
                         f"--allowed-scheduler-names. {name} not included in --allowed-scheduler-names"
                     )
-                    found.append(Problem(text, field="bypassed_scheduler_names"))
+                    problems.append(Problem(text, field="bypassed_scheduler_names"))
         if self.drain_priority_config:
             if self.max_graceful_termination_sec != 600:
                 text = (
                     "Invalid configuration, could not use --drain-priority-config together with "
                     "--max-graceful-termination-sec"
                 )
-                found.append(Problem(text, field="drain_priority_config"))
+                problems.append(Problem(text, field="drain_priority_config"))
             elif not parse_drain_priority_config(self.drain_priority_config):
                 text = "Invalid configuration, parsing --drain-priority-config"
-                found.append(Problem(text, field="drain_priority_config"))
-        found += self._range_problems()
-        found += [
+                problems.append(Problem(text, field="drain_priority_config"))
+        problems += self._range_problems()
+        problems += [
             Problem(f"{number} is more than 64 bits hold", field=name)
             for name in self.__struct_fields__
             if isinstance(number := getattr(self, name), int) and not fits_int64(number)
         ]
-        return found
+        return problems
 
     def _range_problems(self) -> Iterable[Problem]:
         for name in ("cores_total", "memory_total"):
@@ -374,7 +371,8 @@ def _format_go_atoi_error(text: str) -> str:
 
 
 def parse_range(text: str) -> ResourceRange:
-    """``min:max`` as in ``--cores-total`` and ``--memory-total``. Raises :class:`InputError` with upstream's text."""
+    """Parse ``min:max`` of ``--cores-total`` and ``--memory-total``. Raises :class:`InputError` with upstream's
+    text."""
     parts = text.split(":")
     if len(parts) != 2:
         raise InputError(f"wrong nodes configuration: {text}")
@@ -393,7 +391,7 @@ def parse_range(text: str) -> ResourceRange:
 
 
 def parse_gpu_limits(text: str) -> GpuLimits:
-    """``type:min:max`` as in ``--gpu-total``. Raises :class:`InputError` with upstream's text."""
+    """Parse ``type:min:max`` of ``--gpu-total``. Raises :class:`InputError` with upstream's text."""
     parts = text.split(":")
     if len(parts) != 3:
         raise InputError(f"incorrect gpu limit specification: {text}")
@@ -411,11 +409,11 @@ def parse_gpu_limits(text: str) -> GpuLimits:
 
 
 def parse_drain_priority_config(text: str) -> list[DrainPriority]:
-    """``priority:seconds,...`` in the given order; empty when any part of it cannot be read (upstream's answer)."""
-    found = []
+    """Parse ``priority:seconds,...`` in the given order; empty if any part is malformed, as in upstream."""
+    priorities = []
     for part in text.split(","):
         numbers = part.split(":")
         if len(numbers) != 2 or not all(_INTEGER_PATTERN.match(number) for number in numbers):
             return []
-        found.append(DrainPriority(*map(int, numbers)))
-    return found
+        priorities.append(DrainPriority(*map(int, numbers)))
+    return priorities

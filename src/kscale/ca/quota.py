@@ -1,5 +1,6 @@
-"""Limits on the total size of a cluster or of a part of it, and the status of CapacityQuotas (upstream:
-``resourcequotas``).
+"""Limits on the total size of a cluster or of a part of it, and the status of CapacityQuotas.
+
+Upstream: ``resourcequotas``.
 """
 
 from __future__ import annotations
@@ -90,18 +91,18 @@ class QuotaCheck(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def build_cluster_maximum_quota(limiter: ResourceLimiter) -> Quota:
-    """The cloud provider's maxima as a quota."""
+    """Build a quota from the cloud provider's maxima."""
     return Quota(id=CLUSTER_WIDE_QUOTA_ID, limits=dict(limiter.max))
 
 
 def build_cluster_minimum_quota(limiter: ResourceLimiter) -> Quota:
-    """The cloud provider's minima as a quota: 0 for every resource that only has a maximum."""
+    """Build a quota from the cloud provider's minima: 0 for every resource that only has a maximum."""
     names = [*limiter.min, *(name for name in limiter.max if name not in limiter.min)]
     return Quota(id=CLUSTER_WIDE_QUOTA_ID, limits={name: max(0, limiter.min.get(name, 0)) for name in names})
 
 
 def read_capacity_quotas(objects: Iterable[CapacityQuota]) -> tuple[list[Quota], dict[str, str]]:
-    """The quotas that CapacityQuota objects describe, and why others are left out (name -> reason).
+    """Read the quotas of CapacityQuota objects, and why others are left out (name -> reason).
 
     Only objects whose validity condition is True count; one with a broken selector is left out as well.
     """
@@ -129,27 +130,27 @@ def _is_counted_node(node: Node) -> bool:
 
 
 class CountedNodes(NamedTuple):
-    """The nodes that count as usage, and their names."""
+    """Nodes that count as usage, and their names."""
 
     nodes: Sequence[Node]
     names: Sequence[str]
 
     @classmethod
     def among(cls, nodes: Iterable[Node]) -> CountedNodes:
-        """Those among some nodes."""
+        """Select the counted nodes among some nodes."""
         counted = [*filter(_is_counted_node, nodes)]
         return cls(counted, [node.metadata.name for node in counted])
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> CountedNodes:
-        """Those of a snapshot; which nodes count is kept from snapshot to snapshot."""
+        """Return the counted nodes of a snapshot; the selection is cached between snapshots."""
         nodes, names = snapshot.columns.objects, snapshot.columns.names
         counts = cached_by_identity(snapshot, ("nodes that count",), nodes, _is_counted_node)
         return cls(nodes, names) if all(counts) else cls([*compress(nodes, counts)], [*compress(names, counts)])
 
 
 class NodeResources:
-    """What one node counts for. All nodes of a group count for what the first of them was seen to have."""
+    """Resources of one node. All nodes of a group are charged what the group's first node has."""
 
     def __init__(self, gpu_label: str = DEFAULT_GPU_LABEL) -> None:
         self.gpu_label = gpu_label
@@ -161,19 +162,19 @@ class NodeResources:
         return copy
 
     def of(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
-        """Cores and bytes of capacity (rounded up, never negative), one node, and its GPUs by type.
+        """Return the cores and bytes of capacity (rounded up, never negative) of one node, and its GPUs by type.
 
         Raises :class:`AutoscalerError` if the GPUs cannot be counted.
         """
         if group is None:
             return self._count(node, None)
-        found = self._of_group.get(group.id)
-        if found is None:
-            found = self._of_group[group.id] = self._count(node, group)
-        return found
+        resources = self._of_group.get(group.id)
+        if resources is None:
+            resources = self._of_group[group.id] = self._count(node, group)
+        return resources
 
     def of_group(self, group: str) -> dict[str, int]:
-        """What :meth:`of` said of the first node of a group."""
+        """Return what :meth:`of` returned for the first node of a group."""
         return self._of_group[group]
 
     def _count(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
@@ -197,10 +198,10 @@ class NodeResources:
 
 
 class QuotaTracker:
-    """What is left of each quota. Made by :meth:`maximum` (scale-up) or :meth:`minimum` (scale-down).
+    """Remaining amounts of each quota. Created by :meth:`maximum` (scale-up) or :meth:`minimum` (scale-down).
 
-    ``check`` asks; ``consume`` asks and, if everything is allowed, takes. A tracker has one owner; ``fork`` it for
-    what-if questions.
+    ``check`` only checks; ``consume`` checks and, if everything is allowed, takes. A tracker has one owner; ``fork`` it
+    for what-if checks.
     """
 
     def __init__(self, quotas: Iterable[Quota], left: Iterable[dict[str, int]], resources: NodeResources) -> None:
@@ -217,9 +218,9 @@ class QuotaTracker:
         *,
         gpu_label: str = DEFAULT_GPU_LABEL,
     ) -> QuotaTracker:
-        """What may still be added: limit minus usage, at least 0.
+        """Create a tracker of what may still be added: limit minus usage, at least 0.
 
-        Raises :class:`AutoscalerError` if the group or the GPUs of a counted node cannot be told.
+        Raises :class:`AutoscalerError` if the group or the GPUs of a counted node are unknown.
         """
         return cls._make(quotas, nodes, groups, gpu_label, lambda limit, usage: limit - usage)
 
@@ -232,7 +233,8 @@ class QuotaTracker:
         *,
         gpu_label: str = DEFAULT_GPU_LABEL,
     ) -> QuotaTracker:
-        """What may still be removed: usage minus limit, at least 0. Errors as :meth:`maximum`."""
+        """Create a tracker of what may still be removed: usage minus limit, at least 0. Errors as in
+        :meth:`maximum`."""
         return cls._make(quotas, nodes, groups, gpu_label, lambda limit, usage: usage - limit)
 
     @classmethod
@@ -279,23 +281,23 @@ class QuotaTracker:
         return cls(quotas, left, resources)
 
     def fork(self) -> QuotaTracker:
-        """An independent copy."""
+        """Return an independent copy."""
         return QuotaTracker(self.quotas, map(dict, self.left), self.resources.fork())
 
     @property
     def limits_left(self) -> Mapping[str, dict[str, int]]:
-        """Quota id -> resource -> amount."""
+        """Map quota ids to the remaining amount of each resource."""
         return {quota.id: left for quota, left in zip(self.quotas, self.left, strict=True)}
 
     def check(self, group: NodeGroup | None, node: Node, delta: int) -> QuotaCheck:
-        """How many of ``delta`` nodes like ``node`` are allowed. Raises :class:`AutoscalerError`.
+        """Return how many of ``delta`` nodes like ``node`` are allowed. Raises :class:`AutoscalerError`.
 
-        A product that leaves 64 bits wraps, as upstream's does, and may then pass.
+        A product that overflows 64 bits wraps, as in upstream, and may then pass.
         """
         return _check_quotas(self._applying(node), self._resources(group, node, delta), delta)
 
     def consume(self, group: NodeGroup | None, node: Node, delta: int) -> QuotaCheck:
-        """The same; if all of them are allowed, their resources are taken from what is left."""
+        """Check the nodes; if all are allowed, subtract their resources from the remaining amounts."""
         resources, applying = self._resources(group, node, delta), self._applying(node)
         result = _check_quotas(applying, resources, delta)
         if result.allowed == delta:
@@ -331,7 +333,7 @@ class QuotaTracker:
         return self.resources.of(node, group)
 
     def _applying(self, node: Node) -> list[tuple[Quota, dict[str, int]]]:
-        """The quotas that a node counts in, and what is left of them."""
+        """Return the quotas that apply to a node, with their remaining amounts."""
         return [each for each in zip(self.quotas, self.left, strict=True) if each[0].applies_to(node)]
 
 
@@ -365,13 +367,13 @@ class CappedNodes(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def cap_by_max_nodes_total(new_nodes: int, current_nodes: int, options: AutoscalingOptions) -> CappedNodes:
-    """Crops a scale-up so that the cluster keeps to ``--max-nodes-total`` (0 or less: no limit)."""
-    most = options.max_nodes_total
-    if most <= 0 or new_nodes + current_nodes <= most:
+    """Limit a scale-up so that the cluster stays within ``--max-nodes-total`` (0 or less: no limit)."""
+    limit = options.max_nodes_total
+    if limit <= 0 or new_nodes + current_nodes <= limit:
         return CappedNodes(new_nodes=new_nodes)
-    room = most - current_nodes
+    room = limit - current_nodes
     event = build_status_event(
-        options, "Warning", "MaxNodesTotalReached", f"Max total nodes in cluster reached: {most}"
+        options, "Warning", "MaxNodesTotalReached", f"Max total nodes in cluster reached: {limit}"
     )
     error = AutoscalerError(TRANSIENT_ERROR, "max node total count already reached") if room < 1 else None
     return CappedNodes(new_nodes=room, events=[event], error=error)
@@ -381,13 +383,13 @@ RECONCILED_CONDITION = "Reconciled"
 
 
 def build_quota_status(quota: CapacityQuota, nodes: Iterable[Node], now: Moment) -> CapacityQuotaStatus:
-    """The status as it should be: whether the quota is valid, and what its nodes have of what it limits.
+    """Build the status of a quota: whether it is valid, and how much of the limited resources its nodes have.
 
-    The very same object if that is what it is already. Virtual kubelets do not count.
+    Returns the very same object if nothing changes. Virtual kubelets do not count.
     """
     generation = quota.metadata.generation
-    held = quota.status
-    conditions = held.conditions
+    current = quota.status
+    conditions = current.conditions
 
     def mark(type_: str, holds: bool, reason: str, message: str) -> None:
         nonlocal conditions
@@ -407,13 +409,13 @@ def build_quota_status(quota: CapacityQuota, nodes: Iterable[Node], now: Moment)
         shown = msgspec.json.encode(to_dict(quota.spec.selector)).decode()
         mark(VALID_CONDITION, False, "ValidationFailed", f"spec.selector: Invalid value: {shown}: {error}")
         mark(RECONCILED_CONDITION, False, "ReconciliationFailed", "Validation failed")
-        used = held.used
+        used = current.used
     else:
         mark(VALID_CONDITION, True, "ValidationSucceeded", "CapacityQuota is valid")
         mark(RECONCILED_CONDITION, True, "ReconciliationSucceeded", "CapacityQuota successfully reconciled")
         used = CapacityQuotaUsage(resources=_compute_quota_usage(quota, selector, nodes))
-    found = replace(held, conditions=conditions, used=used, observed_generation=generation or None)
-    return held if found == held else found
+    updated = replace(current, conditions=conditions, used=used, observed_generation=generation or None)
+    return current if updated == current else updated
 
 
 def _compute_quota_usage(quota: CapacityQuota, selector: Selector, nodes: Iterable[Node]) -> ResourceList:
@@ -428,7 +430,7 @@ def _sum_resource(name: str, nodes: Sequence[Node]) -> Quantity:
 
 
 def build_quota_status_patch(quota: CapacityQuota, status: CapacityQuotaStatus) -> Patch:
-    """What is written: a resource that is not limited any more goes from what is used."""
+    """Build the patch of the status; resources that are not limited any more are removed from the usage."""
     data: dict[str, Any] = to_dict(status)
     before = quota.status.used.resources if quota.status.used is not None else {}
     after = status.used.resources if status.used is not None else {}

@@ -1,10 +1,8 @@
-"""Repairs before a scale-up: remove unregistered and failed instances, and fix wrong target sizes (upstream:
-``core/static_autoscaler.go``: removeOldUnregisteredNodes, deleteCreatedNodesWithErrors, fixNodeGroupSize).
+"""Repairs before a scale-up: remove unregistered and failed instances, and fix wrong target sizes.
 
-Deletions made here start no cooldown.
+Deletions of a repair start no cooldown.
 
 Upstream: ``core/static_autoscaler.go`` (removeOldUnregisteredNodes, deleteCreatedNodesWithErrors, fixNodeGroupSize).
-What is deleted here starts no cooldown.
 """
 
 from __future__ import annotations
@@ -65,23 +63,23 @@ class Repair(msgspec.Struct, kw_only=True, rename="camel"):
 
     @property
     def ends_loop(self) -> bool:
-        """Nothing else happens in this loop."""
+        """Return whether the repair ends the loop."""
         return not self.healthy or self.error is not None or bool(self.fixed)
 
     def targets(self, groups: Groups) -> dict[str, int]:
-        """The target sizes of the groups that lost instances here."""
-        gone: dict[str, int] = {}
+        """Return the target sizes of the groups that lost instances."""
+        removed_counts: dict[str, int] = {}
         for lost in (self.removed, self.deleted):
             for name, instances in lost.items():
-                gone[name] = gone.get(name, 0) + len(instances)
-        return {name: max(0, groups[name].size - count) for name, count in gone.items()}
+                removed_counts[name] = removed_counts.get(name, 0) + len(instances)
+        return {name: max(0, groups[name].size - count) for name, count in removed_counts.items()}
 
 
 @typed
 def repair_steps(
     state: ClusterStateRegistry, groups: Groups, *, now: datetime | Moment, options: AutoscalingOptions | None = None
 ) -> StepsOf[RepairAction, Repair]:
-    """All repairs of one loop, in upstream's order, up to what ends the loop.
+    """Run all repairs of one loop, in upstream's order, up to the one that ends the loop.
 
     ``state`` is that after :func:`kscale.ca.cluster_state.update_nodes`.
     """
@@ -171,7 +169,7 @@ def fix_node_group_size_steps(
     now: Moment,
     options: AutoscalingOptions,
 ) -> StepsOf[DecreaseTargetSize, None]:
-    """Lowers the target of groups that have had fewer nodes than that for longer than they take to come."""
+    """Decrease the target of groups that lacked nodes for longer than the provision time."""
     now = moment(now)
     for group in groups:
         wrong = state.incorrect_sizes.get(group.id)
@@ -197,7 +195,7 @@ def fix_node_group_size_steps(
 def _find_old_unregistered(
     state: ClusterStateRegistry, groups: Groups, now: Moment, options: AutoscalingOptions
 ) -> dict[str, list[str]]:
-    """Instances that should have registered, by group. Upstream has no order among them; here the oldest goes first."""
+    """Find instances that should have registered, by group, the oldest first (upstream has no order)."""
     late: dict[str, list[str]] = {}
     for name, item in sorted(state.unregistered.items(), key=lambda entry: (entry[1].since, entry[0])):
         group = groups.get(item.group)
@@ -216,7 +214,7 @@ def _find_old_unregistered(
 def _expand_atomic_deletion(
     group: NodeGroup, names: list[str], options: AutoscalingOptions, repair: Repair
 ) -> list[str]:
-    """Of a group that goes whole or not at all: all instances or none."""
+    """Return all instances or none of a group that is deleted as a whole or not at all."""
     try:
         own = group.options_or(options.node_group_defaults)
     except ProviderError as error:
@@ -236,7 +234,7 @@ def _expand_atomic_deletion(
 def _delete_instances(
     p: Progress, group: NodeGroup, names: Sequence[str], force: bool
 ) -> StepsOf[DeleteNodes, ApiError | None]:
-    """A provider that cannot force is asked again without."""
+    """Delete instances; a provider that cannot force is called again without force."""
     action = DeleteNodes(group=group.id, nodes=tuple(names), force=force)
     refusal = (yield from p.act(action)).error
     if force and refusal is not None and is_not_implemented(refusal.message):

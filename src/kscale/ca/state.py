@@ -1,13 +1,7 @@
-"""State that a loop hands to the next, as one JSON document, with the states of older versions and the adjustment
-after the clock was set.
+"""State that a loop passes to the next, as one JSON document, with upgrades of older versions.
 
-Upstream keeps this state in the fields of its objects. Go compares its own times by the monotonic clock, so moments
-are shifted when the wall clock is set.
-
-Go's times hold both clocks: differences between two of its own it takes by the one that is never set, and what the API
-says it compares with the one that others see.
-
-Upstream keeps it in the fields of its objects: ``core/static_autoscaler.go`` above all, and what hangs on it.
+Upstream keeps this state in the fields of its objects, mainly ``core/static_autoscaler.go``. Go compares its own times
+by the monotonic clock, so moments are shifted when the wall clock is set.
 """
 
 from __future__ import annotations
@@ -52,10 +46,10 @@ __all__ = [
 
 
 class AsyncInitializer(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
-    """Sizes of ``groups`` that are being made in the background together, by the id they have meanwhile.
+    """Sizes of ``groups`` that are being created in the background together, by their temporary id.
 
-    ``target_sizes`` are what the groups shall have once they exist, ``processed_sizes`` what was asked of the provider
-    so far. ``pods`` triggered the first scale-up; ``atomic``: all of a size or nothing.
+    ``target_sizes`` are the sizes that the groups will get once they exist, ``processed_sizes`` what was requested of
+    the provider so far. ``pods`` triggered the first scale-up; ``atomic``: all of a size or nothing.
     """
 
     groups: list[str] = []
@@ -65,23 +59,25 @@ class AsyncInitializer(msgspec.Struct, kw_only=True, frozen=True, rename="camel"
     processed_sizes: dict[str, Count] = {}
 
     def target_size(self, group: str) -> int:
-        """What a group shall have; 0 if nobody said."""
+        """Return the target size of a group; 0 if none is set."""
         return self.target_sizes.get(group, 0)
 
     def with_target_size(self, group: str, size: int) -> AsyncInitializer:
-        """The same, a group of that size."""
+        """Return a copy with this target size of a group."""
         return replace(self, target_sizes={**self.target_sizes, group: size})
 
     def with_changed_target_size(self, group: str, delta: int) -> AsyncInitializer:
-        """The same, a group larger (or smaller) by ``delta``, never below 0."""
+        """Return a copy with a group's target size changed by ``delta``, never below 0."""
         return self.with_target_size(group, max(0, self.target_size(group) + delta))
 
 
 def update_initializers(
     initializers: Mapping[str, AsyncInitializer], resized: Iterable[ScaleUpInfo]
 ) -> dict[str, AsyncInitializer]:
-    """The initializers, by the id of the group that is being made, after groups were resized; groups that are not being
-    made do not count."""
+    """Update the initializers, by the id of the group that is being created, after groups were resized.
+
+    Groups that are not being created are ignored.
+    """
     after = dict(initializers)
     for info in resized:
         for name, item in after.items():
@@ -149,10 +145,12 @@ _TIME_PARSERS: Final = {
 
 
 def upgrade_version_1(state: dict[str, Any]) -> dict[str, Any]:
-    """The same state in the form of version 2. Raises ValueError for a text that is no time; what has another shape
-    than a state is left to whoever reads it."""
-    found: dict[str, Any] = _upgrade_value(state, _TIME_PARSERS)
-    return found
+    """Convert a state of version 1 to version 2.
+
+    Raises ValueError for a text that is no time. Other errors of shape are left to the reader of the result.
+    """
+    upgraded: dict[str, Any] = _upgrade_value(state, _TIME_PARSERS)
+    return upgraded
 
 
 def _upgrade_value(found: Any, how: dict[str, Any] | list[Any] | Callable[[Any], Any] | None) -> Any:
@@ -170,9 +168,9 @@ _MOMENT_PATTERN: Final = re.compile(r"\bMoment\b")
 
 
 def shift_moments(state: _T, by: int) -> _T:
-    """The same with every moment later by ``by`` nanoseconds, at any depth: members whose type names :data:`Moment`.
+    """Return a copy with every moment later by ``by`` nanoseconds, at any depth.
 
-    A moment that stands for none (:data:`ZERO_TIME`) stays.
+    Moments are members whose type names :data:`Moment`. :data:`ZERO_TIME`, which means no moment, stays.
     """
     changes = {}
     for name in state.__struct_fields__:
@@ -185,9 +183,11 @@ def shift_moments(state: _T, by: int) -> _T:
 
 @cache
 def _find_moment_fields(of: type) -> frozenset[str]:
-    """The members of a type that are moments, or hold them by key."""
-    told = {name: str(text) for base in of.__mro__ for name, text in getattr(base, "__annotations__", {}).items()}
-    return frozenset(name for name, text in told.items() if _MOMENT_PATTERN.search(text))
+    """Return the members of a type that are moments, or hold them by key."""
+    annotations = {
+        name: str(text) for base in of.__mro__ for name, text in getattr(base, "__annotations__", {}).items()
+    }
+    return frozenset(name for name, text in annotations.items() if _MOMENT_PATTERN.search(text))
 
 
 def _shift_value(value: Any, by: int) -> Any:
@@ -203,8 +203,8 @@ def _shift_nested(value: Any, by: int) -> Any:
     if isinstance(value, msgspec.Struct):
         return shift_moments(value, by)
     if isinstance(value, dict):
-        made = {key: _shift_nested(each, by) for key, each in value.items()}
-        return made if any(made[key] is not value[key] for key in value) else value
+        shifted = {key: _shift_nested(each, by) for key, each in value.items()}
+        return shifted if any(shifted[key] is not value[key] for key in value) else value
     if isinstance(value, list):
         items = [_shift_nested(each, by) for each in value]
         return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
@@ -309,13 +309,15 @@ class LoopState(
     targets: dict[str, RememberedTarget] = {}
 
     def to_json(self) -> bytes:
-        """As JSON."""
+        """Encode the state as JSON."""
         return msgspec.json.encode({"kind": _STATE_KIND, "version": _STATE_VERSION, **msgspec.to_builtins(self)})
 
     @staticmethod
     def from_json(text: bytes | str) -> LoopState:
-        """From JSON (``text``), of this version or the last, whose times were texts. Raises StateError for anything
-        else than what :meth:`to_json` wrote."""
+        """Decode the state from JSON (``text``) of this version or the last, whose times were texts.
+
+        Raises StateError for anything that :meth:`to_json` did not write.
+        """
         try:
             data = msgspec.json.decode(text, type=dict)
         except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as problem:
@@ -336,22 +338,26 @@ class LoopState(
 
 @typed
 def clear_unneeded_nodes(state: LoopState) -> LoopState:
-    """A state in which no node is unneeded: what an unhealthy cluster leaves. Taints of old say nothing any more."""
+    """Clear the unneeded nodes, as an unhealthy cluster does. Old taints have no effect any more."""
     memory = msgspec.structs.replace(state.scale_down, unneeded_since={}, started=True)
     return msgspec.structs.replace(state, scale_down=memory)
 
 
 @typed
 def reset_for_new_process(state: LoopState) -> LoopState:
-    """What a new process may go on with: nobody carries on deletions that an earlier one began, and the marks that it
-    left on nodes are to be removed."""
+    """Return the state that a new process can continue with.
+
+    Deletions of the earlier process are dropped, and its taints on nodes will be removed.
+    """
     return msgspec.structs.replace(state, deletions=Deletions(), taints_cleaned=False)
 
 
 @typed
 def register_group_change(state: LoopState, kind: str, group: str, time: datetime | Moment) -> LoopState:
-    """After a group changed at ``time``; ``kind``: ``scale_up``, ``scale_down`` or ``scale_down_failure`` (for local
-    delays)."""
+    """Record that a group changed at ``time``, for local delays.
+
+    ``kind`` is ``scale_up``, ``scale_down`` or ``scale_down_failure``.
+    """
     memory = state.scale_down
     changes = update_group_changes(memory.changes, kind, group, moment(time, "time"))
     return msgspec.structs.replace(state, scale_down=msgspec.structs.replace(memory, changes=changes))

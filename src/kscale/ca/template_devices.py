@@ -30,7 +30,7 @@ __all__ = [
 
 
 def count_complete_pools(slices: Iterable[ResourceSlice]) -> Counter[str]:
-    """By driver, the pools of which every slice of the newest generation is there."""
+    """Count the pools by driver of which every slice of the newest generation exists."""
     pools: dict[tuple[str, str], tuple[int, int, int]] = {}
     for each in slices:
         pool = each.spec.pool
@@ -53,7 +53,7 @@ def _get_provider_template(group: NodeGroup) -> NodeTemplate | None:
 def get_promised_slices(
     group: NodeGroup, given: Mapping[str, NodeTemplate], known: Mapping[str, RememberedTemplate]
 ) -> list[ResourceSlice] | None:
-    """Those of the template that the caller has, of the loop before, else of the provider's; None: there is no
+    """Return the slices of the caller's, the cached or the provider's template, in this order; None without
     template."""
     if group.id in given:
         return given[group.id].resource_slices
@@ -73,11 +73,11 @@ def build_missing_devices_check(
     given: Mapping[str, NodeTemplate] | None = None,
     known: Mapping[str, RememberedTemplate] | None = None,
 ) -> Callable[[Node], bool] | None:
-    """Says of a node whether it lacks pools or drivers that the template of its group has; None if none has any.
+    """Build a check whether a node lacks pools or drivers of its group's template; None if no template has any.
 
-    ``given`` and ``known`` are templates that the caller and the loop before had. Drivers are asked of the provider's
-    template only, and with ``enable_csi_node_aware_scheduling``. A node of which anything is unknown (its group, the
-    template, its CSINode) lacks nothing.
+    ``given`` and ``known`` are templates of the caller and of the previous loop. Drivers are read from the provider's
+    template only, and with ``enable_csi_node_aware_scheduling``. A node with anything unknown (its group, the template,
+    its CSINode) lacks nothing.
     """
     pools: dict[str, Counter[str]] = {}
     drivers: dict[str, frozenset[str]] = {}
@@ -127,11 +127,11 @@ def count_device_mismatches(
     given: Mapping[str, NodeTemplate],
     known: Mapping[str, RememberedTemplate],
 ) -> dict[str, Counter[str]]:
-    """By driver, what differs (:data:`MISMATCH_TYPES`) over all nodes whose group and its template are known, and which
-    have as many pools as that promises; drivers of which everything is alike are not in it.
+    """Count the device mismatches (:data:`MISMATCH_TYPES`) by driver; drivers without mismatch are left out.
 
-    ``nodes``: that are ready, and whose GPUs have shown up; ``slices``: all that are published; ``given`` and
-    ``known``: templates that the caller and the loop before had.
+    Counts nodes whose group and template are known and which have as many pools as the template. ``nodes`` are ready
+    nodes with visible GPUs; ``slices`` are all published; ``given`` and ``known`` are templates of the caller and of
+    the previous loop.
     """
     published: dict[str | None, list[ResourceSlice]] = {}
     for each in slices:
@@ -157,22 +157,22 @@ def count_device_mismatches(
 
 
 def compare_devices(template: Sequence[ResourceSlice], node: Sequence[ResourceSlice]) -> dict[str, Counter[str]]:
-    """What differs between the devices of a template and those of a node, by driver.
+    """Compare the devices of a template with those of a node, by driver.
 
-    Devices are alike by the names of their attributes, whatever these say. What a pool has as many of as some pool of
-    the other side is nothing to tell; the rest goes together two by two, and what is left over is missing or extra. A
-    driver of whose pools on the node some is not whole, or of two generations, is not compared.
+    Devices are equal if the names of their attributes are. Pools that have the same number of some device as a pool of
+    the other side match; the rest is paired as mismatch, and what is left over is missing or extra. A driver with an
+    incomplete pool on the node, or one of two generations, is not compared.
     """
     changing = _find_changing_drivers(node)
     ours, theirs = _group_devices(template, changing), _group_devices(node, changing)
-    found = {}
+    differences = {}
     for driver in dict.fromkeys((*ours, *theirs)):
         expected, there = Counter(ours.get(driver, ())), Counter(theirs.get(driver, ()))
         left, more = (expected - there).total(), (there - expected).total()
         counts = {"mismatch": min(left, more), "missing": max(left - more, 0), "extra": max(more - left, 0)}
         if left or more:
-            found[driver] = Counter(counts)
-    return found
+            differences[driver] = Counter(counts)
+    return differences
 
 
 def _find_changing_drivers(slices: Iterable[ResourceSlice]) -> set[str]:
@@ -189,13 +189,13 @@ def _find_changing_drivers(slices: Iterable[ResourceSlice]) -> set[str]:
 
 
 def _group_devices(slices: Iterable[ResourceSlice], without: set[str]) -> dict[str, list[_DeviceClass]]:
-    """By driver."""
+    """Group the devices by driver."""
     counts: Counter[tuple[str, str, frozenset[str]]] = Counter()
     for each in slices:
         if each.spec.driver not in without:
             pool = each.spec.pool.name
             counts.update((each.spec.driver, pool, frozenset(device.attributes or ())) for device in each.spec.devices)
-    found: dict[str, list[_DeviceClass]] = {}
+    devices_by_driver: dict[str, list[_DeviceClass]] = {}
     for (driver, _, names), count in counts.items():
-        found.setdefault(driver, []).append((names, count))
-    return found
+        devices_by_driver.setdefault(driver, []).append((names, count))
+    return devices_by_driver

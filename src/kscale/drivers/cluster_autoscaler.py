@@ -1,7 +1,7 @@
 """The Cluster Autoscaler as a driver (upstream: ``main.go``, ``pkg/loop``).
 
-Without a clock: a driver says what happened and when, and asks when it is due. That a pod waits for a node is told by
-:func:`is_recent_unschedulable`, which is what a watch of unscheduled pods is held against.
+It has no clock: the driver's caller reports what happened and when, and asks when the driver is due.
+:func:`is_recent_unschedulable` checks the changes of the watch of unscheduled pods.
 """
 
 from __future__ import annotations
@@ -81,21 +81,24 @@ __all__ = [
 
 
 def went_by(snapshot: Snapshot, report: LoopReport) -> dict[str, Any]:
-    """Upstream's members as plain data: nodes with their pods, pods that wait and would find a place, the template of
-    each group. To be redacted before it is shown."""
+    """Return the inputs of a loop as plain data, with upstream's member names.
+
+    They are nodes with their pods, pending pods that would fit, and the template of each group. Redact them before
+    showing them.
+    """
     pods: dict[int, list[dict[str, Any]]] = {}
     for i, node in enumerate(snapshot.placed_node.tolist()):
         pods.setdefault(node, []).append(to_dict(snapshot.placed[i].pod))
     nodes = [{"Node": to_dict(node), "Pods": pods.get(i, [])} for i, node in enumerate(snapshot.columns.objects)]
     waiting = report.scale_up.schedulable if report.scale_up is not None else []
-    told = [to_dict(record.pod) for record in snapshot.records(waiting)]
-    found: dict[str, Any] = {"NodeList": nodes, "UnscheduledPodsCanBeScheduled": told, "TemplateNodes": {}}
+    schedulable = [to_dict(record.pod) for record in snapshot.records(waiting)]
+    data: dict[str, Any] = {"NodeList": nodes, "UnscheduledPodsCanBeScheduled": schedulable, "TemplateNodes": {}}
     for group in report.groups:
         if group.template is not None:
-            found["TemplateNodes"][group.id] = _template(group.template)
+            data["TemplateNodes"][group.id] = _template(group.template)
     if report.error is not None:
-        found["Error"] = report.error.message
-    return found
+        data["Error"] = report.error.message
+    return data
 
 
 def _template(template: NodeTemplate) -> dict[str, Any]:
@@ -119,11 +122,11 @@ def is_recent_unschedulable(pod: Pod, now: Moment) -> bool:
 
 
 class LoopTrigger:
-    """When the next loop is due. One is under way from :meth:`began` to :meth:`ended`.
+    """When the next loop is due. A loop is running from :meth:`began` to :meth:`ended`.
 
-    ``frequent``: ``--frequent-loops-enabled``: a loop follows at once upon one that did something, or as soon as a pod
-    waits for a node, and at the latest after ``scan_interval`` of waiting; else each follows upon the end of the last
-    after ``scan_interval``. ``reason`` is what upstream logs when a loop begins.
+    With ``frequent`` (``--frequent-loops-enabled``) a loop starts at once after a loop that did something, or as soon
+    as a pod is unschedulable, and at the latest after waiting ``scan_interval``. Otherwise it starts ``scan_interval``
+    after the end of the last loop. ``reason`` is what upstream logs when a loop begins.
     """
 
     __slots__ = (
@@ -146,22 +149,25 @@ class LoopTrigger:
         self.reason = ""
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
         self._previous_run += by
         self._last_run += by
         self._waits_since += by
 
     def pod_waits(self) -> None:
-        """A pod waits for a node. One such word is kept, also while a loop is under way."""
+        """Record that a pod is unschedulable. One such signal is kept, also while a loop is running."""
         self._token = self._frequent
 
     def next_due(self) -> Moment:
-        """When the next loop is to begin: in the past or at this moment means now."""
+        """Return when the next loop is due; a time in the past means now."""
         return self._waits_since if self._productive or self._token else self._waits_since + self._interval
 
     def began(self, now: Moment) -> int | None:
-        """A loop begins. Gives for how many nanoseconds it was waited for (``function_duration``, ``loopWait``); None:
-        upstream does not measure it."""
+        """Record that a loop begins, and return how many nanoseconds it was waited for (``function_duration``,
+        ``loopWait``).
+
+        Returns None if upstream does not measure the wait.
+        """
         if self._token:
             self.reason = "Autoscaler loop triggered by unschedulable pod appearing"
         elif self._productive:
@@ -180,16 +186,20 @@ class LoopTrigger:
         last_scale_down_delete: Moment = ZERO_TIME,
         last_provisioning_request: Moment = ZERO_TIME,
     ) -> None:
-        """A loop has ended. The moments are when something of the kind last happened; whatever happened since the loop
-        *before* this one began calls for another at once (so that two kinds may take turns)."""
+        """Record that a loop has ended.
+
+        The times are when something of the kind last happened. Anything since the loop *before* this one began makes
+        the
+        next loop start at once, so that two kinds may take turns.
+        """
         self._waits_since = now
         happened = (
             ("scale up", last_scale_up),
             ("scale down", last_scale_down_delete),
             ("provisioning request was processed", last_provisioning_request),
         )
-        found = next((name for name, at in happened if at >= self._previous_run), "")
-        self._productive = found if self._frequent else ""
+        productive = next((name for name, at in happened if at >= self._previous_run), "")
+        self._productive = productive if self._frequent else ""
 
 
 _log = logging.getLogger(__name__)
@@ -267,7 +277,7 @@ class _Round:
 
 @dataclass
 class ClusterAutoscaler:
-    """One process's loops (:class:`kscale.drivers.driver.Driver`). ``reports`` has the last one's."""
+    """The loops of one process (:class:`kscale.drivers.driver.Driver`). ``reports`` has the last loop's reports."""
 
     options: AutoscalingOptions
     process: AutoscalerProcess
@@ -301,14 +311,17 @@ class ClusterAutoscaler:
         self._trigger = LoopTrigger(self.options.scan_interval, frequent=frequent, now=self._begun)
 
     def leads(self) -> None:
-        """Begin to lead. Release 1.3 makes its autoscaler then: its first loop and its cooldowns count from here."""
+        """Start leading.
+
+        Release 1.3 creates its autoscaler then: its first loop and its cooldowns count from here.
+        """
         if self.options.legacy:
             self._start()
             self.state = start_cooldowns(self.state, self._begun)
 
     @property
     def watches(self) -> Sequence[Watch]:
-        """What it must see."""
+        """Return the watches that the driver needs."""
         kinds = [*_OBSERVED]
         if self.process.dra:
             kinds += _DEVICES
@@ -320,12 +333,12 @@ class ClusterAutoscaler:
             kinds.append(_REQUESTS)
         if self.options.asked_ahead:
             kinds.append(("v1", "PodTemplate"))
-        found = [Watch(kind=kind, api_version=version) for version, kind in kinds]
+        watches = [Watch(kind=kind, api_version=version) for version, kind in kinds]
         if self.process.frequent_loops and not self.options.legacy:
-            found.append(Watch(kind="Pod", api_version="v1", field_selector=UNSCHEDULED_PODS, typed=True))
+            watches.append(Watch(kind="Pod", api_version="v1", field_selector=UNSCHEDULED_PODS, typed=True))
         if "priority" in self.options.expander_names:
             named = f"metadata.name={PRIORITIES}"
-            found.append(
+            watches.append(
                 Watch(
                     kind="ConfigMap",
                     api_version="v1",
@@ -334,24 +347,24 @@ class ClusterAutoscaler:
                     typed=True,
                 )
             )
-        return found
+        return watches
 
     def notice(self, change: Change, now: Moment) -> None:
-        """A pod that waits begins a loop."""
+        """Trigger a loop if the change is an unschedulable pod."""
         if isinstance(change.new, Pod) and is_recent_unschedulable(change.new, now):
             self._trigger.pod_waits()
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: what has been waited for stays, as with Go's times."""
+        """Shift the times after the clock was set by so many nanoseconds, as Go's monotonic times do."""
         self.state = shift_moments(self.state, by)
         self._trigger.clock_set(by)
 
     def next_due(self) -> Moment | None:
-        """When the next loop is due."""
+        """Return when the next loop is due."""
         return self._trigger.next_due()
 
     def observe(self, stores: Stores, now: Moment) -> _Sight:
-        """The cluster as it is, and the priorities of groups."""
+        """Return the current cluster and the priorities of groups."""
         waited = self._trigger.began(now)
         if self._trigger.reason:
             _log.debug("%s", self._trigger.reason)
@@ -359,11 +372,11 @@ class ClusterAutoscaler:
         self.board.nodes = snapshot.columns.objects
         cluster = self.state.cluster
         self.board.scaling_up = [group for group in cluster.scale_up_requests if is_scaling_up(cluster, group)]
-        held = stores.get("ConfigMap", self.options.namespace, PRIORITIES)
-        return _Sight(snapshot, (held.data or {}) if isinstance(held, ConfigMap) else None, waited)
+        config_map = stores.get("ConfigMap", self.options.namespace, PRIORITIES)
+        return _Sight(snapshot, (config_map.data or {}) if isinstance(config_map, ConfigMap) else None, waited)
 
     def steps(self, sight: _Sight, now: Moment) -> Steps[None]:
-        """One loop, and what is left of it."""
+        """Run one loop, and update the state from its report."""
         progress = Progress(now)
         before, begun = self.state, self.clock.now()
         self.health.update_last_activity(begun)
@@ -425,13 +438,15 @@ class ClusterAutoscaler:
 
     @property
     def goes_by(self) -> GoesBy:
-        """The cloud."""
+        """Return the inputs of the driver: the cloud provider."""
         return GoesBy(cloud=True)
 
     def repeats_until(self) -> Moment:
-        """Of rounds before this moment, the cluster and the cloud being as they were in the last, nothing else can come
-        than came of that, which did nothing (:mod:`kscale.ca.static_autoscaler.skip_unchanged`); none, where rounds
-        are not kept."""
+        """Return until when rounds have the result of the last one, which did nothing.
+
+        This assumes that cluster and cloud provider are unchanged (:mod:`kscale.ca.static_autoscaler.skip_unchanged`).
+        Returns the zero time if rounds are not cached.
+        """
         last, report = self._last, self.report
         if last is None or report is None or report.error is not None or report.ended:
             return ZERO_TIME
@@ -469,7 +484,7 @@ class ClusterAutoscaler:
         return ended
 
     def _introduce(self, progress: Progress) -> Steps[None]:
-        """What upstream shows before its first loop."""
+        """Emit and write what upstream does before its first loop."""
         limits = self.options
         if limits.legacy:
             yield from self._introduce_1_3(progress)
@@ -507,8 +522,10 @@ class ClusterAutoscaler:
         self._groups = cloud.value or ()
 
     def _pretend(self, sight: _Sight, progress: Progress, inputs: LoopInputs) -> Steps[LoopReport]:
-        """A loop as if everything it asks for succeeded; what it asked for is told, and forgotten: the next loop finds
-        the cluster as it is."""
+        """Run a loop as if all of its actions succeeded: a dry run.
+
+        The actions are logged and then forgotten: the next loop finds the cluster as it is.
+        """
         cloud = yield from progress.act(Refresh())
         if cloud.error is None and cloud.value is not None:
             self._groups = cloud.value
@@ -538,19 +555,19 @@ class ClusterAutoscaler:
 
 
 def _undone(after: LoopState, before: LoopState) -> LoopState:
-    """What a loop found out, without what it did."""
+    """Return the state with what a loop observed, but without what it did."""
     cluster = replace(
         after.cluster,
         scale_up_requests=before.cluster.scale_up_requests,
         scale_down_requests=before.cluster.scale_down_requests,
     )
-    kept = before.scale_down
+    old = before.scale_down
     memory = replace(
         after.scale_down,
-        changes=kept.changes,
-        last_scale_up=kept.last_scale_up,
-        last_scale_down=kept.last_scale_down,
-        last_failure=kept.last_failure,
+        changes=old.changes,
+        last_scale_up=old.last_scale_up,
+        last_scale_down=old.last_scale_down,
+        last_failure=old.last_failure,
     )
     return replace(
         after, cluster=cluster, scale_down=memory, deletions=before.deletions, provisioning=before.provisioning
@@ -562,14 +579,14 @@ def _or_never(moment: Moment | None) -> Moment:
 
 
 def reach_nodes(now: Moment) -> Steps[None]:
-    """What upstream does before it tries to lead: a list of nodes. Raises :class:`NotStartedError`."""
-    found = yield from Progress(now).act(List(kind="Node", api_version="v1", watched=False))
-    if found.error is not None:
-        raise NotStartedError(f"Failed to get nodes from apiserver: {found.error.message}")
+    """List the nodes, as upstream does before it tries to lead. Raises :class:`NotStartedError`."""
+    response = yield from Progress(now).act(List(kind="Node", api_version="v1", watched=False))
+    if response.error is not None:
+        raise NotStartedError(f"Failed to get nodes from apiserver: {response.error.message}")
 
 
 def farewell(options: AutoscalingOptions, now: Moment) -> Steps[None]:
-    """What upstream does when it is told to end: the status goes. Deletions under way are given up as they are."""
+    """Delete the status at shutdown, as upstream does. Running deletions are abandoned."""
     if not options.write_status_configmap:
         return
     progress = Progress(now)

@@ -1,7 +1,7 @@
 """The horizontal pod autoscaler as a live driver: HPAs that are due together are decided together.
 
-Upstream: ``pkg/controller/podautoscaler``, as kube-controller-manager runs it. Which HPA is due stands in
-:mod:`kscale.drivers.horizontal_queue`, what is done with those that are in :mod:`kscale.hpa.batch.reconcile_all`.
+Upstream: ``pkg/controller/podautoscaler``, as kube-controller-manager runs it. :mod:`kscale.drivers.horizontal_queue`
+decides which HPA is due, :mod:`kscale.hpa.batch.reconcile_all` reconciles those that are.
 """
 
 from __future__ import annotations
@@ -70,13 +70,14 @@ __all__ = [
 
 
 def discover_steps(progress: Progress, longest: int) -> StepsOf[Within, Outcome]:
-    """The answer to :class:`~kscale.effects.Discover`; an error where it takes longer (nanoseconds)."""
+    """Return the outcome of :class:`~kscale.effects.Discover`; an error if it takes longer than ``longest``
+    nanoseconds."""
 
     def discover(now: Moment) -> StepsOf[Discover, Outcome]:
         return (yield from Progress(now).act(Discover()))
 
-    found: Outcome = yield from progress.within(longest, discover)
-    return found
+    outcome: Outcome = yield from progress.within(longest, discover)
+    return outcome
 
 
 _log = logging.getLogger(__name__)
@@ -84,11 +85,11 @@ CANNOT_BE_RECONCILED: Final = "HorizontalPodAutoscaler %s cannot be reconciled: 
 
 
 class Apart:
-    """Those of a ``controller`` that are slow: of which a question or a write took longer than a sync period.
+    """Slow HPAs of a ``controller``: their requests or writes took longer than a sync period.
 
-    All that are due are decided together, one batch after the other, however long each waits for its answers. Who waits
-    for none of them that long any more is slow no longer, whoever else is. ``refresh`` reads their objects again once
-    they have their answers. Single owner, as the controller.
+    All that are due are decided together, one batch after the other, however long each waits for responses. An HPA that
+    waits less than that is no longer slow, whatever the others do. ``refresh`` reads their objects again after the
+    responses. It has a single owner, like the controller.
     """
 
     def __init__(self, controller: HorizontalController, refresh: RefreshObjects | None = None) -> None:
@@ -99,28 +100,28 @@ class Apart:
         """While a batch is under way: when it is to be looked at whether it has ended."""
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
         self._clock_sets += 1
         if self.looked_at is not None:
             self.looked_at += by
 
     def forget(self, key: str) -> None:
-        """An HPA is gone."""
+        """Forget a deleted HPA."""
         self._slow.discard(key)
 
     def look(self, now: Moment) -> None:
-        """A round has come: whether a batch has ended is looked at again in a period."""
+        """Schedule the next check, one period from now, whether the batch of slow HPAs has ended."""
         if self.looked_at is not None:
             self.looked_at = now + self._controller.options.sync_period_ns
 
     def note_late(self, keys: Iterable[str], now: Moment) -> None:
-        """What these asked was not answered in time: they are slow, and come up again."""
+        """Mark HPAs as slow whose requests were not answered in time, and requeue them."""
         for key in keys:
             self.note_slow([key])
             self._controller.left_alone(key, now=now)
 
     def note_slow(self, keys: Iterable[str]) -> None:
-        """These took too long."""
+        """Mark HPAs as slow."""
         for key in keys:
             self._slow.add(key)
             text = "HorizontalPodAutoscaler %s is decided apart: the API server took over a sync period to answer"
@@ -134,9 +135,12 @@ class Apart:
         mapper: RESTMapper,
         progress: Progress,
     ) -> Steps[list[HorizontalPodAutoscaler]]:
-        """Those of the HPAs that are due that are not slow. The others are begun, or come up again while a batch of
-        such is under way. ``pods``, ``scales``, ``mapper``: as :func:`~kscale.hpa.batch.reconcile_all.reconcile_all`
-        has them."""
+        """Return the due HPAs that are not slow.
+
+        The slow ones are started in the background, or requeued while a batch of slow HPAs is running. ``pods``,
+        ``scales``
+        and ``mapper`` are those of :func:`~kscale.hpa.batch.reconcile_all.reconcile_all`.
+        """
         slow = [hpa for hpa in due if hpa.key in self._slow] if self._slow else []
         if not slow:
             return due
@@ -158,7 +162,7 @@ class Apart:
         now: Moment,
     ) -> Steps[None]:
         progress, controller, clock_sets = Progress(now), self._controller, self._clock_sets
-        found = yield from reconcile_all(
+        batch = yield from reconcile_all(
             hpas,
             controller.kept,
             pods,
@@ -173,15 +177,15 @@ class Apart:
         ended = yield from progress.clock()
         self.looked_at = None
         keys = [hpa.key for hpa in hpas]
-        self._slow.difference_update({*keys}.difference(found.slow))
+        self._slow.difference_update({*keys}.difference(batch.slow))
         if clock_sets == self._clock_sets:
-            controller.done_all(found, ended=ended)
-            for key in found.gone:
+            controller.done_all(batch, ended=ended)
+            for key in batch.gone:
                 controller.left_alone(key, now=ended)
         else:  # what it would remember is of another time
             for key in keys:
                 controller.left_alone(key, now=ended)
-        for key, problem in found.problems.items():
+        for key, problem in batch.problems.items():
             _log.error(CANNOT_BE_RECONCILED, key, problem)
 
 
@@ -203,16 +207,16 @@ class _Rival(NamedTuple):
 
 
 class Rivals:
-    """Who else writes the status of HPAs. Single owner.
+    """Other controllers that write the status of HPAs. Single owner.
 
     ``manager``: our own name in ``managedFields``; ``period``: of syncs, in nanoseconds.
 
-    Another is there for four periods after its last write. A controller writes a status only when something in it
-    changes: one that was silent for longer may be there all the same. If it writes again while we work on its HPA, that
-    is shown, and from then on it is there for 40 periods after its last write.
+    Another controller counts as active for four periods after its last write. A controller writes a status only when
+    the status changes, so a controller that was silent for longer may be active all the same. If it writes again while
+    this process works on its HPA, it counts as active for 40 periods after its last write from then on.
 
-    How old a write is that was there when we first looked, is told by its time, unless that is yet to come; later ones
-    count from when they are noticed, so that our clock need not agree with the API server's.
+    The age of the first observed write is taken from its time, unless that is in the future. Later writes count from
+    when they are noticed, so that our clock need not agree with the API server's.
     """
 
     def __init__(self, manager: str, period: int) -> None:
@@ -222,23 +226,23 @@ class Rivals:
 
     @property
     def left_alone(self) -> int:
-        """How many HPAs are another's."""
+        """Count the HPAs that belong to other controllers."""
         return len(self._left)
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: what was noticed is as old as it was."""
+        """Shift the times after the clock was set by so many nanoseconds, so that ages are unchanged."""
         self._known = {
             key: rival._replace(noticed=rival.noticed + by) if rival.noticed != ZERO_TIME else rival
             for key, rival in self._known.items()
         }
 
     def forget(self, key: str) -> None:
-        """An HPA is gone."""
+        """Forget a deleted HPA."""
         self._known.pop(key, None)
         self._left.discard(key)
 
     def has(self, hpa: HorizontalPodAutoscaler, key: str, now: Moment) -> bool:
-        """Whether an HPA is another's now; ``key``: of the HPA."""
+        """Check whether an HPA with this ``key`` belongs to another controller now."""
         known = self._known.get(key)
         if known is None and not hpa.metadata.managed_fields:
             return False
@@ -307,13 +311,13 @@ class _Round:
 class HorizontalAutoscaler:
     """The driver (:class:`kscale.drivers.driver.Driver`).
 
-    - ``selector``: of labels: only HPAs that it selects are seen, and known to each other;
-    - ``manager``: the name under which this process writes. While another has written the status of an HPA within the
-      last four sync periods (:class:`~kscale.drivers.horizontal_autoscaler.Rivals`), nothing is done about it, unless
-      ``take_over``;
-    - ``state``: what an earlier one remembered;
-    - ``repeats``: whether the last round is kept, for rounds that only repeat it (:meth:`repeat`): live ones never do;
-    - ``aligned``: rounds begin at whole multiples of the sync period: live ones do not.
+    - ``selector``: label selector; only selected HPAs are seen, and known to each other;
+    - ``manager``: the name under which this process writes. While another controller has written the status of an HPA
+      recently (:class:`~kscale.drivers.horizontal_autoscaler.Rivals`), the HPA is left alone, unless ``take_over``;
+    - ``state``: the state of an earlier driver;
+    - ``repeats``: whether the last round is cached, for rounds that only repeat it (:meth:`repeat`); live drivers never
+      do;
+    - ``aligned``: rounds begin at integer multiples of the sync period; live ones do not.
     """
 
     name = NAME
@@ -351,7 +355,7 @@ class HorizontalAutoscaler:
     # -- where the stores live ---------------------------------------------------------------------------------------
 
     def notice(self, change: Change, now: datetime | Moment) -> None:
-        """Another HPA, or the target of one; the latter is looked at when its HPA is due."""
+        """Record a changed HPA or target; a target is read when its HPA is due."""
         now = moment(now)
         if change.watch.kind == _KIND:
             self._changes.append((change, now))
@@ -359,14 +363,14 @@ class HorizontalAutoscaler:
                 self._note_change(change)
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
         self._take_in()
         self.controller.clock_set(by)
         self._rivals.clock_set(by)
         self._apart.clock_set(by)
 
     def next_due(self) -> Moment | None:
-        """When an HPA is due."""
+        """Return when the next HPA is due."""
         self._take_in()
         if self.controller.ready:
             return 0
@@ -374,18 +378,18 @@ class HorizontalAutoscaler:
         return apart if due is None else due if apart is None else min(due, apart)
 
     def observe(self, stores: Stores, now: datetime | Moment) -> HorizontalSight:
-        """The HPAs that are due, and what they need of what is watched."""
+        """Return the HPAs that are due, with what they need of the watched objects."""
         now = moment(now)
         self._take_in()
         self._before, self._last, self._changed = None if self._last is None else self._last.found, None, {}
         hpas: list[HorizontalPodAutoscaler] = []
-        gone: list[str] = []
+        deleted: list[str] = []
         scales: dict[str, Scale] = {}
         for key in self.controller.take_all(now):
             namespace, _, name = key.partition("/")
             hpa = stores.get(_KIND, namespace, name)
             if not isinstance(hpa, HorizontalPodAutoscaler):
-                gone.append(key)
+                deleted.append(key)
                 continue
             hpas.append(hpa)
             scale = self._scale(stores, key, hpa)
@@ -393,17 +397,17 @@ class HorizontalAutoscaler:
                 scales[key] = scale
         return HorizontalSight(
             hpas=hpas,
-            gone=gone,
+            gone=deleted,
             scales=scales,
             pods=stores.snapshot().pod_index if hpas else None,
             version=stores.resource_version(_KIND),
         )
 
     def _read_again(self, progress: Progress, hpas: Sequence[HorizontalPodAutoscaler]) -> Steps[CurrentObjects | None]:
-        """Read the objects of some HPAs as the watches have brought them by now."""
+        """Read the current objects of some HPAs from the stores."""
         outcome = yield from progress.act(ReadStores(partial(self._current, hpas)))
-        found: CurrentObjects | None = outcome.value
-        return found
+        current: CurrentObjects | None = outcome.value
+        return current
 
     def _current(self, hpas: Sequence[HorizontalPodAutoscaler], stores: Stores) -> CurrentObjects:
         scales: dict[str, Scale] = {}
@@ -418,8 +422,11 @@ class HorizontalAutoscaler:
         return CurrentObjects(hpas=current, scales=scales, pods=stores.snapshot().pod_index)
 
     def _take_in(self) -> None:
-        """What was noticed. As the last of a round this runs elsewhere than :meth:`notice`, and beside it: one after
-        the other is taken off, since what is noticed may still go to a list that was exchanged for a new one."""
+        """Process the noticed changes.
+
+        At the end of a round this runs in another thread than :meth:`notice`, and concurrently. Changes are therefore
+        removed one by one.
+        """
         while self._changes:
             change, now = self._changes.popleft()
             old, new = change.old, change.new
@@ -435,21 +442,21 @@ class HorizontalAutoscaler:
                 )
 
     def _scale(self, stores: Stores, key: str, hpa: HorizontalPodAutoscaler) -> Scale | None:
-        """The scale of a target that is watched; None: it has to be asked for."""
+        """Return the scale of a watched target; None if it has to be requested."""
         reference, known = hpa.spec.scale_target_ref, self._scales.get(key)
         same = known is not None and known[0] is reference
         if not same and (reference.api_version.partition("/")[0], reference.kind) not in _WATCHED:
             return None
-        held = stores.get(reference.kind, hpa.metadata.namespace, reference.name)
-        if not isinstance(held, Deployment | StatefulSet):
+        workload = stores.get(reference.kind, hpa.metadata.namespace, reference.name)
+        if not isinstance(workload, Deployment | StatefulSet):
             return None
-        if same and known is not None and known[1] is held:
+        if same and known is not None and known[1] is workload:
             return known[2]
         try:
-            scale = scale_of_workload(held)
+            scale = scale_of_workload(workload)
         except ScaleError:
             return None  # the API server says why not
-        self._scales[key] = reference, held, scale
+        self._scales[key] = reference, workload, scale
         return scale
 
     # -- a round -----------------------------------------------------------------------------------------------------
@@ -473,11 +480,11 @@ class HorizontalAutoscaler:
         for hpa in sight.hpas:
             key = hpa.key
             if self._take_over or not self._rivals.has(hpa, key, now):
-                kept = controller.kept.rest(key)
-                if kept is None or kept.written is None or not _is_behind(hpa, kept, sight.version):
+                hpa_state = controller.kept.rest(key)
+                if hpa_state is None or hpa_state.written is None or not _is_behind(hpa, hpa_state, sight.version):
                     by_key[key] = hpa
                     continue
-                yield from reconcile(hpa, kept, now=now, options=self.options, seen_version=sight.version)
+                yield from reconcile(hpa, hpa_state, now=now, options=self.options, seen_version=sight.version)
             controller.left_alone(key, now=now)
         due = [*by_key.values()]
         mapper = self._mapper
@@ -488,7 +495,7 @@ class HorizontalAutoscaler:
             due = yield from self._apart.without_slow(due, sight.pods, sight.scales, mapper, progress)
         if due and sight.pods is not None:
             yield from progress.observe(*controller.queue_metrics.observations(progress.now))
-            found = yield from reconcile_all(
+            batch = yield from reconcile_all(
                 due,
                 controller.kept,
                 sight.pods,
@@ -502,14 +509,14 @@ class HorizontalAutoscaler:
                 refresh=self._read_again,
             )
             self._before = None
-            controller.done_all(found, ended=(yield from progress.clock()))
-            for key in found.gone:  # found missing when it comes up again, as upstream has it
+            controller.done_all(batch, ended=(yield from progress.clock()))
+            for key in batch.gone:  # found missing when it comes up again, as upstream has it
                 controller.left_alone(key, now=progress.now)
-            self._apart.note_late(found.late, progress.now)
-            self._apart.note_slow(found.slow)
+            self._apart.note_late(batch.late, progress.now)
+            self._apart.note_slow(batch.slow)
             if self._repeats and len(due) == len(by_key) and by_key.keys() <= sight.scales.keys() and not sight.gone:
-                self._last = _Round(by_key, found, found.at - now)
-            for key, problem in found.problems.items():
+                self._last = _Round(by_key, batch, batch.at - now)
+            for key, problem in batch.problems.items():
                 _log.error(CANNOT_BE_RECONCILED, key, problem)
         if sight.hpas or sight.gone:
             yield from progress.observe(
@@ -523,7 +530,7 @@ class HorizontalAutoscaler:
 
     @property
     def goes_by(self) -> GoesBy:
-        """Metrics; of HPAs it knows what it has written itself."""
+        """Return the inputs of the driver: metrics; it knows the HPA writes of its own."""
         return GoesBy(metrics=True, judged=frozenset({_KIND}))
 
     def _note_change(self, change: Change) -> None:
@@ -532,8 +539,11 @@ class HorizontalAutoscaler:
         self._changed[key] = new if isinstance(new, HorizontalPodAutoscaler) else None
 
     def repeats_until(self) -> Moment:
-        """For ever, where rounds are kept and the columns said all of all HPAs: what time changes is decided
-        anew (:meth:`repeat`)."""
+        """Return until when rounds may repeat the last one.
+
+        This is forever if rounds are cached and the batch is stable: :meth:`repeat` decides anew what depends on the
+        time.
+        """
         last = self._last
         if last is None or not is_stable_batch(last.found):
             return ZERO_TIME
@@ -545,8 +555,10 @@ class HorizontalAutoscaler:
         )
 
     def repeat(self, now: datetime | Moment) -> Moment | None:
-        """Takes a round for done in which all that was decided in the last is decided again; the moment at which it
-        ends. None: it has to be run."""
+        """Repeat the last round if all of its HPAs are decided again; return when the round ends.
+
+        Returns None if the round has to be run.
+        """
         now = moment(now)
         self._take_in()
         last, controller = self._last, self.controller
@@ -554,17 +566,20 @@ class HorizontalAutoscaler:
             return None
         hpas = _as_written(last, self._changed)
         ended = now + last.asking
-        found = None if hpas is None else repeat_batch(last.found, ended, self.options)
-        if hpas is None or found is None:
+        batch = None if hpas is None else repeat_batch(last.found, ended, self.options)
+        if hpas is None or batch is None:
             return None
         controller.take_all(now)
-        controller.done_all(found, ended=ended)
-        self._last, self._changed = replace(last, hpas=hpas, found=found), {}
+        controller.done_all(batch, ended=ended)
+        self._last, self._changed = replace(last, hpas=hpas, found=batch), {}
         return ended
 
     def _kinds(self, progress: Progress, due: Sequence[HorizontalPodAutoscaler]) -> Steps[RESTMapper]:
-        """What kinds are served as. What every server has is not asked for; the rest is forgotten after half a minute,
-        what is not there too. Where it cannot be told, or not soon, what was known stays."""
+        """Return the mapper of the served kinds.
+
+        Built-in kinds are not requested. Everything else is forgotten after half a minute, missing kinds too. If the
+        discovery fails or takes too long, the old mapper stays.
+        """
         if has_built_in_targets(due):
             return self._mapper
         tick = progress.now // _KINDS_FORGOTTEN
@@ -577,16 +592,16 @@ class HorizontalAutoscaler:
         return self._mapper
 
 
-def _is_behind(hpa: HorizontalPodAutoscaler, kept: HPAState, seen: str) -> bool:
-    """Whether the watch, which has brought HPAs up to a version, has not brought yet what was written of one."""
-    written = kept.written
+def _is_behind(hpa: HorizontalPodAutoscaler, hpa_state: HPAState, seen: str) -> bool:
+    """Check whether the watch, at version ``seen``, has not delivered our last write of the HPA yet."""
+    written = hpa_state.written
     return written is not None and written.uid == hpa.metadata.uid and is_older_version(seen, written.resource_version)
 
 
 def _as_written(
     last: _Round, changed: Mapping[str, HorizontalPodAutoscaler | None]
 ) -> dict[str, HorizontalPodAutoscaler] | None:
-    """The HPAs after a round; None: they are not what it made of them, or not yet."""
+    """Return the HPAs after a round; None if they are not, or not yet, what the round wrote."""
     written = last.found.written
     if changed.keys() != written.keys():
         return None

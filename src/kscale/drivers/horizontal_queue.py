@@ -84,20 +84,19 @@ class HorizontalController:
         self.kept = StateStore(state.hpas if state is not None else None)
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: HPAs come up as they would have, and what is remembered is as
-        old as it was."""
+        """Shift the times after the clock was set by so many nanoseconds, so that waits and ages are unchanged."""
         self._queue.clock_set(by)
         self.kept = StateStore({key: state.later(by) for key, state in self.kept.items()})
 
     # -- what is seen of HPAs --------------------------------------------------------------------------------------
 
     def added(self, hpa: HorizontalPodAutoscaler, *, now: datetime | Moment) -> None:
-        """A new HPA, or one with another spec: known before it is due, and due at once (legacy: after a period)."""
+        """Add a new HPA, or one with another spec: registered and due at once (legacy: after a period)."""
         time = moment(now)
         key = _key(hpa)
-        kept = self.kept.rest(key)
+        saved = self.kept.rest(key)
         # A saved state goes on where it ended: its selector blocks others before this HPA is reconciled again.
-        if self.selectors.put_if_absent(*_names(hpa), None if kept is None else kept.selector):
+        if self.selectors.put_if_absent(*_names(hpa), None if saved is None else saved.selector):
             self.num_horizontal_pod_autoscalers += 1
         if self.options.legacy:
             self._add_rate_limited(key, time)
@@ -105,8 +104,10 @@ class HorizontalController:
             self._queue.add(key, time)
 
     def updated(self, old: Seen, new: Seen, *, now: datetime | Moment) -> None:
-        """A change of an HPA from ``old`` to ``new``, or a resync. Only another generation is as good as a new
-        object."""
+        """Handle a change of an HPA from ``old`` to ``new``, or a resync.
+
+        Only a changed generation counts like a new object.
+        """
         time = moment(now)
         if (
             isinstance(old, HorizontalPodAutoscaler)
@@ -119,7 +120,7 @@ class HorizontalController:
             self._add_rate_limited(_key(new), time)
 
     def deleted(self, hpa: Seen) -> None:
-        """An HPA is gone. Its histories stay until its key comes up and the object is not found."""
+        """Remove an HPA. Its histories stay until its key is taken and the object is not found."""
         if self.selectors.delete(*_names(hpa)):
             self.num_horizontal_pod_autoscalers -= 1
         state, last = self.kept.get(_key(hpa)), hpa.last if isinstance(hpa, Tombstone) else hpa
@@ -132,48 +133,48 @@ class HorizontalController:
     # -- work ------------------------------------------------------------------------------------------------------
 
     def take(self, now: datetime | Moment) -> str | None:
-        """The key to reconcile now; None: nothing is due, or all workers are busy."""
+        """Take the key to reconcile now; None if nothing is due, or all workers are busy."""
         return None if len(self._queue.working) >= self._workers else self._queue.take(moment(now))
 
     def take_all(self, now: datetime | Moment) -> list[str]:
-        """All keys to reconcile now, for a batch, however many workers there are."""
+        """Take all keys to reconcile now, for a batch, whatever the number of workers."""
         return self._queue.take_all(moment(now))
 
     def waiting(self, now: datetime | Moment) -> set[str]:
-        """What :meth:`take_all` would take."""
+        """Return what :meth:`take_all` would take."""
         return self._queue.waiting(now)
 
     @property
     def queue_metrics(self) -> QueueMetrics:
-        """What the queue has counted."""
+        """Return the metrics of the queue."""
         return self._queue.metrics
 
     @property
     def ready(self) -> bool:
-        """Whether a key is to be reconciled at once."""
+        """Return whether a key is ready to be reconciled."""
         return self._queue.ready
 
     def next_due(self) -> Moment | None:
-        """When the first waiting key is due; None: none waits."""
+        """Return when the first waiting key is due; None if none is waiting."""
         return self._queue.next_due()
 
     def due(self, key: str) -> Moment | None:
-        """When a key is due; None: it does not wait."""
+        """Return when a key is due; None if it is not waiting."""
         return self._queue.due(key)
 
     def state(self, key: str) -> HPAState:
-        """What to reconcile an HPA from."""
+        """Return the state to reconcile an HPA from."""
         registered = self.selectors.registered(*key.split("/", 1))
         return msgspec.structs.replace(self.kept.get(key) or HPAState(), registered=registered)
 
     def states(self) -> ControllerState:
-        """What is kept of all HPAs that were reconciled."""
+        """Return the states of all HPAs that were reconciled."""
         return ControllerState(hpas={key: self.state(key) for key in self.kept})
 
     def done(self, key: str, record: ReconcileResult | None, *, now: datetime | Moment) -> None:
-        """A reconcile is over; ``record`` None: there was no such HPA, and nothing is kept of it.
+        """Mark a reconcile as done; ``record`` None means that the HPA does not exist, and its state is dropped.
 
-        Whatever came of it, an HPA that was there comes up again after a sync period.
+        An existing HPA is requeued after a sync period, whatever the result.
         """
         time = moment(now)
         if record is None:
@@ -184,8 +185,10 @@ class HorizontalController:
         self._queue.done(key, time)
 
     def done_all(self, found: BatchResult, *, ended: datetime | Moment) -> None:
-        """A batch has ended, and found this. Each HPA comes up again a period after its own reconcile ended; those that
-        there was no time for are due at once."""
+        """Mark a batch as done; ``found`` is its result.
+
+        Each HPA is requeued a period after its own reconcile ended; unfinished ones are due at once.
+        """
         over = moment(ended, "ended")
         self.kept.put(found.keys, found.histories, found.rest)
         period = self.options.sync_period_ns
@@ -195,13 +198,13 @@ class HorizontalController:
             self._queue.add(key, over)
             self._queue.done(key, over)
 
-    def _by_end(self, found: BatchResult) -> list[tuple[Sequence[str], Moment]]:
-        """Group the keys of a batch by when they ended: (keys that ended about the same time, the last of them)."""
-        quick = found.at + self._within
-        ends = sorted((end, key) for key, end in found.ends.items() if end > quick)
+    def _by_end(self, batch: BatchResult) -> list[tuple[Sequence[str], Moment]]:
+        """Group the keys of a batch by their approximate end; each group has its last end."""
+        quick = batch.at + self._within
+        ends = sorted((end, key) for key, end in batch.ends.items() if end > quick)
         slow = {key for _, key in ends}
-        first = [key for key in found.keys if key not in slow] if slow else found.keys
-        groups = [(first, max([found.at, *(end for end in found.ends.values() if end <= quick)]))] if first else []
+        first = [key for key in batch.keys if key not in slow] if slow else batch.keys
+        groups = [(first, max([batch.at, *(end for end in batch.ends.values() if end <= quick)]))] if first else []
         while ends:
             count = bisect_right(ends, (ends[0][0] + self._within,), key=lambda each: each[:1])
             groups.append(([key for _, key in ends[:count]], ends[count - 1][0]))
@@ -209,7 +212,7 @@ class HorizontalController:
         return groups
 
     def left_alone(self, key: str, *, now: datetime | Moment) -> None:
-        """A key was taken, and nothing was done; it comes up again after a sync period."""
+        """Requeue a taken key that was not reconciled after a sync period."""
         time = moment(now)
         self._add_rate_limited(key, time)
         self._queue.done(key, time)

@@ -1,8 +1,8 @@
 """Leader election with a lease (upstream: ``client-go/tools/leaderelection``), without a clock.
 
-The machines of an elector go by the moments of their outcomes and by nothing that stands in the lease: clocks of
-candidates may differ. Whoever runs them should therefore answer with a clock that is never set
-(:class:`kscale.world.clock.SteadyClock`), else a step of the wall clock looks like a lease that ran out.
+The machines of an elector use the times of their outcomes and no time of the lease, because clocks of candidates may
+differ. Run them with a clock that is never set (:class:`kscale.world.clock.SteadyClock`); otherwise a step of the
+wall clock looks like an expired lease.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ _Asked = Get | Create | Patch | Emit | Observe
 
 
 class LeaderElectionOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a candidate behaves; the names are those of upstream's flags (``--leader-elect-lease-duration``, ...).
+    """Options of a candidate, named like upstream's flags (``--leader-elect-lease-duration``, ...).
 
-    ``identity`` is what stands in the lease (upstream: the host's name). :meth:`problems` says what cannot be.
+    ``identity`` is the holder in the lease (upstream: the host's name). :meth:`problems` reports invalid options.
     """
 
     identity: str
@@ -80,7 +80,7 @@ class LeaderElectionOptions(msgspec.Struct, frozen=True, kw_only=True):
     retry_period: timedelta = timedelta(seconds=2)
 
     def problems(self) -> list[Problem]:
-        """What upstream refuses, with its texts: the first, or nothing."""
+        """Return the first problem that upstream refuses, with its text; empty if there is none."""
         lease, renew, retry = map(duration, (self.lease_duration, self.renew_deadline, self.retry_period))
         for wrong, field, text in (
             (lease <= renew, "lease_duration", "leaseDuration must be greater than renewDeadline"),
@@ -100,10 +100,11 @@ class LeaderElectionOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaderElector:
-    """One candidate. Run :meth:`acquire`; when it gives True, lead, and run :meth:`renew` meanwhile; when that ends,
-    stop leading. Single owner. What becomes of the lease, and each try that fails, is logged as client-go does.
+    """One candidate.
 
-    Raises :class:`~kscale.InputError` for options that upstream refuses.
+    Run :meth:`acquire`. When it returns True, lead, and run :meth:`renew` meanwhile; when that ends, stop leading.
+    Single owner. State changes of the lease, and each failed try, are logged as client-go does. Raises
+    :class:`~kscale.InputError` for options that upstream refuses.
     """
 
     __slots__ = ("_lease", "_lease_seconds", "_lock", "_observed_at", "_raw", "_reported", "observed", "options")
@@ -124,16 +125,16 @@ class LeaderElector:
 
     @property
     def leader(self) -> str:
-        """Who leads, as far as it was seen; empty: nobody."""
+        """Return the observed leader; empty if there is none."""
         return self.observed.holder_identity or ""
 
     @property
     def leads(self) -> bool:
-        """Whether this candidate leads."""
+        """Return whether this candidate leads."""
         return self.leader == self.options.identity
 
     def check(self, now: Moment, *, tolerance: timedelta = timedelta(seconds=20)) -> str:
-        """Why a leader that does not renew any more is not healthy (``HealthzAdaptor``); empty: it is."""
+        """Return why a leader that stopped renewing is unhealthy (``HealthzAdaptor``); empty if it is healthy."""
         late = now - self._observed_at > duration(self.options.lease_duration) + duration(tolerance)
         if self.leads and late:
             return f"failed election to renew leadership on lease {self.options.resource_name}"
@@ -142,7 +143,7 @@ class LeaderElector:
     # -- machines ----------------------------------------------------------------------------------------------------
 
     def acquire(self, now: Moment) -> StepsOf[_Asked | Wait, bool]:
-        """Tries until it leads (True), or until a wait is cut short (False)."""
+        """Try until this candidate leads (True), or until a wait is cut short (False)."""
         progress = Progress(now)
         yield from self._report(progress, leads=False)
         _log.info("Attempting to acquire leader lease...", extra=self._lock)
@@ -156,7 +157,7 @@ class LeaderElector:
         return True
 
     def renew(self, now: Moment) -> StepsOf[_Asked | Wait | Within, None]:
-        """Renews until that fails for the time of ``renew_deadline``, or until a wait is cut short."""
+        """Renew the lease until that fails for the time of ``renew_deadline``, or until a wait is cut short."""
         progress = Progress(now)
         renewed = True
         while renewed:
@@ -175,7 +176,7 @@ class LeaderElector:
         return given_up
 
     def _round(self, now: Moment) -> StepsOf[_Asked | Wait, bool]:
-        """Tries at every tick of the retry period; a tick that passes during a try is not lost, a second one is."""
+        """Try at every tick of the retry period. One tick that passes during a try is kept, further ones are lost."""
         progress, period, begun, ticks = Progress(now), duration(self.options.retry_period), now, 0
         while not (yield from self._try(progress)):
             passed = (progress.now - begun) // period
@@ -198,7 +199,7 @@ class LeaderElector:
         return succeeded
 
     def try_acquire_or_renew(self, progress: Progress) -> StepsOf[_Asked, bool]:
-        """One try (``tryAcquireOrRenew``): whether the lease is ours now."""
+        """Try once to acquire or renew the lease (``tryAcquireOrRenew``); return whether it is ours now."""
         now = progress.now
         mine = self._mine(now)
         if self.leads and self._is_valid(now):  # nobody else can have written: without reading first
@@ -208,13 +209,13 @@ class LeaderElector:
                 return True
             text = "Failed to update lease optimistically, falling back to slow path"
             _log.debug(text, extra={**self._lock, "err": refused.message})
-        found = yield from progress.act(self._get())
-        if found.error is not None:
-            if found.error.is_not_found:
+        response = yield from progress.act(self._get())
+        if response.error is not None:
+            if response.error.is_not_found:
                 return (yield from self._create(progress, mine))
-            self._log_error("Error retrieving lease lock", found.error)
+            self._log_error("Error retrieving lease lock", response.error)
             return False
-        lease: Lease = found.value
+        lease: Lease = response.value
         self._lease, old = lease, lease.spec
         if old != self._raw:
             self._see(old, progress.now)

@@ -1,7 +1,7 @@
 """Run step machines and drivers live, on asyncio, with their steps in a worker thread.
 
-Actions are carried out on the loop, steps of machines in a worker thread (if there is one): what a decision takes, no
-lease, no watch and no server waits for. Stores and what they hand out belong to the loop's thread.
+Actions are performed on the loop, steps of machines in a worker thread (if there is one), so that a long decision
+delays no lease, watch or server. Stores and their objects belong to the loop's thread.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Taken = tuple[Action | Done, int]
 
 
 class _Step:
-    """One that is due, and what comes of it."""
+    """One due step and its result."""
 
     __slots__ = ("_begun", "outcome", "steps", "taken")
 
@@ -73,11 +73,11 @@ class _Step:
         self._begun = threading.Lock()
 
     def claim(self) -> bool:
-        """Whether it is the caller's: of the thread that would take it and who gives it up, only the first one's."""
+        """Claim the step; True for the first caller only, be it the thread that runs the step or its canceller."""
         return self._begun.acquire(blocking=False)
 
     def tell(self, found: Taken | BaseException) -> None:
-        """On the loop; only the first answer counts."""
+        """Set the result on the loop; only the first result counts."""
         if self.taken.done():
             return
         if isinstance(found, BaseException):
@@ -87,9 +87,11 @@ class _Step:
 
 
 class Stepper:
-    """Takes steps in ``worker``, a thread (None: on the loop), while it holds ``turn``. Those that are due together go
-    there together: to wake the thread costs more than most of them take. None waits long for a
-    slow one that comes after it."""
+    """Runs steps in ``worker``, a thread (None: on the loop), while it holds ``turn``.
+
+    Steps that are due together go to the thread together, because waking it costs more than most of them take. No step
+    waits long for a later slow one.
+    """
 
     __slots__ = ("_clock", "_due", "_since", "_task", "_turn", "_worker")
 
@@ -100,13 +102,17 @@ class Stepper:
         self._since = clock.monotonic()
 
     def taken_here(self, steps: Steps[Any], outcome: Outcome | None) -> Taken | None:
-        """The next step of a machine, on the loop; None: what it looks at is another's just now. Raises what the
-        machine raises."""
+        """Run the next step of a machine on the loop; None if another step holds ``turn``.
+
+        Raises what the machine raises.
+        """
         return None if self._turn.locked() else _step(steps, outcome, self._clock)
 
     def stays_long(self) -> bool:
-        """Whether a few milliseconds have gone by since this was last so. Steps that are taken on the loop, and actions
-        that end at once, may never let go of it; who is told so does."""
+        """Check whether a few milliseconds have passed since this was last True.
+
+        Steps on the loop, and actions that end at once, may never yield to the loop. A caller who gets True yields.
+        """
         now = self._clock.monotonic()
         if now - self._since < _LONG_HERE:
             return False
@@ -114,8 +120,10 @@ class Stepper:
         return True
 
     async def advance(self, steps: Steps[Any], outcome: Outcome | None) -> Taken:
-        """The next step of a machine; ``outcome`` None: its first. Raises what the machine raises. Cancelled, it is
-        left once no thread is in the machine."""
+        """Run the next step of a machine; ``outcome`` is None for its first step.
+
+        Raises what the machine raises. When cancelled, it waits until no thread is in the machine.
+        """
         if self._worker is None:
             return _step(steps, outcome, self._clock)
         step = _Step(steps, outcome)
@@ -132,13 +140,13 @@ class Stepper:
             raise
 
     async def _take_all(self, worker: Executor) -> None:
-        """Until nothing is due."""
+        """Run steps until none is due."""
         try:
             while self._due:
                 async with self._turn:
                     steps, self._due = [step for step in self._due if not step.taken.done()], []
-                    found = await self._taken(worker, steps)
-                for step, each in zip(steps, found, strict=True):
+                    results = await self._taken(worker, steps)
+                for step, each in zip(steps, results, strict=True):
                     step.tell(each)
         finally:
             self._task = None
@@ -146,9 +154,9 @@ class Stepper:
     async def _taken(self, worker: Executor, steps: Sequence[_Step]) -> Sequence[Taken | BaseException]:
         if not steps:
             return []
-        found: list[Taken | BaseException] = []
+        results: list[Taken | BaseException] = []
         try:
-            future = asyncio.get_running_loop().run_in_executor(worker, _take, steps, self._clock, found)
+            future = asyncio.get_running_loop().run_in_executor(worker, _take, steps, self._clock, results)
         except RuntimeError as error:  # there is no worker any more
             return [error] * len(steps)
         pause = _FIRST_LOOK
@@ -156,38 +164,43 @@ class Stepper:
             # To be told of each by the thread would cost more than most steps take: it is looked at, now and then.
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([future], timeout=pause)
-            for step, each in zip(steps, found, strict=False):
+            for step, each in zip(steps, results, strict=False):
                 step.tell(each)
             pause = min(2 * pause, _LAST_LOOK)
         await _ended(future)
-        return [asyncio.CancelledError()] * len(steps) if future.cancelled() else found
+        return [asyncio.CancelledError()] * len(steps) if future.cancelled() else results
 
 
-def _take(steps: Sequence[_Step], clock: Clock, found: list[Taken | BaseException]) -> None:
-    """One after the other, but for those that were given up: a fault of one is that one's. ``found`` gets what comes of
-    each, at once."""
+def _take(steps: Sequence[_Step], clock: Clock, results: list[Taken | BaseException]) -> None:
+    """Run the steps one after the other, except cancelled ones, and append each result to ``results`` at once.
+
+    A fault of one step is the result of that step only.
+    """
     for step in steps:
         if not step.claim():
-            found.append(asyncio.CancelledError())
+            results.append(asyncio.CancelledError())
             continue
         try:
-            found.append(_step(step.steps, step.outcome, clock))
+            results.append(_step(step.steps, step.outcome, clock))
         except BaseException as fault:  # noqa: BLE001 - raised where the step was asked for
-            found.append(fault)
+            results.append(fault)
 
 
 def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> Taken:
-    """(A StopIteration cannot leave a thread through a future.) What is observed is made here: in a live world somebody
-    looks at it at once, on the loop."""
+    """Run one step and return its action or value, with the time that it took.
+
+    A StopIteration cannot leave a thread through a future. Observations are computed here, because a live world reads
+    them immediately on the loop.
+    """
     begun = clock.monotonic()
-    found: Action | Done
+    result: Action | Done
     try:
-        found = next(steps) if outcome is None else steps.send(outcome)
+        result = next(steps) if outcome is None else steps.send(outcome)
     except StopIteration as stop:
-        found = Done(stop.value)
-    if type(found) is Observe and type(found.observations) is Deferred:
-        len(found.observations)
-    return found, clock.monotonic() - begun
+        result = Done(stop.value)
+    if type(result) is Observe and type(result.observations) is Deferred:
+        len(result.observations)
+    return result, clock.monotonic() - begun
 
 
 async def _ended(future: asyncio.Future[Any]) -> None:
@@ -230,8 +243,10 @@ class LostLeadershipError(KscaleError, RuntimeError):
 
 
 class Scope:
-    """For how long machines may act: until a deadline, or until it is cancelled. What is asked for afterwards, and what
-    is under way then, ends with an error; the machines themselves go on to their end (Go's ``context.Context``)."""
+    """Time limit of machines: a deadline, or until cancellation (Go's ``context.Context``).
+
+    Actions that are in progress then or requested later end with an error; the machines themselves run to their end.
+    """
 
     __slots__ = ("_children", "_error", "_limits", "deadline")
 
@@ -243,11 +258,11 @@ class Scope:
         self._children: set[Scope] = set()
 
     def cancel(self) -> None:
-        """It is over now, and all that is within it."""
+        """Cancel the scope and all scopes within it."""
         self.end(CANCELED)
 
     def within(self, seconds: float | None = None) -> Scope:
-        """A part of it that ends after so long (None: whenever it is cancelled), or with it."""
+        """Create a child scope that ends after so many seconds (None: when it is cancelled), or with this scope."""
         ends = [self.deadline] if self.deadline is not None else []
         if seconds is not None:
             ends.append(asyncio.get_running_loop().time() + seconds)
@@ -259,18 +274,18 @@ class Scope:
         return child
 
     def leave(self, child: Scope) -> None:
-        """A part of it is done with."""
+        """Remove a finished child scope."""
         self._children.discard(child)
 
     @property
     def error(self) -> ApiError | None:
-        """Why it is over; None: it is not."""
+        """Return why the scope is over; None if it is not."""
         if self._error is None and self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline:
             self.end(DEADLINE_EXCEEDED)
         return self._error
 
     def end(self, error: ApiError) -> None:
-        """It is over now, for this reason, unless it has been before."""
+        """End the scope for this reason, unless it is over already."""
         if self._error is not None:
             return
         self._error = error
@@ -282,7 +297,7 @@ class Scope:
         self._children.clear()
 
     async def limit(self, work: Awaitable[_T]) -> _T | ApiError:
-        """What is awaited, or why it was cut short, or not even begun."""
+        """Await ``work``; return its result, or the error that cut it short or kept it from starting."""
         if (over := self.error) is not None:
             if asyncio.iscoroutine(work):
                 work.close()
@@ -302,12 +317,12 @@ class Scope:
 
 
 class Live:
-    """Runs machines side by side in one world.
+    """Runs machines concurrently in one world.
 
-    ``perform`` carries actions out (never a Wait, Together, Within or InBackground). ``worker``: where machines do
-    their steps, one thread at most, those that are due together at once; None: on the loop. ``turn`` is held during
-    steps: who changes what steps look at holds it, too. ``rng`` draws the jitter of waits. As an async context manager
-    it waits at its end for what was started in the background, and a fault there ends everything.
+    ``perform`` performs actions (never a Wait, Together, Within or InBackground). ``worker`` is the executor of steps,
+    one thread at most, which runs the steps that are due together; None: on the loop. ``turn`` is held during steps:
+    whoever changes what steps read holds it, too. ``rng`` draws the jitter of waits. As an async context manager it
+    waits at its end for background tasks, and a fault of one ends everything.
     """
 
     __slots__ = ("_clock", "_group", "_perform", "_rng", "_stepper", "scope", "turn")
@@ -352,9 +367,11 @@ class Live:
         *,
         brief: bool = False,
     ) -> Any:
-        """What a machine returns. Cancelled, it closes the machine after the step that it is in. ``spent`` is told of
-        each step how many nanoseconds it took, also of those of machines that it runs or starts. ``brief``: its own
-        steps are taken on the loop, too, which lets others take their turn every few milliseconds."""
+        """Run a machine and return its value. When cancelled, it closes the machine after the current step.
+
+        ``spent`` is called with the nanoseconds of each step, also of machines that this machine runs or starts. With
+        ``brief`` its own steps run on the loop, which yields every few milliseconds.
+        """
         scope = scope or self.scope
         steps = machine(self._clock.now())
         del machine  # what it was made of is its own by now
@@ -362,15 +379,15 @@ class Live:
         try:
             while True:
                 taken = self._stepper.taken_here(steps, outcome) if brief else None
-                found, took = taken or await self._stepper.advance(steps, outcome)
+                result, took = taken or await self._stepper.advance(steps, outcome)
                 if taken is not None and self._stepper.stays_long():
                     await asyncio.sleep(0)
                 if spent is not None:
                     spent(took)
-                if isinstance(found, Done):
-                    return found.value
-                outcome = await self._act(found, scope, spent)
-                del found, taken  # and all the company that it may have been
+                if isinstance(result, Done):
+                    return result.value
+                outcome = await self._act(result, scope, spent)
+                del result, taken  # and all the company that it may have been
         finally:
             steps.close()
 
@@ -397,25 +414,25 @@ class Live:
                 return self._outcome(None)
         if not refusable:
             return await self._perform(action)
-        found = await scope.limit(self._perform(action))
-        return self._outcome(found) if isinstance(found, ApiError) else found
+        result = await scope.limit(self._perform(action))
+        return self._outcome(result) if isinstance(result, ApiError) else result
 
     def _outcome(self, found: Any) -> Outcome:
         error = found if isinstance(found, ApiError) else None
         return Outcome(at=self._clock.now(), value=None if error else found, error=error)
 
     async def _together(self, asked: Together, scope: Scope, spent: Callable[[int], None] | None) -> list[Any]:
-        """Each place takes the next machine when it is free: a task of each would cost as much as what it does."""
+        """Run the machines in a limited number of tasks: one task per machine would cost as much as the machine."""
         count = len(asked.machines)
         places = count if asked.at_most is None else min(asked.at_most, count)
         if asked.at_most is not None and asked.at_most < 1:
             raise ValueError(f"{asked.at_most} machines at a time never end")
         left = iter(enumerate(asked.machines))
-        found: list[Any] = [None] * count
+        results: list[Any] = [None] * count
 
         async def one_after_the_other() -> None:
             for number, machine in left:
-                found[number] = await self.run(machine, scope, spent, brief=asked.brief)
+                results[number] = await self.run(machine, scope, spent, brief=asked.brief)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -423,7 +440,7 @@ class Live:
                     group.create_task(one_after_the_other())
         except BaseExceptionGroup as faults:
             raise faults.exceptions[0] from None
-        return found
+        return results
 
 
 async def drive(

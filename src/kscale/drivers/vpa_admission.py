@@ -191,7 +191,7 @@ _reviews: dict[int, PodReview] = {}
 
 
 def _read(number: int, body: bytes, options: AdmissionOptions, max_containers: int) -> ReviewResult | _Read:
-    """In the worker: read a review, and keep it until :func:`_answer`."""
+    """Read a review in the worker, and store it until :func:`_answer`."""
     read = read_review(body, options=options, max_containers=max_containers)
     if isinstance(read, ReviewResult):
         return read
@@ -204,7 +204,7 @@ def _read(number: int, body: bytes, options: AdmissionOptions, max_containers: i
 
 
 def _answer(number: int, vpa: bytes | None, limit_ranges: _OneNamespace, options: AdmissionOptions) -> ReviewResult:
-    """In the worker: answer a review that was read."""
+    """Answer a stored review in the worker."""
     read = _reviews.pop(number, None)
     if read is None:
         return allow_unpatched("too many large reviews were read meanwhile; this one is not patched", resource="Pod")
@@ -224,11 +224,10 @@ _STEPS: Final = "vpa_admission_controller_execution_latency_seconds"
 
 
 class AdmissionController:
-    """Registers the webhook ten seconds after everything is listed, then renews its lease, and replaces the CA bundle;
-    where it registers nothing, the lease is all there is to do.
+    """Registers the webhook ten seconds after everything is listed, then renews its lease and updates the CA bundle.
 
-    ``ca``: what the file of the CA holds now (None: it cannot be read); ``reload``: it may be replaced. ``holder``:
-    this host's name, for the lease.
+    Without registration it only renews the lease. ``ca`` returns the current content of the CA file (None: unreadable);
+    ``reload``: the file may be replaced. ``holder``: this host's name, for the lease.
     """
 
     name = "vpa-admission-controller"
@@ -260,7 +259,7 @@ class AdmissionController:
 
     @property
     def watches(self) -> Sequence[Watch]:
-        """VPAs, limit ranges and controllers."""
+        """Return the watches: VPAs, limit ranges and controllers."""
         return [
             vpa_watch(self._namespace),
             limit_range_watch(self._namespace),
@@ -270,7 +269,7 @@ class AdmissionController:
     # -- answering ---------------------------------------------------------------------------------------------------
 
     def notice(self, change: Change, now: Moment) -> None:
-        """A change: the next review is answered with it."""
+        """Apply a change, so that the next review uses it."""
         del now
         item = change.new or change.old
         if isinstance(item, VerticalPodAutoscaler):
@@ -309,7 +308,7 @@ class AdmissionController:
     # -- the rest ----------------------------------------------------------------------------------------------------
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
         if self._begun is not None:
             self._begun += by
         for ticker in (self._renewals, self._looks):
@@ -317,7 +316,7 @@ class AdmissionController:
                 ticker.clock_set(by)
 
     def next_due(self) -> Moment | None:
-        """The registration, then the next renewal of the lease, or look at the CA."""
+        """Return when the registration, the next renewal of the lease or the next check of the CA is due."""
         if self._begun is None or not self.known.is_set():
             return 0
         if self._renewals is None or self._looks is None:
@@ -333,7 +332,7 @@ class AdmissionController:
         return self._reload and self.registration.register_webhook
 
     def observe(self, stores: Stores, now: Moment) -> bytes | None:
-        """The CA bundle. The first round asks which kinds are served: it answers from the second on."""
+        """Return the CA bundle. The first round discovers the served kinds; reviews are answered from the second on."""
         del stores
         if self._begun is None:
             self._begun = now
@@ -342,7 +341,7 @@ class AdmissionController:
         return self._ca() if self.registration.register_webhook else None
 
     def steps(self, sight: bytes | None, now: Moment) -> Steps[None]:
-        """What is due."""
+        """Run what is due."""
         progress = Progress(now)
         if self.known.is_set():
             yield from self._feed.discover_steps(progress)
@@ -409,7 +408,7 @@ def admission_program(
     ca: Callable[[], bytes | None] = lambda: None,
     reload: bool = False,
 ) -> Program:
-    """The admission controller on what a process has. It listens as soon as everything is known."""
+    """Build the admission controller program of a process. It listens as soon as everything is listed."""
     driver = AdmissionController(options, registration, namespace=namespace, holder=holder, ca=ca, reload=reload)
     performer = Performer(around.client, around.clock, resources=around.resources, observe=around.metrics.observe)
     live = Live(performer, around.clock)

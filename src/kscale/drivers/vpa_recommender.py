@@ -114,7 +114,7 @@ class VpaRecommender:
 
     @property
     def watches(self) -> Sequence[Watch]:
-        """VPAs, pods that are not pending, controllers, events of evictions, and what plans look at."""
+        """Return the watches: VPAs, pods that are not pending, controllers, eviction events, and those of plans."""
         namespace = self.options.vpa_object_namespace
         pods = Watch(
             kind="Pod", api_version="v1", namespace=namespace, field_selector="status.phase!=Pending", typed=True
@@ -126,7 +126,7 @@ class VpaRecommender:
     # -- what happens ------------------------------------------------------------------------------------------------
 
     def notice(self, change: Change, now: Moment) -> None:
-        """A change: of pods, what it tells of kills for memory; it waits for the next round."""
+        """Record a change for the next round, with the OOM kills that it reports."""
         del now
         if RoundPlanner.looks_at(change):
             return
@@ -145,7 +145,7 @@ class VpaRecommender:
             self._feed.notice(change)
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
         self._begin_at += by
         self.state.clock_set(by)
         self._scales.clock_set(by)
@@ -156,13 +156,13 @@ class VpaRecommender:
                 ticker.clock_set(by)
 
     def next_due(self) -> Moment | None:
-        """The next round; in between, every seven seconds, a look at the scales that were asked for."""
+        """Return when the next round is due; in between, scales are refreshed every seven seconds."""
         if self._rounds is None or self._refreshes is None:
             return self._begin_at
         return min(self._rounds.due, self._refreshes.due) if len(self._scales) else self._rounds.due
 
     def observe(self, stores: Stores, now: Moment) -> RecommenderSight:
-        """VPAs, and what has happened to pods since the round before."""
+        """Return the VPAs, and the pod changes since the last round."""
         controllers = self._feed.settle()
         if self._rounds is not None and self._refreshes is not None:
             if now < self._rounds.due:
@@ -187,7 +187,7 @@ class VpaRecommender:
     # -- what is done ------------------------------------------------------------------------------------------------
 
     def steps(self, sight: RecommenderSight, now: Moment) -> Steps[None]:
-        """A round; the first time, its history; in between, scales."""
+        """Run a round; the first time load the history, in between refresh scales."""
         progress = Progress(now)
         if sight.refresh:
             yield from self._scales.refresh_steps(now)
@@ -196,11 +196,13 @@ class VpaRecommender:
         if self._rounds is None:
             yield from self._begin(sight, progress)
             return
-        given = RecommenderRound(vpas=sight.vpas, pods=sight.pods, controllers=sight.controllers, ooms=sight.ooms)
+        round_inputs = RecommenderRound(
+            vpas=sight.vpas, pods=sight.pods, controllers=sight.controllers, ooms=sight.ooms
+        )
         planner = self._planner
         explain = None if planner is None else partial(self._explain_steps, planner, sight)
         result = yield from recommender_steps(
-            self.state, given, now=progress.now, advisor=self._advisor, explain=explain
+            self.state, round_inputs, now=progress.now, advisor=self._advisor, explain=explain
         )
         self._tell(result)
         self._active()
@@ -208,7 +210,10 @@ class VpaRecommender:
     def _explain_steps(
         self, planner: RoundPlanner, sight: RecommenderSight, decided: Sequence[VpaResult], progress: Progress
     ) -> StepsOf[GetScale | Emit, None]:
-        """Says what the recommendations of a round would do to nodes, if all pods had them; none is written yet."""
+        """Explain what the recommendations of a round would do to nodes if all pods had them.
+
+        No recommendation is written yet at this point.
+        """
         statuses = {(each.namespace, each.name): each.status for each in decided}
         vpas = [
             msgspec.structs.replace(vpa, status=statuses[vpa.namespace, vpa.name])
@@ -222,10 +227,12 @@ class VpaRecommender:
         yield from planner.told_steps(plan, progress)
 
     def _begin(self, sight: RecommenderSight, progress: Progress) -> Steps[None]:
-        """``InitFromCheckpoints``, or Prometheus's history. A list of checkpoints that cannot be had is asked for
-        again: without it, what is known would be written over by what is not."""
+        """Load the history: ``InitFromCheckpoints``, or Prometheus's history.
+
+        A failed list of checkpoints is retried, since otherwise empty state would overwrite the checkpoints.
+        """
         if self.options.use_checkpoints:
-            found = yield from progress.act(
+            checkpoint_list = yield from progress.act(
                 List(
                     kind="VerticalPodAutoscalerCheckpoint",
                     api_version="autoscaling.k8s.io/v1",
@@ -233,11 +240,11 @@ class VpaRecommender:
                     watched=False,
                 )
             )
-            if found.error is not None:
-                _log.error("Cannot list VPA checkpoints: %s", found.error.message)
+            if checkpoint_list.error is not None:
+                _log.error("Cannot list VPA checkpoints: %s", checkpoint_list.error.message)
                 self._begin_at = progress.now + _TRY_AGAIN
                 return
-            controllers, checkpoints = sight.controllers, found.value
+            controllers, checkpoints = sight.controllers, checkpoint_list.value
             problems: list[Any] = yield from init_from_checkpoints_steps(
                 self.state, sight.vpas, checkpoints, controllers=controllers, now=progress.now
             )
@@ -281,8 +288,12 @@ def recommender_program(
     explain: Callable[[VPARoundPlan], None] | None = None,
     advisor: StrategyAdvisor | None = None,
 ) -> Program:
-    """The recommender on what a process has. ``prometheus`` is asked for ``history`` where ``storage`` says so, and for
-    what the ``advisor`` wants; ``explain``: see :class:`VpaRecommender`."""
+    """Build the recommender program of a process.
+
+    ``prometheus`` is queried for ``history`` if ``storage`` requests it, and for the ``advisor``; ``explain`` is that
+    of
+    :class:`VpaRecommender`.
+    """
     health = ActivityCheck(5 * options.recommender_interval, around.steady.now())
     rng = random.Random()
     driver = VpaRecommender(

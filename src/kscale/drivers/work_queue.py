@@ -1,8 +1,6 @@
-"""A work queue of keys with due times, and its metrics (upstream: ``client-go/util/workqueue``).
+"""A work queue of keys with due times, and its metrics.
 
-Upstream: ``client-go/util/workqueue`` (the delaying queue), without its clock and its locks.
-
-Upstream: metrics.go.
+Upstream: ``client-go/util/workqueue`` (the delaying queue and ``metrics.go``), without its clock and its locks.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ QUEUE_METRICS: Final = (_DEPTH, _ADDS, _WAITED, _WORKED, _UNFINISHED, _LONGEST, 
 
 
 class QueueMetrics:
-    """Of one queue, ``name``. Single owner, as the queue."""
+    """Metrics of the queue ``name``. Single owner, like the queue."""
 
     __slots__ = ("_added", "_adds", "_begun", "_depth", "_labels", "_retries", "_waited", "_worked")
 
@@ -73,18 +71,18 @@ class QueueMetrics:
         self._waited, self._worked = _Durations(), _Durations()
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: what has been waited for stays."""
+        """Shift the times after the clock was set by so many nanoseconds, so that waits are unchanged."""
         self._added = {key: at + by for key, at in self._added.items()}
         self._begun = {key: at + by for key, at in self._begun.items()}
 
     def added(self, key: str, now: Moment) -> None:
-        """A key that was not to be worked on is."""
+        """Record that a key was added."""
         self._adds += 1
         self._depth += 1
         self._added.setdefault(key, now)
 
     def added_all(self, keys: Sequence[str], now: Moment) -> None:
-        """Keys that were not to be worked on are."""
+        """Record that keys were added."""
         self._adds += len(keys)
         self._depth += len(keys)
         if self._added.keys().isdisjoint(keys):
@@ -94,11 +92,11 @@ class QueueMetrics:
                 self._added.setdefault(key, now)
 
     def retried(self, keys: int = 1) -> None:
-        """Keys are to come up again later."""
+        """Record that keys will be retried later."""
         self._retries += keys
 
     def taken(self, key: str, now: Moment) -> None:
-        """Work on a key begins."""
+        """Record that work on a key begins."""
         self._depth -= 1
         self._begun[key] = now
         added = self._added.pop(key, None)
@@ -106,25 +104,25 @@ class QueueMetrics:
             self._waited.add(now - added)
 
     def taken_all(self, keys: Sequence[str], now: Moment) -> None:
-        """Work on keys begins, on one after the other."""
+        """Record that work on keys begins, one after the other."""
         self._depth -= len(keys)
         self._begun.update(dict.fromkeys(keys, now))
         for added, count in _counted(self._added, keys):
             self._waited.add(now - added, count)
 
     def done(self, key: str, now: Moment) -> None:
-        """Work on a key is over."""
+        """Record that work on a key has ended."""
         begun = self._begun.pop(key, None)
         if begun is not None:
             self._worked.add(now - begun)
 
     def done_all(self, keys: Sequence[str], now: Moment) -> None:
-        """Work on keys is over."""
+        """Record that work on keys has ended."""
         for begun, count in _counted(self._begun, keys):
             self._worked.add(now - begun, count)
 
     def observations(self, now: Moment) -> Iterator[Observation]:
-        """What has been counted since this was last asked, and what is under way."""
+        """Yield what was counted since the last call, and the work in progress."""
         ages = [now - begun for begun in self._begun.values()]
         for metric, value in (
             (_DEPTH, self._depth),
@@ -170,11 +168,10 @@ class _Durations:
 
 
 class WorkQueue:
-    """Keys that wait, keys that are ready, keys that are worked on. Times are aware datetimes or
-    moments; InputError for anything else.
+    """Keys that are waiting, ready or being worked on. Times are aware datetimes or moments; InputError otherwise.
 
-    A key is ready at most once, and never worked on twice at a time: added while it is, it is ready again when
-    :meth:`done`. ``metrics`` is told of all that happens. Single owner: not for use from several threads at once.
+    A key is ready at most once, and never worked on twice at a time: if it is added meanwhile, it is ready again when
+    :meth:`done`. ``metrics`` records everything. Single owner: not for use from several threads at once.
     """
 
     __slots__ = ("_due", "_heap", "_number", "_ready", "_sizes", "_times", "_unclean", "_working", "metrics")
@@ -192,11 +189,11 @@ class WorkQueue:
 
     @property
     def working(self) -> frozenset[str]:
-        """Keys that are worked on."""
+        """Return the keys that are being worked on."""
         return frozenset(self._working)
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
         self._due = {key: due + by for key, due in self._due.items()}
         self._heap = [(due + by, number, keys) for due, number, keys in self._heap]
         self._times = [due + by for due in self._times]
@@ -259,7 +256,7 @@ class WorkQueue:
         return due, keys
 
     def take(self, now: datetime | Moment) -> str | None:
-        """The next key to work on, or None: nothing is ready yet."""
+        """Take the next key to work on; None if none is ready yet."""
         time = moment(now)
         self._wake(time)
         if not self._ready:
@@ -271,18 +268,18 @@ class WorkQueue:
         return key
 
     def take_all(self, now: datetime | Moment) -> list[str]:
-        """The keys to work on, one after the other."""
+        """Take all ready keys, in order."""
         time = moment(now)
         self._wake(time)
-        found = list(self._ready)
+        keys = list(self._ready)
         self._ready.clear()
-        self._unclean.difference_update(found)
-        self._working.update(found)
-        self.metrics.taken_all(found, time)
-        return found
+        self._unclean.difference_update(keys)
+        self._working.update(keys)
+        self.metrics.taken_all(keys, time)
+        return keys
 
     def _wake(self, now: Moment) -> None:
-        """Those that have waited long enough are ready."""
+        """Move the keys that have waited long enough to the ready keys."""
         heap, waiting = self._heap, self._due
         while heap and heap[0][0] <= now:
             due, keys = self._pop()
@@ -295,17 +292,17 @@ class WorkQueue:
             self._ready.extend([key for key in fresh if key not in self._working])
 
     def waiting(self, now: datetime | Moment) -> set[str]:
-        """The keys that may be taken by then, if none is added."""
+        """Return the keys that may be taken at ``now`` if none is added."""
         time = moment(now)
         return {*self._ready, *(key for key, due in self._due.items() if due <= time)}
 
     @property
     def ready(self) -> bool:
-        """Whether a key waits for nothing but somebody to take it."""
+        """Return whether a key is ready."""
         return bool(self._ready)
 
     def done(self, key: str, now: datetime | Moment) -> None:
-        """Work on a key is over."""
+        """Mark the work on a key as done."""
         self.metrics.done(key, moment(now))
         self._working.discard(key)
         if key in self._unclean:
@@ -314,8 +311,10 @@ class WorkQueue:
     def done_until(
         self, keys: Sequence[str], due: datetime | Moment, now: datetime | Moment, *, within: int = 0, period: int = 0
     ) -> None:
-        """Work on different keys is over, each of which is to be ready again at ``due``: :meth:`add_after` and
-        :meth:`done` of one after the other, with ``within`` and ``period`` as there."""
+        """Mark the work on different keys as done, each of which is to be ready again at ``due``.
+
+        Does :meth:`add_after` and :meth:`done` for each key, with ``within`` and ``period`` as there.
+        """
         due, time = self._joined(moment(due, "due"), within, period), moment(now)
         waiting = self._due
         later = keys if waiting.keys().isdisjoint(keys) else [key for key in keys if waiting.get(key, due + 1) > due]
@@ -329,11 +328,11 @@ class WorkQueue:
         self.metrics.done_all(keys, time)
 
     def due(self, key: str) -> Moment | None:
-        """When a waiting key becomes ready; None: it does not wait."""
+        """Return when a waiting key becomes ready; None if it is not waiting."""
         return self._due.get(key)
 
     def next_due(self) -> Moment | None:
-        """When the first of the waiting keys becomes ready; None: none waits."""
+        """Return when the first waiting key becomes ready; None if none is waiting."""
         heap, waiting = self._heap, self._due
         while heap:
             due, _, keys = heap[0]

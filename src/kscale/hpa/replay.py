@@ -1,8 +1,8 @@
 """Replay recorded load in virtual time: the load from series, the simulated target, one HPA at every sync period, the
 report that compares HPAs, and the plot.
 
-The plant is a statement, not a guess (:class:`Plant`): usage = load / ready pods. It is kscale's own; the loop runs in
-native code and decides as :mod:`kscale.hpa.batch.decisions` does; a test holds it to the step machine.
+The simulated target is defined, not estimated (:class:`Plant`): usage = load / ready pods. Not in upstream. The loop
+runs in native code and decides as :mod:`kscale.hpa.batch.decisions` does. A test compares it with the step machine.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ _MAX_VALUE = 9.2e15  # in milli-units it must fit int64
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A number over time: ``time`` int64 ns, strictly ascending; ``value`` float64 in units, over all pods.
+    """Load over time, summed over all pods: ``time`` int64 ns, strictly ascending; ``value`` float64 in units.
 
-    A value holds until the next one. Raises ``InputError`` for columns that are empty, of different lengths, not in
-    order, or hold what is not a number or does not fit a quantity of milli-units.
+    A value holds until the next one. Raises ``InputError`` for columns that are empty, of different lengths or out of
+    order, and for values that are not numbers or do not fit a quantity of milli-units.
     """
 
     time: NDArray[np.int64]
@@ -97,7 +97,7 @@ class Load:
             raise InputError(f"the value {self.value[large[0]]:g} is too large: at most {_MAX_VALUE:g}")
 
     def at(self, time: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The values at times; before the first one, the first."""
+        """Return the values at times, the first value for earlier times."""
         return self.value[np.maximum(np.searchsorted(self.time, time, side="right") - 1, 0)]
 
 
@@ -106,7 +106,10 @@ Loads = Load | Mapping[str, Load]
 
 
 def get_metric_name(spec: MetricSpec) -> str:
-    """What a metric's series is called: the resource (of a container: ``container/resource``), or the metric's name."""
+    """Return the name of a metric's series.
+
+    It is the resource (of a container: ``container/resource``), or the metric's name.
+    """
     source = get_metric_source(spec)
     if isinstance(source, ContainerResourceMetricSource):
         return f"{source.container}/{source.name}"
@@ -116,12 +119,13 @@ def get_metric_name(spec: MetricSpec) -> str:
 
 
 def build_load(series: Series, kind: str = "total", recorded: Load | None = None) -> Load:
-    """The total load from series of a kind.
+    """Build the total load from series of a kind.
 
-    ``total``: the values of all series added up. ``per-pod``: one series a pod; the mean of the pods, times the
-    recorded replicas. ``average``: one series, times the recorded replicas. A value holds until its series' next one,
-    for a step of that series at most. Raises ``InputError`` when replicas are missing or begin after the series ends,
-    or ``average`` has several series.
+    ``total``: the sum of all series. ``per-pod``: one series per pod; the mean of the pods, times the recorded
+    replicas.
+    ``average``: one series, times the recorded replicas. A value holds until its series' next one, for one step of that
+    series at most. Raises ``InputError`` if replicas are missing or begin after the series ends, or ``average`` has
+    several series.
     """
     if kind not in SERIES_KINDS:
         raise InputError(f"{kind!r} is not one of {', '.join(SERIES_KINDS)}")
@@ -138,10 +142,10 @@ def build_load(series: Series, kind: str = "total", recorded: Load | None = None
 
 
 def _sum_series(series: Series) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """(times, the values of all series added up, how many series have one).
+    """Return times, the sum of all series, and the number of series with a value.
 
-    Series that share their times are added up by time. Others are read on a grid of the usual step: the last value of
-    each, while it holds.
+    Series with common times are summed by time. Others are read on a grid of the usual step: the last value of each,
+    while it holds.
     """
     times, positions = np.unique(series.time, return_inverse=True)
     alone = (np.bincount(positions, series.value).astype(np.float64), np.bincount(positions).astype(np.int64))
@@ -179,7 +183,7 @@ def _sum_series(series: Series) -> tuple[NDArray[np.int64], NDArray[np.float64],
 
 
 def build_recorded_replicas(series: Series) -> Load:
-    """Recorded replicas. Raises ``InputError`` for what is no number of pods."""
+    """Build the recorded replicas. Raises ``InputError`` for values that are not numbers of pods."""
     if not len(series):
         raise InputError("the recorded replicas are empty")
     times, counts, _ = _sum_series(series)
@@ -194,12 +198,14 @@ _MAX_TICKS: Final = 10_000_000
 
 
 class Plant(msgspec.Struct, frozen=True, kw_only=True):
-    """How the target answers; durations in seconds.
+    """Behavior of the simulated target; durations in seconds.
 
-    ``startup``: from a pod's making to its readiness. ``lag``: age of a metric when it is read. ``window``: over which
-    it was taken. ``request``: of each pod, for utilisation targets; by resource where there are several. ``start``:
-    replicas at the beginning (None: the minimum, but at least 1: at 0 an HPA that did not scale to zero itself is
-    paused). The controller is taken to have just started: its first pass remembers the size it finds.
+    ``startup``: from a pod's creation to its readiness. ``lag``: age of a metric when it is read. ``window``: window of
+    a
+    metric. ``request``: request of each pod, for utilization targets, by resource if there are several. ``start``:
+    initial
+    replicas (None: the minimum, but at least 1, as an HPA at 0 that did not scale to zero itself is paused). The
+    controller is assumed to have just started: its first pass records the current replicas.
     """
 
     startup: float = 30.0
@@ -209,7 +215,7 @@ class Plant(msgspec.Struct, frozen=True, kw_only=True):
     start: int | None = None
 
     def request_of(self, resource: str) -> Quantity | None:
-        """What each pod requests of a resource; None: it was not said."""
+        """Return each pod's request of a resource, or None if it was not set."""
         if self.request is None or isinstance(self.request, Quantity):
             return self.request
         return self.request.get(resource, self.request.get(""))
@@ -318,7 +324,7 @@ def replay(
 
 
 def find_common_span(loads: Collection[Load]) -> tuple[int, int]:
-    """From when and until when all loads are known."""
+    """Return the first and last time at which all loads are known."""
     begin, end = max(int(each.time[0]) for each in loads), min(int(each.time[-1]) for each in loads)
     if begin > end:
         raise InputError(f"the series do not overlap: one begins at {to_text(begin)}, another ends at {to_text(end)}")
@@ -326,25 +332,25 @@ def find_common_span(loads: Collection[Load]) -> tuple[int, int]:
 
 
 def name_loads(loads: Loads) -> Mapping[str, Load]:
-    """Loads by name; a single one is that of the first metric."""
+    """Return loads by name, a single one under the first metric's empty name."""
     return {"": loads} if isinstance(loads, Load) else loads
 
 
 def find_driven_metrics(hpa: HorizontalPodAutoscaler, loads: Mapping[str, Load]) -> list[tuple[int, MetricSpec, str]]:
-    """(position, metric, name of what it reads) of the metrics that have a load."""
-    found = []
+    """Return (position, metric, load name) of the metrics that have a load."""
+    driven = []
     for i, spec in enumerate(hpa.spec.metrics or ()):
         name = get_metric_name(spec)
         if name not in loads and i == 0:
             name = ""
         if name in loads:
-            found.append((i, spec, name))
-    return found
+            driven.append((i, spec, name))
+    return driven
 
 
 @dataclass(frozen=True, slots=True)
 class _ReplayMetric:
-    """What the kernel takes of a metric."""
+    """Metric as the kernel reads it."""
 
     position: int
     name: str
@@ -363,14 +369,14 @@ class _ReplayMetric:
         return np.ascontiguousarray(self.recorded.value, np.float64)
 
     def capacity(self, ready: NDArray[np.int32]) -> NDArray[np.float64]:
-        """The load that ready pods take at the target; a value's target does not depend on them."""
+        """Return the load that ready pods take at the target, independent of pods for value targets."""
         mode = CALCULATION_MODES[self.mode]
         each = self.target * self.request / 100_000 if mode == "utilization" else self.target / 1000
         return np.full(len(ready), each) if mode.endswith("_value") else ready.astype(np.float64) * each
 
 
 def _disambiguate_names(metrics: list[_ReplayMetric]) -> list[_ReplayMetric]:
-    """Metrics of one name are told apart by their positions."""
+    """Add positions to equal metric names."""
     names = Counter(each.name for each in metrics)
     return [
         replace(each, name=f"{each.name} (metrics[{each.position}])") if names[each.name] > 1 else each
@@ -463,7 +469,7 @@ class ReplayReport(Record, frozen=True):
 
 
 def summarize_replay(run: Replay) -> ReplaySummary:
-    """The numbers to compare by."""
+    """Summarize a replay in comparable numbers."""
     decided = np.bincount(run.decided_by[run.decided_by >= 0], minlength=len(run.metrics))
     return ReplaySummary(
         name=run.name,
@@ -542,7 +548,7 @@ def replay_report(
 
 
 def _check_load_names(hpas: Sequence[HorizontalPodAutoscaler], loads: Mapping[str, Load]) -> None:
-    """Every load must be read by someone."""
+    """Raise ``InputError`` unless every load is read by an HPA."""
     read = {name for hpa in hpas for _, _, name in find_driven_metrics(hpa, loads)}
     unread = ", ".join(repr(name) if name else "the first metric" for name in loads if name not in read)
     if unread:
@@ -559,7 +565,7 @@ def _format_requests(request: Quantity | Mapping[str, Quantity] | None) -> dict[
 
 
 def plot_replays(runs: Sequence[Replay], path: Path) -> None:
-    """Load and capacity of each metric above, replicas below, over hours; PNG or SVG by the file's suffix."""
+    """Write a plot of each metric's load and capacity, and of replicas, over hours (PNG or SVG by suffix)."""
     if path.suffix not in (".png", ".svg"):
         raise InputError(f"{path}: a plot is written as .png or .svg")
     metrics = list(dict.fromkeys(name for run in runs for name in run.metrics))

@@ -40,7 +40,7 @@ _TEXT: Final = msgspec.json.Decoder(str)
 
 
 class ObjectHead(NamedTuple):
-    """What could be read of an object's kind and metadata; empty where it could not."""
+    """Kind and metadata of an object, as far as they could be read; empty where they could not."""
 
     api_version: str = ""
     kind: str = ""
@@ -51,7 +51,7 @@ class ObjectHead(NamedTuple):
 
     @property
     def label(self) -> str:
-        """``ResourceClaim team-a/gpu``, as far as the parts are known."""
+        """Return a label such as ``ResourceClaim team-a/gpu``, as far as the parts are known."""
         name = "/".join(part for part in (self.namespace, self.name) if part)
         return " ".join(part for part in (self.kind, name) if part)
 
@@ -135,7 +135,8 @@ def refuse_depth(text: bytes | memoryview) -> None:
 
 
 def _deepest_step(view: memoryview) -> tuple[str, memoryview]:
-    """The step to the child that is nested most deeply, and its text; an empty step if no child is nested."""
+    """Return the path step to the most deeply nested child, and the child's text; an empty step if no child is
+    nested."""
     children = [
         (f"[{key}]" if "." in key or "/" in key else f".{key}", value) for key, value in json_members(view).items()
     ]
@@ -175,22 +176,22 @@ _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
-    """The JSON decoder of a struct, made once."""
-    found = _DECODERS.get(type_)
-    if found is None:
-        found = _DECODERS[type_] = msgspec.json.Decoder(type_, dec_hook=_known_hook)
-    return found
+    """Return the cached JSON decoder of a struct."""
+    cached = _DECODERS.get(type_)
+    if cached is None:
+        cached = _DECODERS[type_] = msgspec.json.Decoder(type_, dec_hook=_known_hook)
+    return cached
 
 
 def from_json(
     raw: bytes | bytearray | memoryview | msgspec.Raw | str, type_: type[T], *, source: str = "", object_path: str = ""
 ) -> T:
-    """One object from its JSON text; raises InputError."""
+    """Decode one object from its JSON text. Raises InputError."""
     try:
         try:
             return decoder(type_).decode(raw)
         except msgspec.ValidationError:
-            # Where Go takes a null for nothing, msgspec does not: once more, slowly, without nulls.
+            # Go treats null as absent, msgspec does not: decode again, more slowly, without nulls.
             data = msgspec.json.decode(raw)
     except RecursionError:
         field = deep_field(raw.encode() if isinstance(raw, str) else memoryview(raw))
@@ -204,7 +205,10 @@ def from_json(
 
 
 def from_kept_json(raw: bytes | msgspec.Raw, type_: type[T], *, object_path: str = "") -> T:
-    """One object from text that was taken by what decisions read of it; raises UnreadableObjectError."""
+    """Decode one object from a text of which so far only the fields that decisions need were read.
+
+    Raises UnreadableObjectError.
+    """
     try:
         return from_json(raw, type_, object_path=object_path)
     except InputError as error:
@@ -212,7 +216,7 @@ def from_kept_json(raw: bytes | msgspec.Raw, type_: type[T], *, object_path: str
 
 
 def from_dict(data: Any, type_: type[T], *, source: str = "", object_path: str = "") -> T:
-    """One object from plain data (dicts, lists, texts, numbers); raises InputError."""
+    """Convert plain data (dicts, lists, strings, numbers) to an object. Raises InputError."""
     try:
         return _from_dict(data, type_, source, object_path)
     except RecursionError:
@@ -234,17 +238,17 @@ def _from_dict(data: Any, type_: type[T], source: str, object_path: str) -> T:
 
 
 def to_dict(value: Any) -> Any:
-    """An object as plain data, camelCase, without what is absent."""
+    """Convert an object to plain data, in camelCase, without absent fields."""
     return msgspec.to_builtins(value, enc_hook=enc_hook)
 
 
 def to_json(value: Any) -> bytes:
-    """An object as JSON text."""
+    """Encode an object as JSON."""
     return msgspec.json.encode(value, enc_hook=enc_hook)
 
 
 def describe(prefix: str, kind: str, data: Any) -> str:
-    """How an object is named in a message: ``items[17] (Pod team-a/web-3)``."""
+    """Return an object's name for messages: ``items[17] (Pod team-a/web-3)``."""
     metadata = data.get("metadata") if isinstance(data, Mapping) else None
     name = ""
     if isinstance(metadata, Mapping):
@@ -257,7 +261,7 @@ def describe(prefix: str, kind: str, data: Any) -> str:
 
 
 def escaped(text: str) -> str:
-    """A name that may hold anything, on one line: what is not printable is written as an escape."""
+    """Return a name on one line, with escapes for unprintable characters."""
     return (
         text
         if text.isprintable()
@@ -266,7 +270,7 @@ def escaped(text: str) -> str:
 
 
 def syntax_problem(error: msgspec.DecodeError, text: bytes, source: str, object_path: str = "") -> Problem:
-    """A JSON syntax error with line and column."""
+    """Return a JSON syntax error with line and column."""
     message = str(error)
     match = _POSITION.search(message)
     if match is None:  # the input ends too early
@@ -308,7 +312,10 @@ def _problem(error: msgspec.ValidationError, data: Any, type_: type, source: str
 
 
 def _field_path(message: str, path: str, data: Any, type_: type) -> str:
-    """msgspec's path as the API writes it; the key of a map, which msgspec does not name, is searched for."""
+    """Convert msgspec's path to the form that the API uses.
+
+    msgspec does not name the key of a map, so this function searches for it.
+    """
     steps: list[str | int] = []
     for match in _STEP.finditer(path):
         name, index = match.groups()
@@ -323,7 +330,7 @@ def _field_path(message: str, path: str, data: Any, type_: type) -> str:
 
 
 def _guilty_key(message: str, steps: list[str | int], data: Any, type_: type) -> str:
-    """The key of the map at ``steps`` whose value alone still gives the same message."""
+    """Find the key of the map at ``steps`` whose value alone gives the same message."""
     here = data
     for step in steps:
         here = here[step]
@@ -354,16 +361,16 @@ _PLAIN = msgspec.json.Decoder(float_hook=NumberText)
 
 
 def plain(raw: msgspec.Raw | bytes | str) -> dict[str, Any]:
-    """An object's JSON text as plain data."""
-    found: dict[str, Any] = _PLAIN.decode(raw)
-    return found
+    """Decode an object's JSON text to plain data."""
+    data: dict[str, Any] = _PLAIN.decode(raw)
+    return data
 
 
 def with_changes(data: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """``data`` with what differs from ``before`` to ``after`` changed in it too.
+    """Apply the differences between ``before`` and ``after`` to ``data``.
 
-    ``before`` is what a struct keeps of ``data``, ``after`` the struct as it is now, both as plain data: what the
-    struct does not keep stays. Lists of one length are changed element by element, others replaced.
+    ``before`` is what a struct models of ``data``, ``after`` the struct now, both as plain data. Fields that the struct
+    does not model are unchanged. Lists of equal length are changed element by element, others replaced.
     """
     changed = {name: value for name, value in data.items() if name not in before or name in after}
     for name, value in after.items():

@@ -1,7 +1,7 @@
 """The order in which Go's unstable ``slices.SortFunc`` and ``sort.Slice`` leave elements that compare equal.
 
-They are not stable, but always the same: a pattern-defeating quicksort (Orson Peters, 2021) whose choices depend on the
-comparisons and the number of elements alone. Where upstream sorts so, its order of ties is decided here.
+These sorts are deterministic: a pattern-defeating quicksort (Orson Peters, 2021) whose choices depend only on the
+comparisons and the number of elements. This module gives ties the order that upstream gives them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _WORD: Final = (1 << 64) - 1
 
 
 def go_sorted(items: Iterable[T], less: Callable[[T, T], bool]) -> list[T]:
-    """The items in ascending order as Go sorts them; ``less(a, b)``: whether ``a`` comes before ``b`` for certain."""
-    found = list(items)
-    _Sorting(found, less).sort(0, len(found), len(found).bit_length())
-    return found
+    """Sort items in ascending order as Go does; ``less(a, b)`` is whether ``a`` comes strictly before ``b``."""
+    result = list(items)
+    _Sorting(result, less).sort(0, len(result), len(result).bit_length())
+    return result
 
 
 class _Sorting(Generic[T]):
-    """A list being sorted; ranges are [begin, end)."""
+    """State of sorting a list; ranges are [begin, end)."""
 
     def __init__(self, items: list[T], less: Callable[[T, T], bool]) -> None:
         self.items = items
@@ -46,7 +46,7 @@ class _Sorting(Generic[T]):
         self.items[i], self.items[j] = self.items[j], self.items[i]
 
     def sort(self, begin: int, end: int, bad_allowed: int) -> None:
-        """``bad_allowed``: so many lopsided partitions may come before the rest is sorted by a heap."""
+        """Sort a range; after ``bad_allowed`` unbalanced partitions, use a heap for the rest."""
         balanced = partitioned = True
         while end - begin > _SHORT:
             if bad_allowed == 0:
@@ -78,7 +78,7 @@ class _Sorting(Generic[T]):
         self.by_insertion(begin, end)
 
     def sink(self, i: int, least: int) -> None:
-        """Exchange with those in front while it is less."""
+        """Move an element towards ``least`` while it is less than its predecessor."""
         while i > least and self.less(i, i - 1):
             self.swap(i, i - 1)
             i -= 1
@@ -105,7 +105,7 @@ class _Sorting(Generic[T]):
             root = child
 
     def shuffle(self, begin: int, end: int) -> None:
-        """Exchange three elements around the middle with others, against patterns that make bad pivots."""
+        """Swap three elements around the middle with others, to break patterns that cause bad pivots."""
         size = end - begin
         state, mask = size, (1 << size.bit_length()) - 1
         middle = begin + size // 4 * 2
@@ -116,7 +116,7 @@ class _Sorting(Generic[T]):
             self.swap(i, begin + (other - size if other >= size else other))
 
     def pivot_of(self, begin: int, end: int) -> tuple[int, int]:
-        """A place for the pivot, and how many pairs were the wrong way round."""
+        """Return the pivot's index, and how many compared pairs were in the wrong order."""
         size = end - begin
         swaps = 0
 
@@ -138,7 +138,7 @@ class _Sorting(Generic[T]):
         return places[1], swaps
 
     def repaired(self, begin: int, end: int) -> bool:
-        """Whether a few exchanges sort the range, which then is done."""
+        """Try to sort the range by a few swaps; return whether it is sorted now."""
         i = begin + 1
         for _ in range(_REPAIRS):
             while i < end and not self.less(i, i - 1):
@@ -158,7 +158,7 @@ class _Sorting(Generic[T]):
         return False
 
     def past_equals(self, begin: int, end: int, pivot: int) -> int:
-        """Bring those that equal the pivot to the front; where the greater ones begin."""
+        """Move elements equal to the pivot to the front; return where the greater ones begin."""
         self.swap(begin, pivot)
         i, j = begin + 1, end - 1
         while True:
@@ -172,7 +172,8 @@ class _Sorting(Generic[T]):
             i, j = i + 1, j - 1
 
     def partition(self, begin: int, end: int, pivot: int) -> tuple[int, bool]:
-        """Bring those less than the pivot before it; its new place, and whether that was so already."""
+        """Move elements less than the pivot before it; return its new index, and whether the range was partitioned
+        already."""
         self.swap(begin, pivot)
         i, j = begin + 1, end - 1
         already = True

@@ -1,4 +1,4 @@
-"""Names, label keys and label values that the API accepts, and the texts of field errors (upstream:
+"""Validation of names, label keys and label values, and the texts of field errors (upstream:
 ``apimachinery/pkg/util/validation``).
 
 Each check returns upstream's messages; an empty list means valid.
@@ -40,17 +40,20 @@ __all__ = [
 
 
 def format_float(x: float) -> str:
-    """``%v`` of a float64: the shortest text that reads back, with an exponent below 1e-4 and from 1e21 on."""
+    """Format a float64 as Go's ``%v``: the shortest text that reads back.
+
+    The text has an exponent below 1e-4 and from 1e21 on.
+    """
     if math.isnan(x):
         return "NaN"
     if math.isinf(x):
         return "+Inf" if x > 0 else "-Inf"
     sign = "-" if math.copysign(1.0, x) < 0 else ""
     digits, _, exponent = repr(abs(x)).partition("e")
-    whole, _, fraction = digits.partition(".")
-    power = int(exponent or 0) + len(whole)  # the decimal point stands after this many digits
-    number = (whole + fraction).lstrip("0")
-    power -= len(whole + fraction) - len(number)
+    integer, _, fraction = digits.partition(".")
+    power = int(exponent or 0) + len(integer)  # the decimal point stands after this many digits
+    number = (integer + fraction).lstrip("0")
+    power -= len(integer + fraction) - len(number)
     number = number.rstrip("0")
     if not number:
         return f"{sign}0"
@@ -106,13 +109,13 @@ def _too_long(limit: int, unit: str = "bytes") -> str:
 
 
 def dns_label_errors(text: str) -> list[str]:
-    """``IsDNS1123Label``."""
+    """Check a DNS label (``IsDNS1123Label``)."""
     errors = [_too_long(63, "characters")] if _size(text) > 63 else []
     return errors if _DNS_LABEL.fullmatch(text) else [*errors, _DNS_LABEL_TEXT]
 
 
 def dns_subdomain_errors(text: str, unit: str = "characters") -> list[str]:
-    """``IsDNS1123Subdomain``; ``unit``: what the text calls what it counts."""
+    """Check a DNS subdomain (``IsDNS1123Subdomain``); ``unit`` is the unit of length in the message."""
     if len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text):  # which matches ASCII only
         return []
     errors = [_too_long(253, unit)] if _size(text) > 253 else []
@@ -140,7 +143,7 @@ def _qualified_name_errors(text: str) -> tuple[str, ...]:
 
 
 def qualified_name_errors(text: str) -> list[str]:
-    """``IsQualifiedName``: label keys, resource names."""
+    """Check a qualified name, such as a label key or resource name (``IsQualifiedName``)."""
     return list(_qualified_name_errors(text))
 
 
@@ -151,12 +154,12 @@ def _label_value_errors(text: str) -> tuple[str, ...]:
 
 
 def label_value_errors(text: str) -> list[str]:
-    """``IsValidLabelValue``."""
+    """Check a label value (``IsValidLabelValue``)."""
     return list(_label_value_errors(text))
 
 
 def go_quote(text: str) -> str:
-    """A text in double quotes as Go's ``%q`` writes it."""
+    """Format a text in double quotes as Go's ``%q`` does."""
     parts = []
     for char in text:
         code = ord(char)
@@ -182,7 +185,7 @@ _TEXTS: Final = {
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One thing that is wrong with a field: ``type`` as the API names it, the path, upstream's detail."""
+    """An error of a field: ``type`` as the API names it, the path, upstream's detail."""
 
     type: str
     field: str
@@ -194,7 +197,7 @@ class FieldError(msgspec.Struct, frozen=True):
 
     @property
     def body(self) -> str:
-        """Without the path (``ErrorBody``)."""
+        """Return the message without the path (``ErrorBody``)."""
         return ": ".join(part for part in (_TEXTS[self.type], self.value, self.detail) if part)
 
 
@@ -205,34 +208,34 @@ def _shown(value: str | int | float | Quantity) -> str:  # noqa: PYI041  (an int
 
 
 def required(field: str, detail: str = "") -> FieldError:
-    """A field that must be set."""
+    """Return the error of a field that must be set."""
     return FieldError("FieldValueRequired", field, detail)
 
 
 def invalid(field: str, value: str | int | float | Quantity, detail: str) -> FieldError:  # noqa: PYI041  (as above)
-    """A value that is not allowed."""
+    """Return the error of a value that is not allowed."""
     return FieldError("FieldValueInvalid", field, detail, _shown(value))
 
 
 def forbidden(field: str, detail: str) -> FieldError:
-    """A field that may not be set here."""
+    """Return the error of a field that may not be set here."""
     return FieldError("FieldValueForbidden", field, detail)
 
 
 def not_supported(field: str, value: str, supported: Sequence[str]) -> FieldError:
-    """A value that is not one of the known ones."""
+    """Return the error of a value that is not one of the supported ones."""
     known = ", ".join(go_quote(each) for each in sorted(supported))
     return FieldError("FieldValueNotSupported", field, f"supported values: {known}", go_quote(value))
 
 
 def too_many(field: str, actual: int, most: int) -> FieldError:
-    """A list that is too long."""
+    """Return the error of a list that is too long."""
     items = "1 item" if most == 1 else f"{most} items"
     return FieldError("FieldValueTooMany", field, f"must have at most {items}", str(actual))
 
 
 def internal(field: str, detail: str) -> FieldError:
-    """Something went wrong while looking at the field."""
+    """Return the error of a field whose validation failed internally."""
     return FieldError("InternalError", field, detail)
 
 
@@ -244,7 +247,7 @@ _THREE: Final = [low + more for more in _TWO for low in _LETTERS]  # five charac
 
 
 def pods_made_for(owner: KubeObject) -> str:
-    """Under what :func:`with_name` counts the pods that a controller makes for an object."""
+    """Return the key under which :func:`with_name` counts the pods that a controller creates for an object."""
     return _start("Pod", owner.metadata.namespace, f"{owner.metadata.name}-")
 
 
@@ -253,10 +256,10 @@ def _start(kind: str, namespace: str, begins: str) -> str:
 
 
 def with_name(obj: _Object, made: Counter[str]) -> _Object:
-    """The object itself, or where it only says how its name begins, a copy with a name.
+    """Return the object, or a copy with a name if it only has generateName.
 
-    Five characters are added as upstream adds random ones; here they follow from how many objects of the kind began so
-    before, which ``made`` counts.
+    Upstream adds five random characters. Here they follow from the number of earlier objects of the kind with the same
+    generateName, which ``made`` counts.
     """
     metadata = obj.metadata
     if metadata.name or not metadata.generate_name:
@@ -266,9 +269,9 @@ def with_name(obj: _Object, made: Counter[str]) -> _Object:
 
 
 def next_name(kind: str, namespace: str, begins: str, made: Counter[str]) -> str:
-    """The name of the next object that only says how its name begins, as :func:`with_name` makes it."""
+    """Return the name of the next object with a generateName (``begins``), as :func:`with_name` does."""
     start = _start(kind, namespace, begins)
-    from hashlib import blake2b  # loads OpenSSL: not for an answer that needs none
+    from hashlib import blake2b  # imported here because it loads OpenSSL
 
     number = int.from_bytes(blake2b(f"{start}/{made[start]}".encode(), digest_size=8).digest(), "big")
     made[start] += 1

@@ -1,4 +1,4 @@
-"""A PodMetricsList as columns: usage of pods and containers without an object for each.
+"""A PodMetricsList as columns: usage of pods and containers without an object per item.
 
 Upstream: ``metrics.k8s.io`` and what ``pkg/controller/podautoscaler/metrics/client.go`` reads of it.
 """
@@ -67,7 +67,7 @@ class JoinedLists(Sequence[_T], Generic[_T]):
 
 
 class NumberedTexts:
-    """``texts`` in order of first appearance; it grows."""
+    """Distinct texts, numbered in order of first appearance in the growing list ``texts``."""
 
     __slots__ = ("_numbers", "texts")
 
@@ -76,23 +76,26 @@ class NumberedTexts:
         self._numbers: dict[str, int] = {}
 
     def number(self, text: str) -> int:
-        """The place of a text, which is added if it is new."""
-        found = self._numbers.get(text)
-        if found is None:
-            found = self._numbers[text] = len(self.texts)
+        """Return the number of a text, adding the text if it is new."""
+        number = self._numbers.get(text)
+        if number is None:
+            number = self._numbers[text] = len(self.texts)
             self.texts.append(text)
-        return found
+        return number
 
     def joined(self, parts: Sequence[tuple[NDArray[np.int32], Sequence[str]]]) -> NDArray[np.int32]:
-        """Numbers of several columns, one after the other, each of its own texts, as places here: int32."""
+        """Concatenate columns of text numbers, renumbered to this object's texts.
+
+        Each part is a column of numbers and the texts that it indexes. Returns int32.
+        """
         places = np.array([self.number(text) for _, texts in parts for text in texts], np.int32)
         numbers = np.concatenate([np.empty(0, np.int32), *(numbers for numbers, _ in parts)])
         lengths = [len(texts) for _, texts in parts]
         begins = np.cumsum([0, *lengths])[:-1]
         if np.array_equal(places, np.arange(len(places)) - np.repeat(begins, lengths)):
-            return numbers  # each has its texts where they are here
-        found: NDArray[np.int32] = places[numbers + np.repeat(begins, [len(numbers) for numbers, _ in parts])]
-        return found
+            return numbers  # every part's texts have the same numbers here
+        renumbered: NDArray[np.int32] = places[numbers + np.repeat(begins, [len(numbers) for numbers, _ in parts])]
+        return renumbered
 
 
 class Run(NamedTuple):
@@ -105,17 +108,20 @@ class Run(NamedTuple):
 
 
 def runs_of(parts: Sequence[object], before: Sequence[object]) -> list[Run]:
-    """All parts, in runs as long as can be: which are the very same as before, and where these were."""
+    """Return all parts as the longest possible runs.
+
+    A run's parts are either identical to consecutive parts of ``before`` (the run has their position) or all new.
+    """
     where = {id(part): i for i, part in enumerate(before)}
-    found: list[Run] = []
+    runs: list[Run] = []
     for i, part in enumerate(parts):
-        at = where.get(id(part), -1)
-        last = found[-1] if found else None
-        if last is not None and at == (-1 if last.before < 0 else last.before + i - last.first):
-            found[-1] = Run(last.first, i + 1, last.before)
+        position = where.get(id(part), -1)
+        last = runs[-1] if runs else None
+        if last is not None and position == (-1 if last.before < 0 else last.before + i - last.first):
+            runs[-1] = Run(last.first, i + 1, last.before)
         else:
-            found.append(Run(i, i + 1, at))
-    return found
+            runs.append(Run(i, i + 1, position))
+    return runs
 
 
 Seams = NDArray[np.int64]
@@ -124,14 +130,17 @@ end."""
 
 
 def seams_of(parts: Sequence[PodUsage]) -> Seams:
-    """Where parts meet that are joined."""
+    """Return the boundaries between joined parts, as offsets of rows, containers and label sets."""
     sizes = [(len(part), len(part.container), len(part.label_sets)) for part in parts]
     return np.cumsum([(0, 0, 0), *sizes], axis=0, dtype=np.int64).T
 
 
 def pieces_of(parts: Sequence[PodUsage], before: PodUsage) -> tuple[Sequence[PodUsage], Seams] | None:
-    """Fewer lists that come to the same rows as ``parts``, taken of what was joined ``before`` where its parts are the
-    very same, and where the parts meet. None: there is nothing in common that could be taken."""
+    """Return fewer lists that have the same rows as ``parts``, and the boundaries of the parts.
+
+    Slices of the earlier result ``before`` replace runs of parts that are identical to its own. Returns None if too few
+    parts can be reused.
+    """
     seams = before.seams
     if seams is None or not before.whole_units.none:
         return None
@@ -152,7 +161,7 @@ def pieces_of(parts: Sequence[PodUsage], before: PodUsage) -> tuple[Sequence[Pod
 
 
 def _goes_with(part: PodUsage, before: PodUsage) -> bool:
-    """Whether a part was not joined itself, and says nothing that has no place in what was joined."""
+    """Check whether a part is not itself joined, and has only namespaces, containers and resources of ``before``."""
     return (
         not part.parts
         and part.whole_units.none
@@ -163,7 +172,7 @@ def _goes_with(part: PodUsage, before: PodUsage) -> bool:
 
 
 def _rows(usage: PodUsage, run: Run, seams: Seams) -> PodUsage:
-    """What a list has of a run of its parts, without keys."""
+    """Return the rows of a run of parts as a slice of ``usage``, without keys."""
     (row, item, label), (rows, items, labels) = seams[:, [run.before, run.before + run.end - run.first]].T.tolist()
     of_rows, of_items = slice(row, rows), slice(item, items)
     numbers, columns = usage.labels[of_rows], list(usage.columns())
@@ -186,9 +195,9 @@ def _rows(usage: PodUsage, run: Run, seams: Seams) -> PodUsage:
 
 
 class WholeUnits:
-    """The exceptions among the amounts of columns, by resource and row.
+    """Amounts whose whole units do not follow from their milli-units, by resource and row.
 
-    ``Quantity.Value()`` of any other amount is its milli-units by thousand, rounded away from zero.
+    ``Quantity.Value()`` of any other amount is its milli-units divided by 1000, rounded away from zero.
     """
 
     __slots__ = ("_odd",)
@@ -200,7 +209,7 @@ class WholeUnits:
         return WholeUnits, (self._odd,)
 
     def milli(self, resource: str, row: int, used: Quantity) -> int:
-        """The milli-units of an amount, which is noted if it is an exception."""
+        """Return the milli-units of an amount, and store its whole units if they do not follow from these."""
         milli, value = used.milli_value(), used.value()
         if value != (milli // 1000 if milli < 0 else -(-milli // 1000)):
             self._odd.setdefault(resource, {})[row] = value
@@ -208,30 +217,33 @@ class WholeUnits:
 
     @property
     def none(self) -> bool:
-        """There are none."""
+        """Return True if there are no such amounts."""
         return not self._odd
 
     def append(self, other: WholeUnits, at: int) -> None:
-        """The rows of another begin at ``at``."""
+        """Add another object's rows, shifted by ``at``."""
         for resource, rows in other._odd.items():
             self._odd.setdefault(resource, {}).update((at + row, value) for row, value in rows.items())
 
     def replaced(self, other: WholeUnits, rows: Mapping[int, int]) -> WholeUnits:
-        """With those of another; ``rows``: its row -> the row here that it stands for from now on."""
-        gone = set(rows.values())
-        found = WholeUnits(
-            {resource: {row: odd[row] for row in odd.keys() - gone} for resource, odd in self._odd.items()}
+        """Return a copy in which rows of ``other`` replace rows of this object.
+
+        ``rows`` maps a row of ``other`` to the row that it replaces.
+        """
+        replaced_rows = set(rows.values())
+        result = WholeUnits(
+            {resource: {row: odd[row] for row in odd.keys() - replaced_rows} for resource, odd in self._odd.items()}
         )
         for resource, odd in other._odd.items():
-            found._odd.setdefault(resource, {}).update((rows[row], value) for row, value in odd.items())
-        return found
+            result._odd.setdefault(resource, {}).update((rows[row], value) for row, value in odd.items())
+        return result
 
     def column(self, resource: str, milli: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Whole units of a column of milli-units."""
-        found = np.where(milli < 0, milli // 1000, -(-milli // 1000))
+        """Return the whole units of a column of milli-units."""
+        units = np.where(milli < 0, milli // 1000, -(-milli // 1000))
         for row, value in self._odd.get(resource, {}).items():
-            found[row] = value
-        return found
+            units[row] = value
+        return units
 
 
 Samples = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
@@ -246,16 +258,17 @@ _LABELS: Final = msgspec.json.Decoder(_Labels)
 
 
 class PodUsage:
-    """Usage of pods, one row a pod; immutable.
+    """Resource usage of pods, one row per pod. Immutable.
 
-    - ``keys``: ``namespace/name`` of each; ``namespaces``: the texts behind ``namespace`` int32[n];
-    - ``label_sets``: the different labels that items carry, by the numbers in ``labels`` int32[n]; -1: none are told;
-    - ``time`` int64[n]: when it was measured, ``window`` int64[n]: over which time; nanoseconds, the lowest int64 where
-      there is no time;
-    - ``ends`` int64[n]: behind the last container of each; ``container`` int32[k]: names in ``containers``;
-    - amounts by resource: :meth:`samples`, :meth:`columns`, :meth:`whole`; ``whole_units``: what is odd about them;
-    - ``parts``: what it was joined of, whose pods are its own, in order; none of them was joined itself; ``seams``:
-      where they meet, if that is known.
+    - ``keys``: ``namespace/name`` of each pod; ``namespaces``: the texts that ``namespace`` int32[n] indexes.
+    - ``label_sets``: the distinct label sets that ``labels`` int32[n] indexes; -1 if the item has no labels.
+    - ``time`` int64[n]: time of the measurement; ``window`` int64[n]: its duration. Both are nanoseconds; ``time`` is
+      the lowest int64 without a time.
+    - ``ends`` int64[n]: end of each pod's containers; ``container`` int32[k]: index in ``containers``.
+    - Amounts by resource: :meth:`samples`, :meth:`columns`, :meth:`whole`; ``whole_units``: amounts whose whole units
+      do not follow from their milli-units.
+    - ``parts``: the lists that this one was joined from, in order, none of them joined itself; ``seams``: their
+      boundaries, if known.
     """
 
     __slots__ = (
@@ -293,19 +306,20 @@ class PodUsage:
 
     @classmethod
     def from_json(cls, data: bytes | memoryview, source: str = "") -> PodUsage:
-        """Of a PodMetricsList as ``kubectl get --raw`` prints it, read natively.
+        """Read a PodMetricsList as ``kubectl get --raw`` prints it, with the native decoder.
 
-        Raises :class:`~kscale.errors.InputError` with the field's path for what cannot be read; ``source`` names it.
+        Raises :class:`~kscale.errors.InputError` with the field's path if the data cannot be read; ``source`` names the
+        origin of the data.
         """
         try:
-            found = _pod_metrics.read(data)
+            columns = _pod_metrics.read(data)
         except UnicodeDecodeError as error:
             raise InputError(Problem(f"not readable as JSON in UTF-8: {error}", source)) from None
-        if found is None:  # written in another way, or damaged: said by the reader of objects
+        if columns is None:  # in another layout, or malformed: the reader of objects reports errors
             return cls.of(from_json(bytes(data), PodMetricsList).items)
-        names, namespace, labels, time, window, ends, container, amount, present, *texts, odd = found
+        names, namespace, labels, time, window, ends, container, amount, present, *texts, odd = columns
         namespaces, label_texts, containers, resources = texts
-        whole = WholeUnits()
+        whole_units = WholeUnits()
         for what, row, resource, text in odd:
             try:
                 if what == "time":
@@ -313,7 +327,7 @@ class PodUsage:
                 elif what == "window":
                     window[row] = parse_duration(text)
                 else:
-                    amount[resource][row] = whole.milli(resources[resource], row, Quantity(text))
+                    amount[resource][row] = whole_units.milli(resources[resource], row, Quantity(text))
             except (ValueError, QuantityError) as error:
                 item = row if what in ("time", "window") else int(np.searchsorted(ends, row, side="right"))
                 field = _FIELDS.get(what) or f"containers[].usage.{resources[resource]}"
@@ -323,12 +337,15 @@ class PodUsage:
         label_sets = [_LABELS.decode(text) for text in label_texts]
         return cls(
             keys, namespace, namespaces, labels, label_sets, time, window, ends, container, containers, resources,
-            amount, present, whole,
+            amount, present, whole_units,
         )  # fmt: skip
 
     @classmethod
     def of(cls, items: Iterable[PodMetrics]) -> PodUsage:
-        """Of objects. Raises :class:`~kscale.errors.InputError` for what is no time or no duration."""
+        """Build columns from objects.
+
+        Raises :class:`~kscale.errors.InputError` for an invalid time or duration.
+        """
         keys: list[str] = []
         namespaces, containers, resources = NumberedTexts(), NumberedTexts(), NumberedTexts()
         label_numbers: dict[tuple[tuple[str, str], ...], int] = {}
@@ -336,7 +353,7 @@ class PodUsage:
         namespace, labels, time, window, ends = [], [], [], [], []
         container: list[int] = []
         amount: list[dict[int, int]] = []
-        whole = WholeUnits()
+        whole_units = WholeUnits()
         for row, item in enumerate(items):
             metadata = item.metadata
             keys.append(f"{metadata.namespace}/{metadata.name}")
@@ -358,7 +375,7 @@ class PodUsage:
                 at = len(container)
                 container.append(containers.number(each.name))
                 amount.append(
-                    {resources.number(name): whole.milli(name, at, used) for name, used in each.usage.items()}
+                    {resources.number(name): whole_units.milli(name, at, used) for name, used in each.usage.items()}
                 )
             ends.append(len(container))
         columns = [np.zeros(len(container), np.int64) for _ in resources.texts]
@@ -381,16 +398,17 @@ class PodUsage:
             resources.texts,
             columns,
             present,
-            whole,
+            whole_units,
         )
 
     @classmethod
     def of_values(
         cls, metric: str, items: Sequence[MetricValue], labels: Mapping[tuple[str, str], Mapping[str, str]]
     ) -> PodUsage:
-        """Of the values of a custom metric of pods, which carry no labels; the amount bears the metric's name.
+        """Build columns from values of a custom metric of pods, with the metric's name as the resource.
 
-        ``labels``: of pods, by (namespace, name). Raises :class:`~kscale.errors.InputError` for what is no time.
+        Metric values carry no labels: ``labels`` has those of pods by (namespace, name). Raises
+        :class:`~kscale.errors.InputError` for an invalid time.
         """
         namespaces, numbers = NumberedTexts(), np.full(len(items), -1, np.int32)
         label_sets: list[_Labels] = []
@@ -426,20 +444,23 @@ class PodUsage:
 
     @classmethod
     def joined(cls, parts: Sequence[PodUsage], before: PodUsage | None = None) -> PodUsage:
-        """All rows of several, in order. ``before``: what came of others with this, most of which were the very same:
-        these are not gone through again then."""
+        """Concatenate the rows of several lists, in order.
+
+        ``before`` is an earlier result of this method. Its rows are reused if most of its parts are identical to
+        ``parts``.
+        """
         if len(parts) == 1:
             return parts[0]
-        found = None if before is None else pieces_of(parts, before)
-        pieces, seams = found or (parts, seams_of(parts))
-        namespaces, containers, whole = NumberedTexts(), NumberedTexts(), WholeUnits()
+        reused = None if before is None else pieces_of(parts, before)
+        pieces, seams = reused or (parts, seams_of(parts))
+        namespaces, containers, whole_units = NumberedTexts(), NumberedTexts(), WholeUnits()
         label_sets: list[_Labels] = []
         labelled, begins, at = [], [], 0
         for piece in pieces:
             labelled.append(len(label_sets))
             label_sets += piece.label_sets
             begins.append(at)
-            whole.append(piece.whole_units, at)
+            whole_units.append(piece.whole_units, at)
             at += len(piece.container)
         pods = [len(piece) for piece in pieces]
         labels = _concatenated([piece.labels for piece in pieces], np.int32)
@@ -462,7 +483,7 @@ class PodUsage:
             resources,
             [_concatenated([amount for amount, _ in column], np.int64) for column in columns],
             [_concatenated([present for _, present in column], np.uint8) for column in columns],
-            whole,
+            whole_units,
         )
         out.parts = tuple(chain.from_iterable(part.parts or (part,) for part in parts))
         out.seams = seams if len(out.parts) == len(parts) else None
@@ -482,14 +503,17 @@ class PodUsage:
         return PodUsage, tuple(getattr(self, name) for name in names)
 
     def rows(self, keys: Sequence[str]) -> NDArray[np.int64]:
-        """The row of each ``namespace/name``, -1 where there is none; of one that comes twice, the last."""
+        """Return the row of each ``namespace/name``, -1 if there is none; the last row of a duplicate."""
         if self._table is None:
             self._table = _names.NameTable(self.keys)
         return self._table.rows(keys)
 
     def container_names(self) -> Sequence[tuple[str, str, str]]:
-        """(namespace, pod, container) of each container; one sequence for all that are known to be of the same pods.
-        That of what was joined is joined of those of its parts (:class:`~kscale.objects.pod_metrics.JoinedLists`)."""
+        """Return (namespace, pod, container) of each container.
+
+        Lists that are known to have the same pods share one sequence. A joined list joins the sequences of its parts
+        (:class:`~kscale.objects.pod_metrics.JoinedLists`).
+        """
         if self._names is None:
             self._names = JoinedLists([part.container_names() for part in self.parts]) if self.parts else self._made()
         return self._names
@@ -503,9 +527,9 @@ class PodUsage:
         ]
 
     def samples(self, resource: str, rows: NDArray[np.int64], container: str = "") -> Samples:
-        """What the pods of some rows use, of one container or of all; negative rows: of none.
+        """Return the usage of the pods of some rows, of one container or of all; negative rows have no sample.
 
-        A pod whose containers do not all have the resource, or which lacks the named one, has no sample.
+        A pod has no sample if one of its containers lacks the resource, or if it lacks the named container.
         """
         if resource not in self.resources or (container and container not in self.containers):
             present, value, time, window = np.zeros(len(rows), np.uint8), *np.zeros((3, len(rows)), np.int64)
@@ -517,17 +541,20 @@ class PodUsage:
         )
 
     def columns(self) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.uint8]]]:
-        """(resource, milli-units, whether it is told) of every container."""
+        """Yield (resource, milli-units, whether the amount is present) for all containers."""
         return zip(self.resources, self._amount, self._present, strict=True)
 
     def whole(self, resource: str) -> NDArray[np.int64]:
-        """``Quantity.Value()`` of every container's amount: whole units, rounded away from zero; 0: none is told."""
+        """Return ``Quantity.Value()`` of every container's amount.
+
+        These are whole units, rounded away from zero; 0 without an amount.
+        """
         if resource not in self.resources:
             return np.zeros(len(self.container), np.int64)
         return self.whole_units.column(resource, self._amount[self.resources.index(resource)])
 
     def item(self, row: int) -> PodMetrics:
-        """One row as an object."""
+        """Return one row as an object."""
         namespace, _, name = self.keys[row].partition("/")
         out = PodMetrics(timestamp=None, window=f"{int(self.window[row])}ns")
         out.metadata.name, out.metadata.namespace = name, namespace
@@ -550,13 +577,13 @@ class PodUsage:
         return out
 
     def same_pods(self, other: PodUsage) -> bool:
-        """Whether another list is known to be of the same pods in the same rows, with the same labels."""
+        """Check whether another list is known to have the same pods in the same rows, with the same labels."""
         return self is other or (
             self.keys is other.keys and self.labels is other.labels and self.label_sets is other.label_sets
         )
 
     def later(self, time: int, amount: Sequence[NDArray[np.int64]]) -> PodUsage:
-        """Other amounts of the same containers, resource by resource, all taken at one moment."""
+        """Return a copy with other amounts of the same containers, by resource, all measured at ``time``."""
         out = PodUsage(
             self.keys, self.namespace, self.namespaces, self.labels, self.label_sets, np.full_like(self.time, time),
             self.window, self.ends, self.container, self.containers, self.resources, list(amount), self._present,
@@ -565,8 +592,12 @@ class PodUsage:
         return out
 
     def with_changes(self, changes: PodUsage) -> PodUsage:
-        """With the rows of ``changes`` in place of those of the same pods; raises KeyError for a pod that is not here,
-        and ValueError for one whose containers or labels are others (put a new list together then)."""
+        """Return a copy in which the rows of ``changes`` replace those of the same pods.
+
+        Raises KeyError for a pod that is not in this list, and ValueError if a pod's containers or resources differ
+        (build a
+        new list then).
+        """
         rows = self.rows(changes.keys)
         if (rows < 0).any():
             raise KeyError(changes.keys[int(np.flatnonzero(rows < 0)[0])])
@@ -587,10 +618,12 @@ class PodUsage:
         amount, present = [each.copy() for each in self._amount], [each.copy() for each in self._present]
         for i, (_, values, there) in enumerate(changes.columns()):
             amount[i][target], present[i][target] = values[source], there[source]
-        whole = self.whole_units.replaced(changes.whole_units, dict(zip(source.tolist(), target.tolist(), strict=True)))
+        whole_units = self.whole_units.replaced(
+            changes.whole_units, dict(zip(source.tolist(), target.tolist(), strict=True))
+        )
         out = PodUsage(
             self.keys, self.namespace, self.namespaces, self.labels, self.label_sets, time, window, self.ends,
-            self.container, self.containers, self.resources, amount, present, whole,
+            self.container, self.containers, self.resources, amount, present, whole_units,
         )  # fmt: skip
         out._table, out._names, out.parts, out.seams = self._table, self._names, self.parts, self.seams
         return out
@@ -603,7 +636,7 @@ def _concatenated(
 
 
 def _told(usage: PodUsage, resource: str) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """The amounts of a resource, and whether they are told, of all containers."""
+    """Return the amounts of a resource, and whether they are present, for all containers."""
     for name, amount, present in usage.columns():
         if name == resource:
             return amount, present
@@ -617,6 +650,6 @@ def _moment(text: str | None) -> int:
 
 
 def _text(time: int) -> str:
-    whole, rest = divmod(time, 10**9)
-    text = str(np.datetime64(whole, "s"))
+    total_seconds, rest = divmod(time, 10**9)
+    text = str(np.datetime64(total_seconds, "s"))
     return f"{text}.{rest:09d}Z" if rest else f"{text}Z"

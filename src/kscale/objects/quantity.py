@@ -1,8 +1,8 @@
 """Exact resource quantities, bug for bug (upstream: ``k8s.io/apimachinery/pkg/api/resource``, Kubernetes 1.37).
 
-A quantity is a decimal number, a multiple of 10^-9. Upstream keeps it in one of two forms, and a few answers (reading
-an out-of-range value, printing) depend on the form, so it is kept here too: *small* (a 64-bit mantissa and a decimal
-exponent) and *big* (an unbounded mantissa, normally counting nanos).
+A quantity is a decimal number, a multiple of 10^-9. Upstream stores it in one of two forms: *small* (a 64-bit mantissa
+and a decimal exponent) or *big* (an unbounded mantissa, normally counting nanos). A few results (reading an
+out-of-range value, printing) depend on the form, so this module tracks it, too.
 """
 
 from __future__ import annotations
@@ -53,23 +53,26 @@ MAX_TEXT: Final = 4_000
 
 
 def wrap(number: int) -> int:
-    """The low 64 bits as a signed integer: what Go's int64 arithmetic leaves."""
+    """Return the low 64 bits as a signed integer, as Go's int64 arithmetic does."""
     number &= _MASK
     return number - 2**64 if number > INT64_MAX else number
 
 
 def fits(number: int) -> bool:
-    """Whether a number is an int64."""
+    """Check whether a number fits in an int64."""
     return -(2**63) <= number <= INT64_MAX
 
 
 def wrap32(number: int) -> int:
-    """The low 32 bits as a signed integer."""
+    """Return the low 32 bits as a signed integer."""
     return (number + 2**31) % 2**32 - 2**31
 
 
 def go_pow10(exponent: int) -> float:
-    """``math.Pow10``: powers of ten above 10^31 and below 10^-31 are products of two table entries."""
+    """Return 10^``exponent`` as ``math.Pow10`` does.
+
+    Powers of ten above 10^31 and below 10^-31 are products of two table entries.
+    """
     if exponent < -323:
         return 0.0
     if exponent > 308:
@@ -80,7 +83,8 @@ def go_pow10(exponent: int) -> float:
 
 
 def strip_factor(number: int, factor: int) -> tuple[int, int]:
-    """``number`` without its factors ``factor``, and how many there were. ``number`` is not zero."""
+    """Divide ``number`` (not zero) by ``factor`` as often as possible; return the quotient and the number of
+    divisions."""
     times = 0
     while True:
         quotient, rest = divmod(number, factor)
@@ -90,7 +94,7 @@ def strip_factor(number: int, factor: int) -> tuple[int, int]:
 
 
 def read_small(mantissa: int, exponent: int, scale: int) -> tuple[int, bool]:
-    """mantissa * 10^(exponent - scale) as upstream's small form reads it; False where 64 bits overflowed."""
+    """Return mantissa * 10^(exponent - scale) as upstream's small form reads it, and False if 64 bits overflowed."""
     up = exponent - scale
     if mantissa == 0 or up == 0:
         return mantissa, True
@@ -109,7 +113,7 @@ def read_small(mantissa: int, exponent: int, scale: int) -> tuple[int, bool]:
 
 
 def read_big(mantissa: int, exponent: int, scale: int) -> int:
-    """mantissa * 10^(exponent - scale) as upstream's big form reads it."""
+    """Return mantissa * 10^(exponent - scale) as upstream's big form reads it."""
     down = scale - exponent
     if down == 0 or mantissa == 0:
         return wrap(mantissa)
@@ -127,7 +131,7 @@ def read_big(mantissa: int, exponent: int, scale: int) -> int:
 
 
 def digits_of(number: int) -> str:
-    """``str`` without Python's limit on the number of digits."""
+    """Return ``str(number)`` without Python's limit on the number of digits."""
     if fits(number):
         return str(number)
     head, tail = divmod(abs(number), 10**MAX_TEXT)
@@ -169,7 +173,7 @@ class Scanned(NamedTuple):
 
 
 def _suffix(suffix: str) -> tuple[int, int, str]:
-    """(base, exponent, format) of a suffix."""
+    """Return (base, exponent, format) of a suffix."""
     if suffix in DECIMAL_SUFFIX:
         return 10, DECIMAL_SUFFIX[suffix], DECIMAL_SI
     if suffix in BINARY_SUFFIX:
@@ -181,7 +185,7 @@ def _suffix(suffix: str) -> tuple[int, int, str]:
 
 
 def scan(text: str) -> Scanned:
-    """What a text says. Raises QuantityError."""
+    """Parse a text into its parts. Raises QuantityError."""
     match = _TEXT.fullmatch(text)
     if len(text) > MAX_TEXT:
         raise QuantityError(_WRONG_NUMBER)
@@ -247,7 +251,7 @@ class GoJSONError(ValueError):
 
 
 def _quote(char: str) -> str:
-    """A character as Go's decoder shows it."""
+    """Format a character as Go's decoder shows it."""
     special = {"'": r"'\''", '"': "'\"'"}
     if char in special:
         return special[char]
@@ -263,9 +267,10 @@ def _invalid(char: str, context: str) -> GoJSONError:
 
 
 def check(raw: bytes) -> str:
-    """The one JSON value in ``raw`` without surrounding blanks, still as JSON text.
+    """Return the one JSON value in ``raw`` without surrounding blanks, still as JSON text.
 
-    Scalars are checked in Go's order and refused in Go's words; for objects and arrays only the verdict is Go's.
+    Scalars are checked in Go's order and rejected with Go's messages. Objects and arrays are rejected when Go rejects
+    them, with other messages.
     """
     # Go's scanner reads bytes and shows a byte as the character of that code.
     text = raw.decode("latin-1").lstrip(_BLANK)
@@ -341,7 +346,7 @@ def _string_end(text: str) -> int:
 
 
 def _escape_end(text: str, position: int) -> int:
-    """The position behind the escape whose letter stands at ``position``."""
+    """Return the position after the escape whose letter is at ``position``."""
     letter = _at(text, position)
     if letter in _ESCAPES:
         return position + 1
@@ -400,19 +405,22 @@ class Quantity:
 
     @staticmethod
     def zero(format: str = "") -> Quantity:  # noqa: A002  (the field's own name)
-        """The zero that Go's ``Quantity{}`` is; adding into it takes over the addend's format."""
+        """Return the zero of Go's ``Quantity{}``; adding to it takes over the addend's format."""
         return _make(0, 0, False, format)
 
     @staticmethod
     def from_int(value: int, format: str = DECIMAL_SI, scale: int = 0) -> Quantity:  # noqa: A002
-        """``value`` * 10^``scale`` (``NewQuantity``, ``NewMilliQuantity`` with scale -3). ``value`` is an int64."""
+        """Return ``value`` * 10^``scale`` (``NewQuantity``; ``NewMilliQuantity`` with scale -3).
+
+        Raises :class:`QuantityError` if ``value`` does not fit in an int64.
+        """
         if not fits(value):
             raise QuantityError(f"{value} does not fit in 64 bits")
         return _make(value, scale, False, format)
 
     @staticmethod
     def from_json(raw: str | bytes) -> Quantity:
-        """A quantity from raw JSON text: a string, a bare number (its token is parsed as written), or ``null`` (zero).
+        """Return a quantity from raw JSON text: a string, a bare number (parsed as written), or ``null`` (zero).
 
         Raises :class:`QuantityError` with the text of Go's JSON decoder or of the quantity parser.
         """
@@ -428,7 +436,7 @@ class Quantity:
 
     @staticmethod
     def sum(items: Iterable[Quantity]) -> Quantity:
-        """All items added into an empty quantity, one after the other."""
+        """Return the sum of all items, added in order to an empty quantity."""
         total = _ZERO
         for item in items:
             total = total + item
@@ -437,19 +445,19 @@ class Quantity:
     # -- reading -----------------------------------------------------------------------------------------------
 
     def value(self) -> int:
-        """``Value()``: rounded up (away from zero) to an integer; int64 with upstream's wrap-around."""
+        """Return ``Value()``, rounded away from zero to an integer; an int64 with upstream's wrap-around."""
         if self._value is None:
             object.__setattr__(self, "_value", self.scaled_value(0))
         return self._value  # type: ignore[return-value]  # set just above
 
     def milli_value(self) -> int:
-        """``MilliValue()``: the same, in thousandths."""
+        """Return ``MilliValue()``, the value in thousandths, rounded and wrapped as :meth:`value` does."""
         if self._milli is None:
             object.__setattr__(self, "_milli", self.scaled_value(-3))
         return self._milli  # type: ignore[return-value]  # set just above
 
     def scaled_value(self, scale: int) -> int:
-        """``ScaledValue(scale)``: the quantity in units of 10^``scale``."""
+        """Return ``ScaledValue(scale)``, the quantity in units of 10^``scale``."""
         if self._big:
             return read_big(self._mantissa, self._exponent, scale)
         return read_small(self._mantissa, self._exponent, scale)[0]
@@ -460,14 +468,20 @@ class Quantity:
         return down <= 0 or self._mantissa == 0 or (down <= MAX_ALIGNMENT and self._mantissa % 10**down == 0)
 
     def as_int64(self) -> int | None:
-        """``AsInt64()``: the exact integer; None where upstream has no fast answer (big form, fraction, overflow)."""
+        """Return ``AsInt64()``, the exact integer.
+
+        None where upstream has no fast conversion: for the big form, a fraction or an overflow.
+        """
         if self._big or self._exponent < 0:
             return None
         value, exact = read_small(self._mantissa, self._exponent, 0)
         return value if exact else None
 
     def approximate_float(self) -> float:
-        """``AsApproximateFloat64()``: one rounding of the mantissa, one of the product; may be infinite."""
+        """Return ``AsApproximateFloat64()``, which may be infinite.
+
+        It rounds the mantissa once and the product once.
+        """
         if self._approximate is None:
             object.__setattr__(self, "_approximate", self._rounded_float())
         return self._approximate  # type: ignore[return-value]  # set just above
@@ -480,7 +494,7 @@ class Quantity:
         return base if self._exponent == 0 else base * go_pow10(self._exponent)
 
     def as_fraction(self) -> Fraction:
-        """The exact value."""
+        """Return the exact value. Raises QuantityError if it is too large or too small to be written out."""
         if abs(self._exponent) > MAX_ALIGNMENT:
             raise QuantityError(f"{self} is too large or too small to be written out")
         from fractions import Fraction
@@ -488,19 +502,21 @@ class Quantity:
         return Fraction(self._mantissa) * Fraction(10) ** self._exponent
 
     def billionths(self) -> int:
-        """The exact value times 10^9: every quantity is a whole number of billionths. Raises QuantityError for one that
-        is too large to be written out."""
+        """Return the exact value times 10^9; every quantity is a multiple of 10^-9.
+
+        Raises QuantityError if the quantity is too large to be written out.
+        """
         exponent = self._exponent + 9
         if 0 <= exponent <= 9:
             return self._mantissa * _TENS[exponent]
         if exponent > MAX_ALIGNMENT:
             raise QuantityError(f"{self} is too large or too small to be written out")
-        found: int = self._mantissa * 10**exponent if exponent >= 0 else self._mantissa // 10**-exponent
-        return found
+        total: int = self._mantissa * 10**exponent if exponent >= 0 else self._mantissa // 10**-exponent
+        return total
 
     @property
     def sign(self) -> int:
-        """-1, 0 or 1."""
+        """Return -1, 0 or 1."""
         return (self._mantissa > 0) - (self._mantissa < 0)
 
     @property
@@ -527,7 +543,7 @@ class Quantity:
         return self._plus_small(-other._mantissa, other._exponent, format)
 
     def _plus_small(self, mantissa: int, exponent: int, format: str) -> Quantity:  # noqa: A002
-        """Both operands small; spills into the big form where 64 bits do not do."""
+        """Add a small-form number to a small-form quantity; the sum is big if it overflows 64 bits."""
         if mantissa == 0:
             return _make(self._mantissa, self._exponent, False, format)
         if self._mantissa == 0:
@@ -556,7 +572,7 @@ class Quantity:
     # -- comparison --------------------------------------------------------------------------------------------
 
     def cmp(self, other: Quantity) -> int:
-        """-1, 0 or 1, as it is less than, equal to or more than ``other``: exact comparison by value."""
+        """Compare exact values; return -1, 0 or 1 if this one is less than, equal to or more than ``other``."""
         if self.sign != other.sign:
             return 1 if self.sign > other.sign else -1
         left, right = self._mantissa, other._mantissa
@@ -573,7 +589,7 @@ class Quantity:
         return (left > right) - (left < right)
 
     def _size(self) -> tuple[int, int]:
-        """Bounds of the exponent of the leading digit (cheap: from the number of bits)."""
+        """Return bounds of the leading digit's exponent, derived cheaply from the number of bits."""
         bits = self._mantissa.bit_length()
         return bits // 4 + self._exponent, bits // 3 + 1 + self._exponent
 
@@ -624,7 +640,7 @@ class Quantity:
         return f"{digits_of(digits)}e{exponent}" if exponent else digits_of(digits)
 
     def _canonical_binary(self) -> str | None:
-        """The binary form, or None where upstream falls back to decimal: below 1024, or not an integer."""
+        """Return the binary form, or None where upstream falls back to decimal (below 1024, or not an integer)."""
         if abs(self._exponent) > MAX_ALIGNMENT:
             return None
         integer, rest = divmod(self._mantissa * 10 ** max(self._exponent, 0), 10 ** max(-self._exponent, 0))
@@ -654,7 +670,7 @@ _TENS: Final[tuple[int, ...]] = tuple(10**exponent for exponent in range(10))
 
 @lru_cache(maxsize=1 << 16)
 def parse(text: str) -> Quantity:
-    """The quantity of a text. Raises QuantityError."""
+    """Parse a quantity. Raises QuantityError."""
     return _make(*scan(text))
 
 

@@ -1,7 +1,4 @@
-"""RFC 3339 times and Go durations as integer nanoseconds.
-
-kscale's own.
-"""
+"""RFC 3339 times and Go durations as integer nanoseconds. Not in upstream."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @lru_cache(maxsize=1 << 14)
 def nanoseconds(text: str) -> int:
-    """Nanoseconds since 1970-01-01T00:00:00Z. Raises ValueError for anything that is not an RFC 3339 time."""
+    """Return the nanoseconds since 1970-01-01T00:00:00Z. Raises ValueError if ``text`` is not an RFC 3339 time."""
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError(f'"{text}" is not an RFC 3339 time')
@@ -53,16 +50,18 @@ def nanoseconds(text: str) -> int:
         moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError as error:
         raise ValueError(f'"{text}" is not an RFC 3339 time: {error}') from None
-    whole = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _RESOLUTION
+    seconds_since_epoch = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _RESOLUTION
     if sign:
         offset = int(offset_hours) * 3600 + int(offset_minutes) * 60
-        whole -= -offset if sign == "-" else offset
-    return whole * _SECOND + int((fraction or "0")[:9].ljust(9, "0"))
+        seconds_since_epoch -= -offset if sign == "-" else offset
+    return seconds_since_epoch * _SECOND + int((fraction or "0")[:9].ljust(9, "0"))
 
 
 def moment_of(text: str | None) -> int:
-    """Nanoseconds since 1970 within int64: absent is :data:`ZERO_TIME`, and so is all before the year 1678. Raises
-    ValueError for what is no time."""
+    """Return the nanoseconds since 1970, clamped to int64.
+
+    Returns :data:`ZERO_TIME` without a time and for times before 1678. Raises ValueError if ``text`` is not a time.
+    """
     return min(max(nanoseconds(text), ZERO_TIME), _LAST) if text else ZERO_TIME
 
 
@@ -72,7 +71,8 @@ class _Keyed(Protocol):
 
 
 def moment_in(obj: _Keyed, text: str | None, field: str) -> int:
-    """:func:`moment_of` a ``field`` of an object. Raises InputError with both for what is no time."""
+    """Return :func:`moment_of` for a ``field`` of an object. Raises InputError that names both if ``text`` is not a
+    time."""
     try:
         return moment_of(text)
     except ValueError as error:
@@ -83,7 +83,7 @@ _RESOLUTION: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC) - datetime(1970, 
 
 
 def duration(value: timedelta) -> int:
-    """The nanoseconds of ``value``, a duration (they are whole microseconds)."""
+    """Return a timedelta in nanoseconds (timedeltas have microsecond resolution)."""
     return value // _MICROSECOND * 1000
 
 
@@ -127,15 +127,15 @@ def virtual_moment(value: datetime | int, name: str = "now") -> int:
             raise _refused(name, f"{value.isoformat()} is no moment: nanoseconds in 64 bits reach from 1678 to 2262")
         return time
     if isinstance(value, bool) or not isinstance(value, int):
-        told = f"{value!r} is a {type(value).__name__}"
-        raise _refused(name, f"{told}: a moment is an aware datetime, or an int of nanoseconds since 1970")
+        description = f"{value!r} is a {type(value).__name__}"
+        raise _refused(name, f"{description}: a moment is an aware datetime, or an int of nanoseconds since 1970")
     if not ZERO_TIME <= value <= _LAST:
         raise _refused(name, f"{value} nanoseconds are more than 64 bits hold")
     return int(value)
 
 
 def _too_early(value: int) -> str:
-    """Say which unit an integer before 1973 seems to have."""
+    """Return an error message that names the unit which an integer before 1973 seems to have."""
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     for unit, size in _UNITS.items():
         if (days := value * size // (86400 * _SECOND)) < 10**6 and (epoch + timedelta(days)).year in _YEARS:
@@ -152,32 +152,35 @@ def _refused(name: str, text: str) -> InputError:
 
 
 def seconds(text: str) -> float:
-    """Seconds since 1970, with the fraction."""
+    """Return the seconds since 1970, with the fraction."""
     return nanoseconds(text) / _SECOND
 
 
 def to_datetime(text: str) -> datetime:
-    """The same as an aware datetime in UTC (microseconds; what is finer is cut)."""
-    whole, rest = divmod(nanoseconds(text), _SECOND)
-    return datetime.fromtimestamp(whole, UTC).replace(microsecond=rest // 1000)
+    """Return an aware datetime in UTC, truncated to microseconds."""
+    total_seconds, rest = divmod(nanoseconds(text), _SECOND)
+    return datetime.fromtimestamp(total_seconds, UTC).replace(microsecond=rest // 1000)
 
 
 def printed_time(moment: int) -> str:
-    """A moment (nanoseconds since 1970) as the API prints it: UTC, whole seconds."""
+    """Format a moment (nanoseconds since 1970) as the API does, in UTC and truncated to seconds."""
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=moment // _SECOND)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def format_time(moment: datetime) -> str:
-    """``metav1.Time`` as the API prints it: UTC, whole seconds. A naive datetime is refused (ValueError)."""
+    """Format a ``metav1.Time`` as the API does, in UTC and truncated to seconds.
+
+    Raises ValueError for a naive datetime.
+    """
     if moment.tzinfo is None:
         raise ValueError("a time without time zone")
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_time(nanoseconds: int) -> str:
-    """``metav1.MicroTime`` of nanoseconds since 1970, as the API prints it; what is finer than a microsecond is cut."""
-    whole, rest = divmod(nanoseconds, _SECOND)
-    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"
+    """Format nanoseconds since 1970 as the API prints a ``metav1.MicroTime``, truncated to microseconds."""
+    total_seconds, rest = divmod(nanoseconds, _SECOND)
+    return f"{datetime.fromtimestamp(total_seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"
 
 
 _DURATION_UNITS: Final = {
@@ -196,7 +199,10 @@ _DURATION = re.compile(rf"([+-]?)(?:0|((?:{_PART.pattern})+))")
 
 @lru_cache(maxsize=1 << 12)
 def parse_duration(text: str) -> int:
-    """``time.ParseDuration``: nanoseconds, what is finer is cut. Raises ``ValueError`` with Go's text."""
+    """Parse a Go duration (``time.ParseDuration``) and return nanoseconds; finer fractions are truncated.
+
+    Raises ``ValueError`` with Go's text.
+    """
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f'time: invalid duration "{text}"')
@@ -212,7 +218,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(nanoseconds: int) -> str:
-    """``time.Duration`` as Go prints it: ``3m0s``, ``1h0m0.5s``, ``1.5ms``, ``20ns``, ``0s``."""
+    """Format a ``time.Duration`` as Go prints it: ``3m0s``, ``1h0m0.5s``, ``1.5ms``, ``20ns``, ``0s``."""
     sign, total = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
     if total == 0:
         return "0s"
@@ -228,6 +234,6 @@ def format_duration(nanoseconds: int) -> str:
 
 
 def _decimal(value: int, unit: int) -> str:
-    whole, rest = divmod(value, unit)
+    integer, rest = divmod(value, unit)
     fraction = str(rest).zfill(len(str(unit)) - 1).rstrip("0") if rest else ""
-    return f"{whole}.{fraction}" if fraction else str(whole)
+    return f"{integer}.{fraction}" if fraction else str(integer)

@@ -56,7 +56,7 @@ def check_times(obj: msgspec.Struct) -> None:
 
 @cache
 def _check_of(struct: type[msgspec.Struct]) -> _Check | None:
-    """What yields (field, text) of each time in a struct; None if there is none."""
+    """Return a function that yields (field, text) of each time in a struct, or None if the struct has no times."""
     described = inspect.type_info(struct)
     assert isinstance(described, inspect.StructType)
     return _struct_check(described, ())
@@ -129,7 +129,7 @@ def refuse_repeated_keys(text: bytes | memoryview | Any) -> None:
 
 
 def _repeated(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """(path, key) of each, in the order of the text."""
+    """Yield (path, key) of each repeated key, in the order of the text."""
     if isinstance(value, _Pairs):
         seen: set[str] = set()
         for key, item in value:
@@ -149,8 +149,8 @@ _MOST = 100
 def unknown_fields(data: Mapping[str, Any], type_: type[msgspec.Struct], path: str = "") -> list[str]:
     """Return the paths of the fields of plain ``data`` that a struct does not have, the first 100."""
     paths = []
-    for found in _unknown_of_unknown_fields(data, msgspec.inspect.type_info(type_), path):
-        paths.append(found)
+    for unknown_path in _unknown_of_unknown_fields(data, msgspec.inspect.type_info(type_), path):
+        paths.append(unknown_path)
         if len(paths) == _MOST:
             break
     return paths
@@ -191,11 +191,11 @@ def is_share(value: int | str) -> bool:
 
 
 def share_of(value: int | str, of: int, *, up: bool) -> int:
-    """A number as it is, a percentage of ``of`` rounded up or down (``GetScaledValueFromIntOrPercent``)."""
+    """Return a number unchanged, or a percentage of ``of`` rounded up or down (``GetScaledValueFromIntOrPercent``)."""
     if isinstance(value, int):
         return value
-    whole = int(value.removesuffix("%")) * of
-    return -(-whole // 100) if up else whole // 100
+    hundredfold = int(value.removesuffix("%")) * of
+    return -(-hundredfold // 100) if up else hundredfold // 100
 
 
 _TAINT_EFFECTS: Final = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
@@ -221,21 +221,21 @@ class Finding(NamedTuple):
 
 
 def check(obj: KubeObject) -> list[Finding]:
-    """Everything that is wrong with an object, in the order of its fields."""
-    found: list[Finding] = []
+    """Return all findings about an object, in the order of its fields."""
+    findings: list[Finding] = []
     metadata = obj.metadata
     if not metadata.name:
-        found.append(Finding("metadata.name", "is empty", True))
+        findings.append(Finding("metadata.name", "is empty", True))
     elif errors := dns_subdomain_errors(metadata.name):
-        found += [Finding("metadata.name", error, False) for error in errors]
+        findings += [Finding("metadata.name", error, False) for error in errors]
     if metadata.creation_timestamp is not None:
-        _time(found, "metadata.creationTimestamp", metadata.creation_timestamp)
+        _time(findings, "metadata.creationTimestamp", metadata.creation_timestamp)
     if metadata.deletion_timestamp is not None:
-        _time(found, "metadata.deletionTimestamp", metadata.deletion_timestamp)
+        _time(findings, "metadata.deletionTimestamp", metadata.deletion_timestamp)
     special = _CHECKS.get(type(obj).__name__)
     if special is not None:
-        special(obj, found)
-    return found
+        special(obj, findings)
+    return findings
 
 
 def _unknown(found: list[Finding], field: str, value: str | None, known: frozenset[Any]) -> None:
@@ -249,13 +249,13 @@ def _entry(field: str, name: str) -> str:
 
 
 def _resources(found: list[Finding], field: str, resources: Mapping[str, Quantity] | None) -> None:
-    """Amounts below zero, and those that decisions take for something else, as upstream's do."""
+    """Add findings for negative amounts, and for those that decisions round, truncate or wrap as upstream does."""
     if not resources:
         return
     for name, quantity in resources.items():
         counts_whole = name == "pods" or "/" in name
         if not counts_whole and 0 <= quantity.approximate_float() < _LARGEST_MILLI:
-            continue  # nearly all of very many
+            continue  # fast path: nearly all quantities
         if quantity.sign < 0:
             found.append(Finding(_entry(field, name), f"{quantity} is negative", True))
         elif quantity.approximate_float() >= (_LARGEST_MILLI if name == "cpu" else _LARGEST):
@@ -310,7 +310,7 @@ def _pod(pod: Any, found: list[Finding]) -> None:
 
 
 def _pod_spec(spec: PodSpec, at: str, found: list[Finding]) -> None:
-    """The spec of a pod, or of the pods that a workload makes; ``at`` is where it is."""
+    """Check the spec of a pod, or of a workload's pod template; ``at`` is its path."""
     if not spec.containers:
         found.append(Finding(f"{at}.containers", "is empty", False))
     _containers(found, f"{at}.containers", spec.containers)
@@ -339,10 +339,10 @@ def _pod_spec(spec: PodSpec, at: str, found: list[Finding]) -> None:
 
 
 def is_unusual(affinity: Affinity) -> bool:
-    """Whether :func:`check` has something to say about a pod with this affinity."""
-    found: list[Finding] = []
-    _node_affinity(affinity, "", found)
-    return bool(found)
+    """Check whether :func:`check` reports anything about a pod's required node affinity."""
+    findings: list[Finding] = []
+    _node_affinity(affinity, "", findings)
+    return bool(findings)
 
 
 def _node_affinity(affinity: Affinity, at: str, found: list[Finding]) -> None:
@@ -376,7 +376,8 @@ def _limit_range(obj: Any, found: list[Finding]) -> None:
 
 
 def _workload(*fields: str) -> Callable[[Any, list[Finding]], None]:
-    """A check of the pods that a controller makes, and that these whole numbers of its spec are not negative."""
+    """Return a check of a controller's pod template, which also reports negative numbers in these fields of its
+    spec."""
 
     def check_workload(obj: Any, found: list[Finding]) -> None:
         for name in fields:

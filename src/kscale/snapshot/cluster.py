@@ -1,4 +1,4 @@
-"""A cluster that changes: objects in, snapshots out. A watch, a dump or a simulation feeds it."""
+"""A mutable cluster that takes objects and returns snapshots. A watch, a dump or a simulation feeds it."""
 
 from __future__ import annotations
 
@@ -122,11 +122,12 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Relist:
-    """A context manager, from :meth:`kscale.snapshot.cluster.Cluster.relist`.
+    """A context manager for replacing a kind's objects by a list, from :meth:`kscale.snapshot.cluster.Cluster.relist`.
 
-    Leaving it removes the objects of the kind that were not seen inside; ``change.removed`` tells them then. Nothing is
-    removed when an exception leaves it, nor when the list did not come to its end, which raises InputError. ``change``:
-    all that is different since it was entered; ``version``: the resource version of the list, to watch from.
+    Leaving it removes the objects of the kind that were not seen inside; ``change.removed`` has them then. Nothing is
+    removed if an exception leaves it, or if the list is incomplete, which raises InputError. ``change``: all
+    differences
+    since it was entered; ``version``: the resource version of the list, to watch from.
     """
 
     def __init__(self, kind: str, contents: Contents, busy: Busy) -> None:
@@ -139,7 +140,7 @@ class Relist:
 
     @property
     def change(self) -> ChangedKeys:
-        """All that is different since it was entered, up to now."""
+        """Return all differences since the context was entered."""
         self._changes = [ChangedKeys.joined(self._changes)]
         return self._changes[0]
 
@@ -180,10 +181,10 @@ class Relist:
         own = item_kind(scanned.kind)
 
         def slowly(at: int, text: memoryview) -> None:
-            found = decoded(text, scanned.api_version if own else "", own)
-            if isinstance(found, str) or found.kind != self.kind:
+            obj = decoded(text, scanned.api_version if own else "", own)
+            if isinstance(obj, str) or obj.kind != self.kind:
                 raise InputError(f"not a {self.kind}")
-            applying.put(at, found, text)
+            applying.put(at, obj, text)
 
         applying.run(slowly, "items[{at}]")
         self._contents.pods.tidy()
@@ -196,17 +197,17 @@ class Relist:
             raise InputError(f"not a list of {self.kind} but a {kind or 'text without a kind'}")
 
     def _empty(self, view: memoryview) -> Page:
-        """A page that has no items, or is no page."""
+        """Return a page without items. Raises InputError if the text is not a list of the kind."""
         try:
-            found = _LISTS.decode(view)
+            page = _LISTS.decode(view)
         except _UNREADABLE as error:
             raise InputError(f"not a list of {self.kind}: {error}") from None
-        if found.kind == "Status":
-            raise InputError(f"the API server answered with an error, not with a list: {found.message or 'no message'}")
-        self._check(found.kind)
-        if bytes(found.items) != b"null":
+        if page.kind == "Status":
+            raise InputError(f"the API server answered with an error, not with a list: {page.message or 'no message'}")
+        self._check(page.kind)
+        if bytes(page.items) != b"null":
             raise InputError(f"a list of {self.kind} whose items are no list, or that has a key twice")
-        return self._page(found.metadata or _ListMetadata(), ChangedKeys(), ())
+        return self._page(page.metadata or _ListMetadata(), ChangedKeys(), ())
 
     def _page(self, metadata: _ListMetadata, change: ChangedKeys, problems: tuple[Problem, ...]) -> Page:
         self.version = metadata.resource_version
@@ -222,33 +223,38 @@ class Relist:
 
     @exclusive
     def watched(self, lines: bytes | bytearray | memoryview) -> Watched:
-        """Apply events of a streaming list (``sendInitialEvents=true``): it is complete with the bookmark that says so,
-        and more events may follow. As :meth:`kscale.snapshot.cluster.Cluster.watched`."""
+        """Apply events of a streaming list (``sendInitialEvents=true``).
+
+        The list is complete with the bookmark that says so; more events may follow. Same input and result as
+        :meth:`kscale.snapshot.cluster.Cluster.watched`.
+        """
         view = memoryview(lines)
-        found = watch(self._contents, view, self._contents.pods.reader.lines(view))
+        result = watch(self._contents, view, self._contents.pods.reader.lines(view))
         self._contents.pods.tidy()
-        self.version = found.version or self.version
-        self._changes.append(found.changes.get(self.kind, ChangedKeys()))
-        self._complete = self._complete or found.synced
-        return found
+        self.version = result.version or self.version
+        self._changes.append(result.changes.get(self.kind, ChangedKeys()))
+        self._complete = self._complete or result.synced
+        return result
 
 
 class Cluster:
-    """Objects by kind and key, and the running sums that snapshots are made of.
+    """Objects by kind and key, and the running sums from which snapshots are built.
 
     ``apply`` adds or replaces in place (a pod under an old key with another UID replaces the old one); ``remove``
-    closes the gap. Node order is the order of first appearance. A snapshot that was handed out never changes.
+    closes the gap. Node order is the order of first appearance. A snapshot never changes after it was returned.
 
-    A cluster has one owner at a time. It may be handed over from one thread to another between two calls; a call while
-    another thread changes it raises :class:`~kscale.errors.ConcurrentUseError` and changes nothing. As long as nobody
-    changes it, threads may take snapshots of it. Iterators (``pods``, ``nodes``, ``all``) are the caller's to protect.
-    Snapshots may be shared by threads.
+    Use a cluster from one thread at a time. It may be handed over from one thread to another between two calls; a call
+    while another thread changes it raises :class:`~kscale.errors.ConcurrentUseError` and changes nothing. Threads may
+    take
+    snapshots at the same time if nobody changes the cluster. Callers must protect iterators (``pods``, ``nodes``,
+    ``all``). Snapshots may be shared by threads.
 
     ``finished``: pods in phase Succeeded or Failed occupy their nodes like others (upstream's listers leave them out,
     and so does a cluster by default). ``texts``: which pods keep their text: ``all``, or those that are ``pending``,
-    not bound to a node nor finished; of the others :meth:`pod` tells what decisions read, and no more. Managed fields
-    are never kept. ``threads`` (default: as many as there are CPUs) share the reading of long texts; the result does
-    not depend on it. ``report``: what :func:`kscale.load` read."""
+    that is neither bound to a node nor finished; of the others, :meth:`pod` returns only what decisions read. Managed
+    fields are never kept. ``threads`` (default: the number of CPUs) share the reading of long texts; the result does
+    not depend on it. ``report``: what :func:`kscale.load` read.
+    """
 
     def __init__(
         self,
@@ -272,16 +278,15 @@ class Cluster:
 
     @shared
     def copy(self) -> Cluster:
-        """Another cluster with the same objects: what happens to one does not happen to the other. Nothing is read or
-        classified anew."""
-        made = Cluster.__new__(Cluster)
+        """Return an independent copy with the same objects. Nothing is read or classified anew."""
+        result = Cluster.__new__(Cluster)
         contents = Contents(self._contents.pods.copy(), self._contents.objects.copy())
-        vars(made).update(vars(self), _contents=contents, _snapshots={}, _busy=Busy())
-        return made
+        vars(result).update(vars(self), _contents=contents, _snapshots={}, _busy=Busy())
+        return result
 
     @shared
     def __getstate__(self) -> dict[str, Any]:
-        """What is derived is left out."""
+        """Return the state without derived attributes."""
         state = {**vars(self), "_snapshots": {}}
         del state["_busy"]
         return state
@@ -291,12 +296,12 @@ class Cluster:
 
     @property
     def interner(self) -> Interner:
-        """What numbers classes and shapes of pods now."""
+        """Return the interner that numbers classes and shapes of pods now."""
         return self._contents.pods.interner
 
     @property
     def reader(self) -> PodReader:
-        """What reads texts for this cluster."""
+        """Return the reader of texts for this cluster."""
         return self._contents.pods.reader
 
     # -- changing ----------------------------------------------------------------------------------------------------
@@ -321,8 +326,10 @@ class Cluster:
 
     @exclusive
     def apply_decoded(self, item: KubeObject, raw: msgspec.Raw | dict[str, Any] | None) -> None:
-        """``apply`` for an ``item`` that is decoded already, but for :meth:`tidy`; ``raw`` is the API data that it came
-        from."""
+        """Apply an ``item`` that is decoded already, without :meth:`tidy`.
+
+        ``raw`` is the API data that the item was decoded from.
+        """
         if isinstance(item, Pod):
             self._contents.pods.put(item, raw)
         else:
@@ -330,17 +337,21 @@ class Cluster:
 
     @exclusive
     def apply_pods(self, pods: Iterable[Pod], *, gone: Iterable[str] = ()) -> None:
-        """Remove those of the pods under the keys ``gone`` that are there, then :meth:`apply` many, but for
-        :meth:`tidy`. Nobody writes to these structs from then on: parts that several have are looked into once.
+        """Remove the pods under the keys ``gone``, if they exist, then :meth:`apply` many, without :meth:`tidy`.
 
-        Raises InputError for a time that is none; then no pod was applied."""
+        Do not write to these structs afterwards: parts that several pods share are classified once. Raises InputError
+        for an
+        invalid time; then no pod was applied.
+        """
         self._contents.pods.drop(gone)
         self._contents.pods.put_all(pods)
 
     @exclusive
     def apply_batch(self, batch: PodBatch) -> ChangedKeys:
-        """``apply`` for a ``batch``: pods that were read to columns with this cluster's reader, but for :meth:`tidy`;
-        their texts stay where they are. What changed."""
+        """Apply pods that were read to columns with this cluster's reader, without :meth:`tidy`; return what changed.
+
+        The batch's texts are not copied.
+        """
         return self._contents.pods.put_batch(batch, refer=True, anew=True)
 
     def has_pod(self, key: str) -> bool:
@@ -376,22 +387,22 @@ class Cluster:
 
     @exclusive
     def watched(self, lines: bytes | bytearray | memoryview) -> Watched:
-        """Apply what a watch brought (``lines``): events as the API server writes them, a line each, of any kinds, in
+        """Apply what a watch returned (``lines``): events as the API server writes them, one per line, of any kinds, in
         order.
 
-        What is behind the last line end counts only if it is a whole event; :attr:`Watched.used` says how many bytes
-        were read, and the rest is to be put in front of what comes next. So bytes may be cut anywhere::
+        Text after the last line end counts only if it is a complete event. :attr:`Watched.used` is the number of bytes
+        read; put the rest in front of the next chunk. Bytes may therefore be cut anywhere::
 
             data = left + chunk
             found = cluster.watched(data)
             left = data[found.used:]
 
-        Lines that are no events, and objects that cannot be read, are told in ``problems``, and the others count.
+        ``problems`` reports lines that are not events and objects that cannot be read; the other events are applied.
         """
         view = memoryview(lines).toreadonly()
-        found = watch(self._contents, view, self.reader.lines(view))
+        result = watch(self._contents, view, self.reader.lines(view))
         self.tidy()
-        return found
+        return result
 
     def relist(self, kind: str) -> Relist:
         """List the objects of a kind anew: ``with cluster.relist("Pod") as listing:`` give ``listing.pages`` the pages
@@ -401,9 +412,11 @@ class Cluster:
 
     @exclusive
     def replace(self, kind: str, pages: Iterable[bytes | bytearray | memoryview]) -> ChangedKeys:
-        """:meth:`relist` in one call, from the pages of a list (or the chunks of one page); what is different now.
+        """Replace all objects of a kind by the pages of a list (or the chunks of one page), as :meth:`relist` in one
+        call.
 
-        Raises InputError, and removes nothing, if an object cannot be read or the list does not come to its end.
+        Returns what changed. Raises InputError, and removes nothing, if an object cannot be read or the list is
+        incomplete.
         """
         with self.relist(kind) as listing:
             problems = [problem for page in pages for problem in listing.pages(page).problems]
@@ -415,43 +428,45 @@ class Cluster:
 
     @shared
     def pod(self, key: str) -> Pod:
-        """A pod by ``namespace/name``. Raises KeyError."""
+        """Return a pod by ``namespace/name``. Raises KeyError."""
         return self._contents.pods.record(key).pod
 
     def pods(self) -> Iterator[Pod]:
-        """All pods in order of first appearance."""
+        """Yield all pods in order of first appearance."""
         return self._contents.pods.pods()
 
     def pods_on(self, nodes: Collection[str]) -> Iterator[Pod]:
-        """The pods that are bound to some of ``nodes`` (names), those that have ended too, in order of first
-        appearance. Costs what these pods do, not what the cluster has."""
+        """Yield the pods bound to ``nodes`` (names), finished ones included, in order of first appearance.
+
+        Only these pods are decoded.
+        """
         return self._contents.pods.pods_on(nodes)
 
     def nodes(self) -> Iterator[Node]:
-        """All nodes in list order."""
+        """Yield all nodes in list order."""
         return self._contents.objects.nodes()
 
     def all(self, kind: str) -> Iterator[Any]:
-        """All objects of a kind in order of first appearance."""
+        """Yield all objects of a kind in order of first appearance."""
         if kind == "Pod":
             return self.pods()
         return iter(self._contents.objects.of(kind).values())
 
     @shared
     def keys(self, kind: str) -> list[str]:
-        """The keys of all objects of a kind in order of first appearance, without making any."""
+        """Return the keys of all objects of a kind in order of first appearance, without decoding any."""
         return self._contents.pods.keys() if kind == "Pod" else list(self._contents.objects.of(kind))
 
     @shared
     def resource_version(self, kind: str, key: str) -> str:
-        """The resource version that an object has here; empty if it has none. Raises KeyError."""
+        """Return the resource version of an object; empty if it has none. Raises KeyError."""
         if kind == "Pod":
             return self._contents.pods.version(key)
         return self._contents.objects.of(kind)[key].metadata.resource_version
 
     @property
     def objects(self) -> dict[str, dict[str, KubeObject]]:
-        """All but nodes and pods, by kind and key (not to be written to)."""
+        """Return all objects except nodes and pods, by kind and key (do not write to them)."""
         return self._contents.objects.objects
 
     def __iter__(self) -> Iterator[KubeObject]:
@@ -461,33 +476,38 @@ class Cluster:
 
     @shared
     def pod_index(self) -> PodIndex:
-        """The pods as they are now, by namespace and selector: what :attr:`Snapshot.pod_index` is, without a
-        snapshot."""
+        """Return an index of the current pods by namespace and selector.
+
+        Equals :attr:`Snapshot.pod_index`, without building a snapshot.
+        """
         return PodIndex(self._contents.pods.table.freeze())
 
     @shared
     def snapshot(self, *, csi: bool = False, dra: bool = False, now: datetime | int | None = None) -> Snapshot:
-        """The cluster as it is now: the very same snapshot, with all that was worked out of it, while nothing changes.
+        """Return a snapshot of the current cluster: the same object, with all its cached results, while nothing
+        changes.
 
-        ``csi``: CSI-node-aware simulation; ``dra``: dynamic resource allocation. ``now``: by when devices that wait for
-        conditions have to be ready, an aware datetime or nanoseconds since 1970; None: they may take any time. Raises
-        InputError for what is no moment.
+        ``csi``: CSI-node-aware simulation; ``dra``: dynamic resource allocation. ``now``: time by which devices with
+        binding
+        conditions must be ready, an aware datetime or nanoseconds since 1970; None: no time limit. Raises InputError
+        for an
+        invalid time.
         """
         at = None if now is None else moment(now)
         objects, table = self._contents.objects, self._contents.pods.table.freeze()
         nodes, informers = objects.columns(), objects.informers()
         if not (dra and informers.binding):
-            at = None  # nothing here depends on it
-        found = self._snapshots.get((csi, dra))
+            at = None  # nothing in the snapshot depends on the time
+        cached = self._snapshots.get((csi, dra))
         if (
-            found is None
-            or found.table is not table
-            or found.columns is not nodes
-            or found.informers is not informers
-            or found.now != at
+            cached is None
+            or cached.table is not table
+            or cached.columns is not nodes
+            or cached.informers is not informers
+            or cached.now != at
         ):
-            found = self._snapshots[csi, dra] = self._snapshot(nodes, informers, table, csi=csi, dra=dra, now=at)
-        return found
+            cached = self._snapshots[csi, dra] = self._snapshot(nodes, informers, table, csi=csi, dra=dra, now=at)
+        return cached
 
     def _snapshot(
         self, nodes: NodeColumns, informers: Informers, table: PodTable, *, csi: bool, dra: bool, now: int | None
@@ -533,9 +553,9 @@ class Cluster:
 
 
 def decode_any(item: Any) -> Iterator[tuple[KubeObject, Any]]:
-    """The objects of one item (a dict, a list kind, a client object), with their API data.
+    """Yield the objects of one item (a dict, a list kind, a client object), with their API data.
 
-    Raises InputError for the name of an object or a file: an object is meant, and a file is for :func:`kscale.load`.
+    Raises InputError for a name or path: pass an object, or use :func:`kscale.load` for a file.
     """
     if item is None or isinstance(item, (str, os.PathLike)):
         raise InputError(

@@ -42,10 +42,10 @@ _WORKLOADS = ("ReplicationController", "ReplicaSet", "StatefulSet", "DaemonSet",
 
 
 class Informers(msgspec.Struct, frozen=True, eq=False):
-    """Indexed read-only views; made once per snapshot from the cluster's objects, in their order.
+    """Indexed read-only views, built once per snapshot from the cluster's objects, in their order.
 
-    ``leftovers``: claims that a scheduler made for the extended resources of a pod, by the pod's UID. ``binding``: some
-    claim was given devices that wait for conditions, at a moment that it tells. ``pod_templates``: by
+    ``leftovers``: claims that a scheduler created for the extended resources of a pod, by the pod's UID. ``binding``:
+    whether some claim has an allocation time and devices with binding conditions. ``pod_templates``: by
     ``namespace/name``.
     """
 
@@ -73,18 +73,18 @@ class Informers(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, objects: dict[str, dict[str, Any]]) -> Informers:
-        """From ``kind -> key -> object``."""
+        """Build the views from ``kind -> key -> object``."""
         return cls(**{field: make(objects) for field, (_, make) in _FIELDS.items()})
 
     def changed(self, objects: dict[str, dict[str, Any]], kinds: Collection[str]) -> Informers:
-        """The same for kinds that did not change."""
+        """Return views in which those of the changed ``kinds`` are rebuilt."""
         fresh = {field: make(objects) for field, (of, make) in _FIELDS.items() if not of.isdisjoint(kinds)}
         return msgspec.structs.replace(self, **fresh)
 
     def with_devices(self, nodes: Sequence[NodeTemplate]) -> Informers:
-        """What they hold once more nodes are there: these bring their CSINodes and ResourceSlices with them."""
+        """Return views that include the CSINodes and ResourceSlices of additional nodes."""
         csi_nodes = {each.csi_node.name: each.csi_node for each in nodes if each.csi_node is not None}
-        slices = [found for each in nodes for found in each.resource_slices]
+        slices = [resource_slice for each in nodes for resource_slice in each.resource_slices]
         if not csi_nodes and not slices:
             return self
         return msgspec.structs.replace(
@@ -114,19 +114,19 @@ def _controllers(objects: _Objects) -> dict[tuple[str, str, str], Any]:
 
 
 def _leftovers(objects: _Objects) -> dict[str, ResourceClaim]:
-    found: dict[str, ResourceClaim] = {}
+    claims: dict[str, ResourceClaim] = {}
     for claim in _all(objects, "ResourceClaim"):
         if (claim.metadata.annotations or {}).get(_EXTENDED_RESOURCES) == "true":
             for owner in claim.metadata.owner_references:
                 if owner.controller:
-                    found.setdefault(owner.uid, claim)
-    return found
+                    claims.setdefault(owner.uid, claim)
+    return claims
 
 
 def _binds(claim: ResourceClaim) -> bool:
-    given = claim.status.allocation
-    return given is not None and bool(
-        given.allocation_timestamp and any(result.binding_conditions for result in given.devices.results)
+    allocation = claim.status.allocation
+    return allocation is not None and bool(
+        allocation.allocation_timestamp and any(result.binding_conditions for result in allocation.devices.results)
     )
 
 
@@ -175,7 +175,7 @@ _FIELDS: dict[str, tuple[frozenset[str], Callable[[_Objects], Any]]] = {
 
 
 class ObjectStore:
-    """``objects[kind][key]``: all but nodes and pods. A single owner at a time."""
+    """Objects except pods: nodes in list order, others as ``objects[kind][key]``. Not safe for concurrent use."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, KubeObject]] = {}
@@ -187,41 +187,41 @@ class ObjectStore:
         self._seen: dict[str, set[str]] = {}  # of kinds that are listed anew
 
     def copy(self) -> ObjectStore:
-        """Another store with the same objects, which goes its own way."""
-        made = ObjectStore()
-        made.objects = {kind: dict(found) for kind, found in self.objects.items()}
-        made._nodes, made._node_changes = dict(self._nodes), self._node_changes.copy()
-        made._node_columns, made._informers = self._node_columns, self._informers
-        made._changed_kinds = set(self._changed_kinds)
-        return made
+        """Return an independent copy with the same objects."""
+        result = ObjectStore()
+        result.objects = {kind: dict(by_key) for kind, by_key in self.objects.items()}
+        result._nodes, result._node_changes = dict(self._nodes), self._node_changes.copy()
+        result._node_columns, result._informers = self._node_columns, self._informers
+        result._changed_kinds = set(self._changed_kinds)
+        return result
 
     def of(self, kind: str) -> dict[str, KubeObject]:
-        """The objects of a kind by key, in order of first appearance (not to be written to)."""
+        """Return the objects of a kind by key, in order of first appearance (do not write to them)."""
         return self._nodes if kind == "Node" else self.objects.get(kind, {})
 
     def put(self, item: KubeObject) -> bool:
-        """Add an object, or replace the one under its key in place; whether there was one."""
+        """Add an object, or replace the one under its key in place; return whether there was one."""
         kind, item = kind_name(item), with_namespace(item)
         if kind == "Node":
-            held = self._nodes
+            by_key = self._nodes
             self._node_changes.apply(item.name, self._node_columns)
         else:
-            held = self.objects.setdefault(kind, {})
+            by_key = self.objects.setdefault(kind, {})
             if kind in INFORMED_KINDS:
                 self._changed_kinds.add(kind)
         key = item.name if kind == "Node" else item.key
-        known = key in held
-        held[key] = item
+        known = key in by_key
+        by_key[key] = item
         self.see(kind, key)
         return known
 
     def see(self, kind: str, key: str) -> None:
-        """An object is there, whatever it looks like."""
+        """Mark an object as seen, if its kind is being listed."""
         if kind in self._seen:
             self._seen[kind].add(key)
 
     def begin(self, kind: str) -> None:
-        """From now on note which objects of a kind are seen. Raises RuntimeError if that goes on already."""
+        """Start recording which objects of a kind are seen. Raises RuntimeError if a listing is in progress."""
         if kind in self._seen:
             raise RuntimeError(f"{kind} is being listed already")
         self._seen[kind] = set()
@@ -232,14 +232,14 @@ class ObjectStore:
         return [key for key in self.of(kind) if key not in seen]
 
     def has_version(self, kind: str, key: str, version: str) -> bool:
-        """Whether the object of a key is there as it was at this version."""
-        held = self.of(kind).get(key)
-        return held is not None and bool(version) and held.metadata.resource_version == version
+        """Check whether the object of a key exists and has this resource version."""
+        current = self.of(kind).get(key)
+        return current is not None and bool(version) and current.metadata.resource_version == version
 
     def remove(self, kind: str, key: str, uid: str = "") -> bool:
-        """Remove an object; False if there is none of this key, or only one with another UID (where both have one)."""
-        held = self.of(kind).get(key)
-        if held is None or not (held.metadata.uid == uid or not (held.metadata.uid and uid)):
+        """Remove an object; return False if its key does not exist or both UIDs are set and differ."""
+        current = self.of(kind).get(key)
+        if current is None or not (current.metadata.uid == uid or not (current.metadata.uid and uid)):
             return False
         if kind == "Node":
             del self._nodes[key]
@@ -251,23 +251,23 @@ class ObjectStore:
         return True
 
     def nodes(self) -> Iterator[Any]:
-        """All nodes in list order."""
+        """Yield all nodes in list order."""
         return iter(self._nodes.values())
 
     def __iter__(self) -> Iterator[KubeObject]:
-        """All objects but pods and nodes."""
-        for found in self.objects.values():
-            yield from found.values()
+        """Yield all objects except pods and nodes."""
+        for by_key in self.objects.values():
+            yield from by_key.values()
 
     def columns(self) -> NodeColumns:
-        """The nodes as columns; only what changed is worked out again."""
+        """Return the nodes as columns; only changed nodes are converted again."""
         if self._node_changes:
             self._node_columns = self._node_changes.of(self._node_columns, self._nodes)
             self._node_changes = _NodeChanges()
         return self._node_columns
 
     def informers(self) -> Informers:
-        """What informers hold; only kinds that changed are indexed again."""
+        """Return the informers' views; only changed kinds are indexed again."""
         if self._changed_kinds:
             self._informers = self._informers.changed(self.objects, self._changed_kinds)
             self._changed_kinds = set()
@@ -275,17 +275,17 @@ class ObjectStore:
 
 
 def kind_name(item: KubeObject) -> str:
-    """The kind of an object, also of a struct that does not say it. Raises TypeError for no object of the API."""
+    """Return the kind of an object, even if its kind field is empty. Raises TypeError for unknown types."""
     if item.kind:
         return item.kind
-    found = kind_of(type(item))
-    if found is None:
+    api_kind = kind_of(type(item))
+    if api_kind is None:
         raise TypeError(f"{type(item).__name__} is not a Kubernetes object that kscale knows")
-    return found[1]
+    return api_kind[1]
 
 
 class _NodeChanges:
-    """What happened to the nodes since their columns were made."""
+    """Changes of nodes since their columns were built."""
 
     def __init__(self) -> None:
         self.removed: set[str] = set()
@@ -293,21 +293,21 @@ class _NodeChanges:
         self.appended: dict[str, None] = {}
 
     def copy(self) -> _NodeChanges:
-        """The same, on its own."""
-        made = _NodeChanges()
-        made.removed, made.replaced, made.appended = set(self.removed), dict(self.replaced), dict(self.appended)
-        return made
+        """Return an independent copy."""
+        result = _NodeChanges()
+        result.removed, result.replaced, result.appended = set(self.removed), dict(self.replaced), dict(self.appended)
+        return result
 
     def __bool__(self) -> bool:
         return bool(self.removed or self.replaced or self.appended)
 
     def apply(self, name: str, base: NodeColumns) -> None:
-        """A node was added, or replaced in place."""
+        """Record that a node was added, or replaced in place."""
         in_place = name in base.index and name not in self.removed
         (self.replaced if in_place else self.appended)[name] = None
 
     def remove(self, name: str) -> None:
-        """A node that was there was removed."""
+        """Record that an existing node was removed."""
         if name in self.appended:
             del self.appended[name]
         else:
@@ -315,7 +315,7 @@ class _NodeChanges:
             self.removed.add(name)
 
     def of(self, base: NodeColumns, nodes: dict[str, Any]) -> NodeColumns:
-        """The columns now."""
+        """Return the columns after the changes."""
         if not len(base):
             return NodeColumns(nodes.values())
         replaced: list[Node] = [nodes[name] for name in self.replaced]

@@ -1,4 +1,4 @@
-"""A cluster at one moment, as columns. Immutable; every decision starts from one."""
+"""An immutable snapshot of a cluster at one moment, as columns; the input of every decision."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ _SHOWN: Final = ("placed", "pending")
 
 
 class Snapshot:
-    """Columns of nodes and pods, and the objects that predicates look up. None of it can be written to.
+    """Columns of nodes and pods, and the objects that predicates look up. Read-only.
 
-    ``nodes``, ``pods`` (placed), ``pending``: names in input order. ``counts``: how many pods are placed, pending,
-    gated and so on. ``used[name]``: int64[N], what placed pods take; ``pod_count``: int64[N]. ``placed_class``,
-    ``placed_node``: int32[M], one entry a placed pod, in order of appearance. ``now``: nanoseconds since 1970, if time
-    matters to anything in it.
+    ``nodes``, ``pods`` (placed), ``pending``: names in input order. ``counts``: numbers of placed, pending, gated and
+    other pods. ``used[name]``: int64[N], what placed pods use; ``pod_count``: int64[N]. ``placed_class``,
+    ``placed_node``:
+    int32[M], one entry per placed pod, in order of appearance. ``now``: nanoseconds since 1970, if anything in the
+    snapshot depends on time.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Snapshot:
         self._close()
 
     def _close(self) -> None:
-        """From here on nothing is written to: what was worked out of it is kept with it."""
+        """Make the columns read-only, as results derived from them are cached."""
         self.used = MappingProxyType({name: read_only(column) for name, column in self.used.items()})
         self.counts = MappingProxyType(dict(self.counts))
         self.pod_count = read_only(self.pod_count)
@@ -98,8 +99,10 @@ class Snapshot:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is derived is left out, and so are the texts of pods that are where they are to be: of those the copy
-        tells what decisions read, and no more."""
+        """Return the state without derived attributes and without the texts of bound and finished pods.
+
+        The copy has only what decisions read of these pods.
+        """
         derived = {name for name, value in vars(Snapshot).items() if isinstance(value, cached_property)}
         state = {name: value for name, value in vars(self).items() if name not in derived}
         return {
@@ -117,43 +120,45 @@ class Snapshot:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Node names in list order."""
+        """Return the node names in list order."""
         return self.columns.names
 
     @cached_property
     def placed(self) -> PlacedPods:
-        """The placed pods themselves, in order of appearance."""
+        """Return the placed pods, in order of appearance."""
         return PlacedPods(self.table, self._placed_rows, self._added)
 
     @property
     def pods(self) -> tuple[str, ...]:
-        """Placed pods, ``namespace/name``, in order of appearance."""
+        """Return the placed pods' ``namespace/name``, in order of appearance."""
         return self.placed.keys
 
     @cached_property
     def pending(self) -> tuple[str, ...]:
-        """Pods that wait for a node, ``namespace/name``, in order of appearance."""
+        """Return the pending pods' ``namespace/name``, in order of appearance."""
         keys = self.table.keys
         return tuple([keys[row] for row in self._pending_rows.tolist()])
 
     @cached_property
     def pending_records(self) -> PodRows:
-        """The pending pods themselves, made when asked for; columns of them without making any."""
+        """Return the pending pods, built on access; columns of them need no pod."""
         return PodRows(self.table, self._pending_rows)
 
     @property
     def gated_records(self) -> list[PodRecord]:
-        """The pods that wait for their scheduling gates, in order of appearance."""
+        """Return the pods with scheduling gates, in order of appearance."""
         return [self.table.record(row) for row in np.flatnonzero(self.table.column("state") == GATED).tolist()]
 
     @property
     def pod_index(self) -> PodIndex:
-        """All pods of the input by namespace and selector, whatever has become of them; pods that a decision placed
-        later are not there."""
+        """Return an index of all pods of the input by namespace and selector, in whatever state.
+
+        Pods that a decision placed later are not included.
+        """
         return PodIndex(self.table)
 
     def record(self, key: str) -> PodRecord:
-        """A placed or pending pod by name. Raises KeyError."""
+        """Return a placed or pending pod's record by name. Raises KeyError."""
         row = self._pending_row_of.get(key)
         if row is None:
             row = self._row_of.get(key)
@@ -172,14 +177,20 @@ class Snapshot:
         return "" if row is None else uid_text(self.table, row).decode()
 
     def whereabouts(self, key: str) -> str:
-        """Why a pod of the input is neither pending nor placed here, for messages; empty if it is not in the input."""
-        for row, found in enumerate(self.table.keys):
-            if found == key and (said := ELSEWHERE.get(int(self.table.column("state")[row]))):
+        """Return why a pod of the input is neither pending nor placed, for messages.
+
+        Empty if the pod is not in the input.
+        """
+        for row, other_key in enumerate(self.table.keys):
+            if other_key == key and (said := ELSEWHERE.get(int(self.table.column("state")[row]))):
                 return said
         return ""
 
     def records(self, keys: Sequence[str]) -> Sequence[PodRecord]:
-        """:meth:`record` of many; columns of them without making any, but for pods that were placed later."""
+        """Return :meth:`record` of many pods.
+
+        Columns of the result need no pod, unless some of the pods were placed later.
+        """
         if self._added and not {pod.key for pod in self._added}.isdisjoint(keys):
             return [*map(self.record, keys)]
         waiting = self._pending_row_of
@@ -191,19 +202,19 @@ class Snapshot:
         return PodRows(self.table, np.array(rows, dtype=np.int64))
 
     def nodes_of(self, keys: Sequence[str]) -> list[int]:
-        """The numbers of the nodes that pods run on, by pod name; -1 = pending. Raises KeyError."""
+        """Return the numbers of the nodes that pods run on, by pod name; -1 = pending. Raises KeyError."""
         known, waiting = len(self._placed_rows), self._pending_row_of
         added = {pod.key: at for at, pod in enumerate(self._added, known)}
-        found = []
+        numbers = []
         for key in keys:
             at = added.get(key, -1)
             if at < 0 and key not in waiting:
-                at = int(np.searchsorted(self._placed_rows, self._row_of[key]))  # they rise
-            found.append(int(self.placed_node[at]) if at >= 0 else -1)
-        return found
+                at = int(np.searchsorted(self._placed_rows, self._row_of[key]))  # rows are in ascending order
+            numbers.append(int(self.placed_node[at]) if at >= 0 else -1)
+        return numbers
 
     def pod(self, key: str) -> Pod:
-        """A placed or pending pod by name. Raises KeyError."""
+        """Return a placed or pending pod by name. Raises KeyError."""
         return self.record(key).pod
 
     @cached_property
@@ -219,25 +230,27 @@ class Snapshot:
 
     @cached_property
     def by_class(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """(classes, starts, order): placed pods sorted by class; those of ``classes[i]`` are
-        ``order[starts[i]:starts[i + 1]]``."""
+        """Return the placed pods sorted by class, as (classes, starts, order).
+
+        The pods of ``classes[i]`` are ``order[starts[i]:starts[i + 1]]``.
+        """
         order = np.argsort(self.placed_class, kind="stable")
         classes, starts = np.unique(self.placed_class[order], return_index=True)
         return classes.astype(np.int64), np.append(starts, len(order)).astype(np.int64), order.astype(np.int64)
 
     @cached_property
     def placed_classes(self) -> list[PodClass]:
-        """Every class that some placed pod has, in the order of ``by_class``."""
+        """Return the classes of placed pods, in the order of ``by_class``."""
         return [self.interner.classes[i] for i in np.flatnonzero(np.bincount(self.placed_class)).tolist()]
 
     def nodes_of_class(self, which: int) -> NDArray[np.int32]:
-        """The nodes of the placed pods of ``placed_classes[which]``, one entry a pod."""
+        """Return the nodes of the placed pods of ``placed_classes[which]``, one entry per pod."""
         _, starts, order = self.by_class
         nodes: NDArray[np.int32] = self.placed_node[order[starts[which] : starts[which + 1]]]
         return nodes
 
     def free(self, resource: str) -> NDArray[np.int64]:
-        """Allocatable minus used of one resource: int64[N]."""
+        """Return allocatable minus used of one resource: int64[N]."""
         column = self.columns.allocatable.get(resource)
         have = np.zeros(len(self.columns), np.int64) if column is None else column.copy()
         taken = self.used.get(resource)
@@ -250,24 +263,27 @@ class Snapshot:
         return Classifier(self.interner, self.informers.leftovers if self.dra else ())
 
     def classify(self, pods: Iterable[PodRecord]) -> list[PodClass]:
-        """The classes of pods that are not in the snapshot, or not placed in it."""
+        """Return the classes of pods that are not placed in the snapshot."""
         return self._classifier.classes(pods)
 
     def distinct_classes(self, pods: Sequence[PodRecord]) -> tuple[list[PodClass], NDArray[np.int32]]:
-        """(the classes of pods as :meth:`classify` tells them, each once in order of appearance; int32[n]: which)."""
+        """Return the distinct classes of pods, in order of appearance, and each pod's index into them (int32[n]).
+
+        Classes are those of :meth:`classify`.
+        """
         return self._classifier.distinct(pods)
 
     @cached_property
     def pending_classes(self) -> list[PodClass]:
-        """The classes of the pending pods."""
+        """Return the classes of the pending pods."""
         return self.classify(self.pending_records)
 
     def with_placed(
         self, pods: Sequence[PodRecord], nodes: Sequence[int], informers: Informers | None = None
     ) -> Snapshot:
-        """Another snapshot in which these pods run on these nodes (by number), after those already there.
+        """Return another snapshot in which pods run on nodes (by number), after those already placed.
 
-        ``informers``: what the informers hold then, if that changes.
+        ``informers``: the new informers' objects, if these change.
         """
         classes = self.classify(pods)
         used = {name: column.copy() for name, column in self.used.items()}
@@ -301,22 +317,26 @@ class Snapshot:
         )
 
     def csi_aware(self) -> Snapshot:
-        """Return this snapshot for a CSI-node-aware simulation, in which new nodes have the CSINode of their template;
-        itself if it is for one already."""
+        """Return this snapshot for a CSI-node-aware simulation, in which new nodes have the CSINode of their template.
+
+        Returns itself if it is CSI-aware already.
+        """
         if self.csi:
             return self
-        made = copy(self)
-        made.csi, made.memo = True, Memo()
-        return made
+        result = copy(self)
+        result.csi, result.memo = True, Memo()
+        return result
 
     def with_nodes(
         self, fresh: Sequence[NodeTemplate] = (), *, without: Collection[str] = (), replaced: Sequence[Node] = ()
     ) -> Snapshot:
-        """Another snapshot: without some nodes and what runs on them, with others in the place of those of their names,
-        and with new ones (``fresh``) at the end, their pods and devices with them.
+        """Return another snapshot with nodes removed, replaced and added.
 
-        Raises InputError for a new node whose name another one has, KeyError for one to be left out or replaced that is
-        not there.
+        Removed nodes (``without``) take their pods along. ``replaced`` nodes replace those of the same names. New nodes
+        (``fresh``) are added at the end, with their pods and devices.
+
+        Raises InputError for a new node whose name another node has, KeyError if a node to remove or replace does not
+        exist.
         """
         known = self.columns.index
         for name, count in Counter(each.node.metadata.name for each in fresh).items():
@@ -325,13 +345,13 @@ class Snapshot:
         columns = self.columns.changed(without, replaced, [each.node for each in fresh])
         stays = np.ones(len(self.columns), dtype=np.bool_)
         stays[[known[name] for name in without]] = False
-        kept = np.flatnonzero(stays)
+        kept_nodes = np.flatnonzero(stays)
         base = self.keeping(stays[self.placed_node]) if without else self
         number = np.full(len(self.columns), -1, dtype=np.int32)
-        number[kept] = np.arange(len(columns) - len(fresh), dtype=np.int32)
+        number[kept_nodes] = np.arange(len(columns) - len(fresh), dtype=np.int32)
 
         def of_nodes(column: NDArray[np.int64]) -> NDArray[np.int64]:
-            return np.append(column[kept], np.zeros(len(fresh), dtype=np.int64))
+            return np.append(column[kept_nodes], np.zeros(len(fresh), dtype=np.int64))
 
         records, homes = [], []
         for home, each in enumerate(fresh, len(columns) - len(fresh)):
@@ -340,7 +360,7 @@ class Snapshot:
                 record.pod_class = self.interner.classify(pod, placed=True)
                 records.append(record)
                 homes.append(home)
-        made = Snapshot(
+        result = Snapshot(
             interner=self.interner,
             nodes=columns,
             informers=self.informers.with_devices(fresh),
@@ -356,25 +376,30 @@ class Snapshot:
             now=self.now,
             added=base.placed.added,
         )
-        return made.with_placed(records, homes) if records else made
+        return result.with_placed(records, homes) if records else result
 
     def without_placed(self, gone: NDArray[np.int64]) -> Snapshot:
-        """This snapshot without some of the placed pods (``gone``), by position in ``pods``; the very same as the last
-        time, if these pods are. Itself if there are none."""
+        """Return this snapshot without the placed pods at the positions ``gone`` (in ``pods``).
+
+        Returns the same object as the last call if the positions are equal, and itself if there are none.
+        """
         return self.memo.of(_Without, _Without).of(self, gone) if len(gone) else self
 
     def keeping(self, keep: NDArray[np.bool_]) -> Snapshot:
-        """Another snapshot with only some of the placed pods: ``keep`` is bool[M], in the order of ``placed_class``."""
+        """Return another snapshot with only some of the placed pods.
+
+        ``keep`` is bool[M], in the order of ``placed_class``.
+        """
         used = {name: column.copy() for name, column in self.used.items()}
         pod_count = self.pod_count.copy()
-        gone = np.flatnonzero(~keep)
-        gone = gone[np.argsort(self.placed_class[gone], kind="stable")]
-        classes, nodes = self.placed_class[gone], self.placed_node[gone]
+        removed = np.flatnonzero(~keep)
+        removed = removed[np.argsort(self.placed_class[removed], kind="stable")]
+        classes, nodes = self.placed_class[removed], self.placed_node[removed]
         np.subtract.at(pod_count, nodes, 1)
         starts = np.flatnonzero(np.diff(classes, prepend=-1)).tolist()
-        for start, end in pairwise([*starts, len(gone)]):
+        for start, end in pairwise([*starts, len(removed)]):
             for name, amount in self.interner.classes[classes[start]].occupancy.items():
-                if amount:  # of what nobody takes any there is no column
+                if amount:  # a resource that nobody uses has no column
                     np.subtract.at(used[name], nodes[start:end], amount)
         of_rows = keep[: len(self._placed_rows)]
         of_added = keep[len(self._placed_rows) :]
@@ -392,12 +417,12 @@ class Snapshot:
             csi=self.csi,
             dra=self.dra,
             now=self.now,
-            added=tuple(pod for pod, kept in zip(self._added, of_added, strict=True) if kept),
+            added=tuple(pod for pod, is_kept in zip(self._added, of_added, strict=True) if is_kept),
         )
 
 
 class _Without:
-    """A snapshot without some of its placed pods, for those that were asked for last."""
+    """Cache of the last snapshot without some of its placed pods."""
 
     __slots__ = ("_last",)
 

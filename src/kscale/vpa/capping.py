@@ -1,6 +1,7 @@
-"""Fit a recommendation to one pod: limit ranges of its namespace, the VPA's policy, the pod's own limits and the
-ratio of limit to request (upstream: ``pkg/utils/vpa/capping.go``, ``limit_and_request_scaling.go``,
-``pkg/utils/limitrange``).
+"""Fit a recommendation to one pod: limit ranges of its namespace, the VPA's policy, the pod's limits and the ratio of
+limit to request.
+
+Upstream: ``pkg/utils/vpa/capping.go``, ``limit_and_request_scaling.go``, ``pkg/utils/limitrange``.
 """
 
 from __future__ import annotations
@@ -53,25 +54,25 @@ class LimitRangeError(Exception):
 
 
 class LimitRangeLookup(Protocol):
-    """Where effective limit ranges come from."""
+    """Source of effective limit ranges."""
 
     def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
-        """The merged limits of a namespace for containers or pods; raises :class:`LimitRangeError`."""
+        """Return the merged limits of a namespace for containers or pods. Raises :class:`LimitRangeError`."""
 
 
 class NoLimitRanges:
-    """No limits anywhere (what upstream falls back on when it cannot watch limit ranges)."""
+    """Lookup without limits (upstream's fallback if it cannot watch limit ranges)."""
 
     def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
-        """None."""
+        """Return None."""
         del namespace, type_
         return None
 
 
 class LimitRanges:
-    """The limit ranges of a cluster, those of a namespace in the order in which they came.
+    """Limit ranges of a cluster, those of a namespace in insertion order. Not safe for concurrent use.
 
-    ``items``: the first ones; :meth:`apply` and :meth:`remove` take what changes. Single owner.
+    ``items``: the initial ones. :meth:`apply` and :meth:`remove` change them.
     """
 
     __slots__ = ("_by_namespace", "_effective")
@@ -89,12 +90,12 @@ class LimitRanges:
         return (item for known in self._by_namespace.values() for item in known.values())
 
     def apply(self, item: LimitRange) -> None:
-        """A limit range (``item``) is there, or has changed: it takes the place of the one of its name."""
+        """Add the limit range ``item``, or replace the one of its name."""
         self._by_namespace.setdefault(item.namespace, {})[item.name] = item
         self._forget(item.namespace)
 
     def remove(self, namespace: str, name: str) -> None:
-        """A limit range is gone; one that was not there is no error."""
+        """Remove a limit range if it exists."""
         known = self._by_namespace.get(namespace, {})
         known.pop(name, None)
         if not known:
@@ -106,10 +107,10 @@ class LimitRanges:
             self._effective.pop((namespace, type_), None)
 
     def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
-        """The lowest maximum, highest minimum and last default of all items of a type (``type_``: Container, Pod);
-        None if there is none.
+        """Return the lowest maximum, highest minimum and last default of all items of a type, or None.
 
-        Only cpu and memory are merged; other resources of the first list that has any survive.
+        ``type_``: Container or Pod. Only cpu and memory are merged. Other resources are those of the first list with
+        any.
         """
         if namespace not in self._by_namespace:
             return None
@@ -162,7 +163,8 @@ _ZERO_QUANTITY: Final = Quantity.zero()
 def scale_quantity(
     resource: str, quantity: Quantity, base: Quantity, result: Quantity, mode: str = "none"
 ) -> tuple[Quantity, str]:
-    """``quantity * result / base``, and :data:`SCALE_SUCCESS`, :data:`SCALE_CAPPED` or :data:`DIVISION_BY_ZERO`.
+    """Compute ``quantity * result / base``, with :data:`SCALE_SUCCESS`, :data:`SCALE_CAPPED` or
+    :data:`DIVISION_BY_ZERO`.
 
     CPU is computed in millicores, everything else in whole units. ``mode``: ``none`` and ``down`` round down, ``up``
     rounds CPU up. ``down`` turns a memory result of 0 into -1, as upstream does.
@@ -173,7 +175,7 @@ def scale_quantity(
 
 
 def _divide_truncated(numerator: int, denominator: int) -> tuple[int, int]:
-    """Quotient and rest, cut towards zero."""
+    """Return quotient and remainder, truncated towards zero."""
     quotient = abs(numerator) // abs(denominator)
     if (numerator < 0) != (denominator < 0):
         quotient = -quotient
@@ -205,7 +207,7 @@ def _scale_memory(quantity: Quantity, base: Quantity, result: Quantity, mode: st
 def get_proportional_limit(
     resource: str, limit: Quantity, request: Quantity, recommended: Quantity, default: Quantity
 ) -> tuple[Quantity | None, str]:
-    """The limit that goes with a recommended request, or None; and a note when there is something to say."""
+    """Return the limit for a recommended request, or None, and a note (empty for none)."""
     if limit.is_zero and not default.is_zero:
         limit = default
     if limit.is_zero:
@@ -226,23 +228,23 @@ def get_proportional_limits(
     recommended: ResourceList | None,
     defaults: ResourceList | None,
 ) -> tuple[ResourceList | None, list[str]]:
-    """Limits for cpu and memory that keep the ratio, and notes. Where neither gets one: None, and no notes."""
-    found: ResourceList = {}
+    """Return the limits for cpu and memory that keep the ratio, and notes, or None without limits."""
+    new_limits: ResourceList = {}
     notes = []
     for name in (CPU, MEMORY):
-        given = [(values or {}).get(name, _ZERO_QUANTITY) for values in (limits, requests, recommended, defaults)]
-        limit, note = get_proportional_limit(name, *given)
+        amounts = [(values or {}).get(name, _ZERO_QUANTITY) for values in (limits, requests, recommended, defaults)]
+        limit, note = get_proportional_limit(name, *amounts)
         if limit is not None:
-            found[name] = limit
+            new_limits[name] = limit
         if note:
             notes.append(note)
-    return (found, notes) if found else (None, [])
+    return (new_limits, notes) if new_limits else (None, [])
 
 
 def get_boundary_request(
     resource: str, request: Quantity, limit: Quantity, boundary: Quantity, default: Quantity
 ) -> Quantity:
-    """The request at which the proportional limit reaches ``boundary``; zero when there is no limit."""
+    """Return the request at which the proportional limit reaches ``boundary``, or zero without a limit."""
     if limit.is_zero:
         limit = default
     if limit.is_zero:
@@ -271,11 +273,10 @@ class CappedRecommendation(NamedTuple):
 def cap_recommendation(
     vpa: VerticalPodAutoscaler | None, pod: Pod | None, limit_ranges: LimitRangeLookup | None = None
 ) -> CappedRecommendation:
-    """``cappingRecommendationProcessor.Apply``; raises :class:`CappingError`.
+    """Fit a VPA's recommendation to a pod (``cappingRecommendationProcessor.Apply``). Raises :class:`CappingError`.
 
-    With a limit range for pods, containers without recommendation show up in the result with their own requests.
-    Where upstream would write into a missing list of bounds, that container's field stays as it is and a diagnostic
-    says so.
+    With a limit range for pods, containers without a recommendation appear in the result with their own requests. Where
+    upstream would write into a missing list of bounds, the container's field is unchanged and a diagnostic reports it.
     """
     if vpa is None:
         raise CappingError("cannot process nil vpa")
@@ -286,7 +287,7 @@ def cap_recommendation(
     if recommendation is None and policy is None:
         return CappedRecommendation(None, {}, [])
     recommended = recommendation.container_recommendations if recommendation is not None else ()
-    # A VPA may have thousands of entries, and each of its pods is a review of its own: only the pod's are copied.
+    # A VPA may have thousands of entries and each pod has its own review, so only the pod's entries are copied.
     names = {container.name for container in pod.spec.containers}
     items = [_copy_recommendation(item) for item in recommended if item.container_name in names]
     diagnostics: list[str] = []
@@ -330,7 +331,7 @@ def _copy_recommendation(item: RecommendedContainerResources) -> RecommendedCont
 def _add_unrecommended_containers(
     pod: Pod, items: Sequence[RecommendedContainerResources]
 ) -> list[RecommendedContainerResources]:
-    """Entries for the containers that have requests but no recommendation."""
+    """Return entries for containers with requests but without a recommendation."""
     known, current = {item.container_name for item in items}, CurrentResources(pod)
     entries = []
     for container in pod.spec.containers:
@@ -346,7 +347,7 @@ def apply_pod_limit_range(
     """Scale one resource of one field (``target``, ``lower_bound``, ``upper_bound``) of all containers, in place.
 
     The sum of their limits is brought between minimum and maximum of the pod's limit range, the sum of their requests
-    above the minimum. Diagnostics come back.
+    above the minimum. Returns diagnostics.
     """
     low = (limits.min or {}).get(resource, _NO_BOUND)
     high = (limits.max or {}).get(resource, _NO_BOUND)
@@ -359,8 +360,10 @@ def apply_pod_limit_range(
     for container in pod.spec.containers:
         requests, container_limits = current.get(container.name)
         request = (requests or {}).get(resource, _NO_BOUND)
-        found = by_name.get(container.name)
-        recommended = request if found is None else (getattr(found, field) or {}).get(resource, _NO_BOUND)
+        item_of_container = by_name.get(container.name)
+        recommended = (
+            request if item_of_container is None else (getattr(item_of_container, field) or {}).get(resource, _NO_BOUND)
+        )
         own = (container_limits or {}).get(resource, _NO_BOUND)
         limit, _ = get_proportional_limit(resource, own, request, recommended, default)
         if limit is not None:
@@ -430,7 +433,7 @@ def _cap_container(
 def _get_container_bounds(
     current: tuple[ResourceList | None, ResourceList | None], limits: LimitRangeItem | None
 ) -> dict[str, tuple[Quantity, Quantity]]:
-    """Resource -> (least, most) request that the limit range of containers allows; zero = no bound."""
+    """Return, by resource, the minimum and maximum request of the containers' limit range (zero for no bound)."""
     if limits is None:
         return {}
     bounds = {}
@@ -449,9 +452,9 @@ def _get_container_bounds(
                 return _NO_BOUND
             return get_boundary_request(name, request, limit, given.get(name, _NO_BOUND), default)
 
-        least, most = boundary(limits.min), boundary(limits.max)
+        minimum, maximum = boundary(limits.min), boundary(limits.max)
         plain = (limits.min or {}).get(name, _NO_BOUND)
-        bounds[name] = (max(least, plain), most)
+        bounds[name] = (max(minimum, plain), maximum)
     return bounds
 
 

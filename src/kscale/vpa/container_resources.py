@@ -76,12 +76,12 @@ class AnnotationError(ValueError):
 
 
 def escape_json_pointer(token: str) -> str:
-    """A key as part of a JSON pointer."""
+    """Escape a key as part of a JSON pointer."""
     return token.replace("~", "~0").replace("/", "~1")
 
 
 def get_annotation_pointer(name: str) -> str:
-    """Where an annotation stands."""
+    """Return the JSON pointer of an annotation."""
     return f"/metadata/annotations/{escape_json_pointer(name)}"
 
 
@@ -96,17 +96,17 @@ def remove_annotation(name: str) -> PatchOperation:
 
 
 def ensure_annotations(pod: Pod) -> list[PatchOperation]:
-    """What has to come first when the pod has no annotations at all."""
+    """Return the patch that creates annotations if the pod has none."""
     return [PatchOperation("add", "/metadata/annotations", {})] if pod.metadata.annotations is None else []
 
 
 def format_observed_containers(pod: Pod) -> str:
-    """The value of the annotation that lists a pod's containers."""
+    """Format the annotation that lists a pod's containers."""
     return _SEPARATOR.join(container.name for container in pod.spec.containers)
 
 
 def parse_observed_containers(text: str) -> list[str]:
-    """The containers that the annotation lists; raises :class:`AnnotationError`."""
+    """Parse the annotation that lists a pod's containers. Raises :class:`AnnotationError`."""
     if not text:
         return []
     names = text.split(_SEPARATOR)
@@ -143,7 +143,7 @@ class PodContainerResources(NamedTuple):
 def recommend_container_resources(
     pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None = None
 ) -> PodContainerResources:
-    """``GetContainersResourcesForPod``: the recommendation fitted to the pod, with the limits that go with it.
+    """Return the recommendation fitted to the pod, with proportional limits (``GetContainersResourcesForPod``).
 
     Raises :class:`kscale.vpa.capping.CappingError` and :class:`ProviderError`.
     """
@@ -171,9 +171,9 @@ def build_container_resources(
     *,
     add_all: bool = False,
 ) -> list[ContainerResources]:
-    """``GetContainersResources``: nothing is capped here; notes on limits are added to ``notes``.
+    """Build requests and limits without capping, and add notes on limits to ``notes`` (``GetContainersResources``).
 
-    ``add_all``: also containers without recommendation, and what a recommendation does not name is filled in from the
+    ``add_all``: include containers without a recommendation, and fill in resources that a recommendation lacks from the
     container.
     """
     targets: dict[str, ResourceList | None] = {}
@@ -264,10 +264,10 @@ def apply_boost(
     resources: ContainerResources,
     most: Quantity,
 ) -> tuple[ContainerResources, list[PatchOperation]]:
-    """Return what a container gets while it starts, and the annotation that remembers what it had.
+    """Return a container's resources while it starts, and the annotation that stores its original resources.
 
-    ``policies``: those of ``vpa``. ``most``: the flag that bounds a boost (zero: none). Raises :class:`BoostError`.
-    Upstream crashes on a ``startupBoost`` without ``cpu``; here it boosts nothing.
+    ``policies``: those of ``vpa``. ``most``: the flag that limits a boost (zero for no limit). Raises
+    :class:`BoostError`. Upstream crashes on a ``startupBoost`` without ``cpu``; here it boosts nothing.
     """
     boost = _get_boost(container.name, vpa, policies)
     if boost is None or boost.cpu is None:
@@ -288,15 +288,15 @@ def apply_boost(
             one = Quantity("1m")
             requests[CPU] = limit - one if one < limit else limit  # stays Burstable
     else:
-        found, _ = get_proportional_limits(own_limits, own_requests, {CPU: boosted}, {})
-        if found is not None and CPU in found:
-            limits = {**(limits or {}), CPU: found[CPU]}
+        new_limits, _ = get_proportional_limits(own_limits, own_requests, {CPU: boosted}, {})
+        if new_limits is not None and CPU in new_limits:
+            limits = {**(limits or {}), CPU: new_limits[CPU]}
     patch = add_annotation(_BOOST_ANNOTATION_PREFIX + container.name, format_original_resources(container))
     return ContainerResources(requests, limits), [patch]
 
 
 def format_original_resources(container: Container) -> str:
-    """The container's own cpu and memory, as the annotation keeps them."""
+    """Format the container's own cpu and memory for the annotation."""
 
     def kept(resources: ResourceList | None) -> dict[str, str]:
         return {name: str((resources or {})[name]) for name in (CPU, MEMORY) if name in (resources or {})}
@@ -309,7 +309,7 @@ def format_original_resources(container: Container) -> str:
 
 
 def find_boosted_containers(pod: Pod) -> list[str]:
-    """The containers that an annotation calls boosted, by name."""
+    """Return the containers with a boost annotation, by name."""
     return sorted(
         key.removeprefix(_BOOST_ANNOTATION_PREFIX)
         for key in pod.metadata.annotations or {}
@@ -331,7 +331,7 @@ def _get_boost_duration(container: str, vpa: VerticalPodAutoscaler, policies: Co
 
 
 def find_expired_boosts(pod: Pod, vpa: VerticalPodAutoscaler, now: int) -> list[str]:
-    """The boosted containers whose time is over: the pod is Ready and has been for their duration."""
+    """Return the boosted containers whose pod has been Ready for the boost's duration."""
     ready = conditions.find(pod.status.conditions, "Ready")
     if ready is None or ready.status != "True":
         return []
@@ -346,12 +346,12 @@ def find_expired_boosts(pod: Pod, vpa: VerticalPodAutoscaler, now: int) -> list[
 
 
 def parse_original_resources(pod: Pod, container: str) -> ContainerResources:
-    """What the annotation remembers; raises :class:`BoostError` if it cannot be read."""
+    """Parse the resources in a boost annotation. Raises :class:`BoostError` if they are invalid."""
     text = (pod.metadata.annotations or {}).get(_BOOST_ANNOTATION_PREFIX + container, "")
     try:
-        kept = from_json(text, _OriginalResources)
-        requests = {name: Quantity(value) for name, value in (kept.requests or {}).items()}
-        limits = {name: Quantity(value) for name, value in (kept.limits or {}).items()}
+        original = from_json(text, _OriginalResources)
+        requests = {name: Quantity(value) for name, value in (original.requests or {}).items()}
+        limits = {name: Quantity(value) for name, value in (original.limits or {}).items()}
     except ValueError as error:
         raise BoostError(f"failed to read the startup boost annotation of container {container}: {error}") from None
     return ContainerResources(requests, limits)

@@ -1,13 +1,9 @@
-"""Controllers of pods and their ``/scale`` sub-resources: from watches, from a cache, or from a dump (upstream:
-``pkg/target/controller_fetcher``).
+"""Controllers of pods and their ``/scale`` subresources: from watches, from a cache, or from a dump.
 
-Upstream: ``target/controller_fetcher/controller_cache_storage.go``.
-
-Upstream: ``target/controller_fetcher``.
-
-Upstream (``target/controller_fetcher``) gets the scale of an owner whose kind is not well known. A kind without a scale
-answers 404, and the well-known controller below is the topmost one. Whether a kind has a scale its
-CustomResourceDefinition says; what is assumed without one is in :attr:`DumpScales.assumed`.
+Upstream: ``pkg/target/controller_fetcher`` with ``controller_cache_storage.go``. Upstream gets the scale of an owner
+whose kind is not well known. A kind without a scale answers 404, and the well-known controller below is the topmost
+one. A CustomResourceDefinition defines whether its kind has a scale. Assumptions without one are in
+:attr:`DumpScales.assumed`.
 """
 
 from __future__ import annotations
@@ -111,15 +107,15 @@ class ScaleNeededError(KscaleError):
 
 
 class ScaleLookup(Protocol):
-    """Where scales come from."""
+    """Source of scales."""
 
     def get(self, key: ScaleKey) -> Scale:
-        """A scale. Raises :class:`ScaleRefusedError` or :class:`ScaleNeededError`."""
+        """Return a scale. Raises :class:`ScaleRefusedError` or :class:`ScaleNeededError`."""
         ...
 
 
 class FixedScales:
-    """All scales that there are: one that is not among them was not found."""
+    """Complete set of scales. Others are not found."""
 
     __slots__ = ("_answers",)
 
@@ -130,11 +126,11 @@ class FixedScales:
         return f"<KnownScales: {len(self._answers)}>"
 
     def get(self, key: ScaleKey) -> Scale:
-        """A scale; raises :class:`ScaleRefusedError`."""
-        found = self._answers.get(key)
-        if isinstance(found, Scale):
-            return found
-        raise ScaleRefusedError(found or ApiError(f'{key.resource} "{key.name}" not found', 404, NOT_FOUND))
+        """Return a scale. Raises :class:`ScaleRefusedError`."""
+        response = self._answers.get(key)
+        if isinstance(response, Scale):
+            return response
+        raise ScaleRefusedError(response or ApiError(f'{key.resource} "{key.name}" not found', 404, NOT_FOUND))
 
 
 NO_SCALES: Final = FixedScales()
@@ -148,12 +144,14 @@ class _CachedScale:
 
 
 class ScaleCache:
-    """Scales that were asked for, refusals as well, as long as somebody reads them.
+    """Cache of requested scales and errors. Not safe for concurrent use.
 
-    ``freshness``, ``lifetime``: nanoseconds after which an answer is asked for anew (up to twice as long, as
-    ``jitter``, a number from 0 to 1, says), and after which one that nobody read is dropped; both only where somebody
-    refreshes. ``most``: where it holds more, what was not read for longest is dropped (upstream's grows without an
-    end: pods of jobs of one's own each have another owner). Single owner.
+    ``freshness``: nanoseconds after which a response is requested again (up to twice as long, by ``jitter`` from 0 to
+    1).
+    ``lifetime``: nanoseconds after which an unread response is dropped. Both apply only if the cache is refreshed.
+    ``most``: limit of entries, above which the longest unread ones are dropped. Upstream's cache grows without limit,
+    as
+    each standalone job has its own owner.
     """
 
     __slots__ = ("_entries", "_freshness", "_jitter", "_lifetime", "_most", "now")
@@ -181,14 +179,17 @@ class ScaleCache:
         return f"<ScaleCache: {len(self)}>"
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: everything is as old as it was."""
+        """Shift times by a change of the clock in nanoseconds, so that ages stay equal."""
         for entry in self._entries.values():
             entry.refresh_after += by
             entry.delete_after += by
         self.now += by
 
     def get(self, key: ScaleKey) -> Scale:
-        """A scale, which lives longer now. Raises :class:`ScaleRefusedError` and :class:`ScaleNeededError`."""
+        """Return a scale and extend its lifetime.
+
+        Raises :class:`ScaleRefusedError` and :class:`ScaleNeededError`.
+        """
         entry = self._entries.get(key)
         if entry is None:
             raise ScaleNeededError(key)
@@ -198,11 +199,11 @@ class ScaleCache:
         return entry.answer
 
     def insert(self, key: ScaleKey, answer: Scale | ApiError, now: datetime | Moment) -> None:
-        """An answer to a question; one that is known already stays."""
+        """Insert the response ``answer``, unless the key is cached already."""
         time = moment(now)
         if key in self._entries:
             return
-        if len(self._entries) >= self._most:  # a part of them at once, so that few look at all
+        if len(self._entries) >= self._most:  # drop an eighth at once, so that few inserts sort all entries
             oldest = sorted(self._entries, key=lambda each: self._entries[each].delete_after)
             for each in oldest[: self._most // 8 + 1]:
                 del self._entries[each]
@@ -224,7 +225,7 @@ class ScaleCache:
 
 
 class _RequestedScales:
-    """Answers of one question only."""
+    """Scales requested for one evaluation only."""
 
     __slots__ = ("answers",)
 
@@ -232,36 +233,36 @@ class _RequestedScales:
         self.answers: dict[ScaleKey, Scale | ApiError] = {}
 
     def get(self, key: ScaleKey) -> Scale:
-        found = self.answers.get(key)
-        if found is None:
+        response = self.answers.get(key)
+        if response is None:
             raise ScaleNeededError(key)
-        if isinstance(found, ApiError):
-            raise ScaleRefusedError(found)
-        return found
+        if isinstance(response, ApiError):
+            raise ScaleRefusedError(response)
+        return response
 
 
 def evaluate_with_scales_steps(
     progress: Progress, scales: ScaleLookup, question: Callable[[ScaleLookup], _T], *, remember: bool = True
 ) -> StepsOf[GetScale, _T]:
-    """The answer to a question about controllers, with all scales asked for that it turns out to need.
+    """Evaluate a function of controllers, requesting the scales that it needs.
 
-    With ``remember`` a :class:`ScaleCache` is read and filled; without, each is asked for, as upstream does for
-    selectors. All other ``scales`` are what is known.
+    With ``remember`` a :class:`ScaleCache` is read and filled. Without, each scale is requested, as upstream does for
+    selectors. Other ``scales`` are complete.
     """
     if not isinstance(scales, ScaleCache):
         return question(scales)
-    asked = _RequestedScales()
+    requested = _RequestedScales()
     while True:
         scales.now = progress.now
         try:
-            return question(scales if remember else asked)
+            return question(scales if remember else requested)
         except ScaleNeededError as needed:
             key = needed.key
-        answer = yield from _request_scale_steps(progress, key)
+        response = yield from _request_scale_steps(progress, key)
         if remember:
-            scales.insert(key, answer, progress.now)
+            scales.insert(key, response, progress.now)
         else:
-            asked.answers[key] = answer
+            requested.answers[key] = response
 
 
 def _request_scale_steps(progress: Progress, key: ScaleKey) -> StepsOf[GetScale, Scale | ApiError]:
@@ -271,21 +272,21 @@ def _request_scale_steps(progress: Progress, key: ScaleKey) -> StepsOf[GetScale,
 
 
 def run_without_requests(steps: StepsOf[GetScale | Observe, _T]) -> tuple[_T, list[Observation]]:
-    """What a machine returns that needs no scale but those that are known, and what it observed.
+    """Run a machine that needs known scales only, and return its result and observations.
 
-    Raises :class:`ScaleNeededError` for one that does.
+    Raises :class:`ScaleNeededError` if another scale is needed.
     """
-    said: list[Observation] = []
+    observations: list[Observation] = []
     try:
         action = next(steps)
         while True:
             if isinstance(action, GetScale):
                 raise ScaleNeededError(ScaleKey(action.namespace, action.resource, action.name))
-            said += action.observations
+            observations += action.observations
             action = steps.send(Outcome(at=ZERO_TIME))
     except StopIteration as stop:
         value: _T = stop.value
-        return value, said
+        return value, observations
 
 
 WELL_KNOWN_KINDS: Final = frozenset(
@@ -319,14 +320,14 @@ class ControllerKey(NamedTuple):
 
 
 class Controllers:
-    """The controllers of a cluster: those of well-known kinds by kind (whatever their group), namespace and name.
+    """Controllers of a cluster, those of well-known kinds by kind (in any group), namespace and name.
 
-    - ``objects``: the first ones; :meth:`apply` and :meth:`remove` take what changes. Other kinds are passed over.
-    - ``mapper``: which resources the API server serves a kind as.
-    - ``scales``: what the ``/scale`` endpoints of other kinds answer: :class:`~kscale.vpa.FixedScales` (all that there
-      are), or :class:`~kscale.vpa.ScaleCache` (what is not in it yet is asked for, by the machines with ``GetScale``).
+    - ``objects``: the initial ones; :meth:`apply` and :meth:`remove` change them. Other kinds are ignored.
+    - ``mapper``: resources as which the API server serves a kind.
+    - ``scales``: responses of other kinds' ``/scale`` endpoints: :class:`~kscale.vpa.FixedScales` (complete), or
+      :class:`~kscale.vpa.ScaleCache` (missing ones are requested by the machines with ``GetScale``).
 
-    Single owner.
+    Not safe for concurrent use.
     """
 
     __slots__ = ("_objects", "mapper", "scales")
@@ -351,36 +352,36 @@ class Controllers:
         return f"<Controllers: {len(self)} of well-known kinds, {self.scales!r}>"
 
     def apply(self, item: KubeObject) -> None:
-        """An object (``item``) is there, or has changed: it takes the place of the one of its kind and name."""
+        """Add the object ``item``, or replace the one of its kind and name."""
         kind = type(item).__name__
         if kind in WELL_KNOWN_KINDS:
             self._objects[kind, item.namespace, item.name] = item
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
-        """An object is gone; one that was not there is no error."""
+        """Remove an object if it exists."""
         self._objects.pop((kind, namespace, name), None)
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
-        """A controller of a well-known kind."""
+        """Return a controller of a well-known kind, or None."""
         return self._objects.get((kind, namespace, name))
 
     def existing(self, key: ControllerKey) -> KubeObject:
-        """A controller of a well-known kind; raises :class:`TargetError` if it is not there."""
-        found = self.get(key.kind, key.namespace, key.name)
-        if found is None:
+        """Return a controller of a well-known kind. Raises :class:`TargetError` if it does not exist."""
+        controller = self.get(key.kind, key.namespace, key.name)
+        if controller is None:
             raise TargetError(f"{key.kind} {key.namespace}/{key.name} does not exist")
-        return found
+        return controller
 
     def templates(self) -> Iterator[tuple[ControllerKey, PodTemplateSpec]]:
-        """Every well-known controller and the template that its pods are made from, in listed order."""
+        """Yield every well-known controller and its pod template, in list order."""
         for (kind, namespace, name), item in self._objects.items():
             yield ControllerKey(namespace, kind, name, item.api_version), _get_pod_template(item)
 
     def scale(self, key: ControllerKey, scales: ScaleLookup | None = None) -> Scale:
-        """The scale of a key whose kind is not well known, by the first of its resources that answers.
+        """Return the scale of a key whose kind is not well known, from the first of its resources that has one.
 
-        ``scales``: where to look instead. Raises :class:`TargetError` for an ``apiVersion`` that cannot be read,
-        :class:`UnknownKindError`, :class:`~kscale.vpa.controllers.ScaleRefusedError` (the last refusal) and
+        ``scales``: another lookup to use. Raises :class:`TargetError` for an invalid ``apiVersion``,
+        :class:`UnknownKindError`, :class:`~kscale.vpa.controllers.ScaleRefusedError` (the last error) and
         :class:`~kscale.vpa.controllers.ScaleNeededError`.
         """
         try:
@@ -402,7 +403,7 @@ class Controllers:
 
 
 def get_pod_selector(controller: KubeObject) -> LabelSelector | None:
-    """What selects the pods of a well-known controller."""
+    """Return the pod selector of a well-known controller."""
     match controller:
         case CronJob():
             return LabelSelector(match_labels=controller.spec.job_template.spec.template.metadata.labels)
@@ -429,10 +430,10 @@ _NO_SCALE_ERROR = ApiError("the server could not find the requested resource", 4
 
 
 class ObjectSource(Protocol):
-    """A cluster, as far as it is read here."""
+    """Source of a cluster's objects."""
 
     def all(self, kind: str) -> Iterable[Any]:
-        """All objects of a kind."""
+        """Return all objects of a kind."""
         ...
 
 

@@ -1,5 +1,6 @@
-"""Prometheus metrics of the VPA components by upstream's names, and collecting observations (upstream:
-``pkg/utils/metrics`` with ``quality`` and ``updater``).
+"""Prometheus metrics of the VPA components under upstream's names, and the collection of observations.
+
+Upstream: ``pkg/utils/metrics`` with ``quality`` and ``updater``.
 """
 
 from __future__ import annotations
@@ -79,11 +80,11 @@ def _build_metrics() -> list[Metric]:
         (updater, "Time spent in various parts of VPA Updater main loop."),
         (admission, "Time spent in various parts of VPA admission controller"),
     )
-    found = [
+    metrics = [
         Metric(f"{prefix}execution_latency_seconds", "histogram", ("step",), _STEP_DURATION_BOUNDS, help=text)
         for prefix, text in timed
     ]
-    found += [
+    metrics += [
         Metric(
             f"{recommender}vpa_objects_count",
             "gauge",
@@ -128,15 +129,15 @@ def _build_metrics() -> list[Metric]:
         ("vpas_with_evictable_pods", "Number of VPA objects with at least one Pod matching eviction criteria."),
         ("vpas_with_evicted_pods", "Number of VPA objects with at least one evicted Pod."),
     ):
-        found.append(Metric(f"{updater}{name}_total", "gauge", (_VPA_SIZE_LABEL, _UPDATE_MODE_LABEL), help=text))
+        metrics.append(Metric(f"{updater}{name}_total", "gauge", (_VPA_SIZE_LABEL, _UPDATE_MODE_LABEL), help=text))
     updatable = "Number of VPA objects with at least one Pod matching in place update criteria."
     for name, text in (
         ("in_place_updatable_pods", "Number of Pods matching in place update criteria."),
         ("vpas_with_in_place_updatable_pods", updatable),
         ("vpas_with_in_place_updated_pods", "Number of VPA objects with at least one in-place updated Pod."),
     ):
-        found.append(Metric(f"{updater}{name}_total", "gauge", (_VPA_SIZE_LABEL,), help=text))
-    found += [
+        metrics.append(Metric(f"{updater}{name}_total", "gauge", (_VPA_SIZE_LABEL,), help=text))
+    metrics += [
         Metric(
             f"{updater}evicted_pods_total",
             "counter",
@@ -169,7 +170,7 @@ def _build_metrics() -> list[Metric]:
         ),
     ]
     compared = (_UPDATE_MODE_LABEL, "resource", _IS_OOM_LABEL)
-    found += [
+    metrics += [
         Metric(
             f"{quality}usage_recommendation_relative_diffs",
             "histogram",
@@ -197,7 +198,7 @@ def _build_metrics() -> list[Metric]:
     ):
         title = "CPU" if short == "cpu" else "Memory"
         text = f"{title} recommendation values as observed on recorded usage sample"
-        found.append(
+        metrics.append(
             Metric(
                 f"{quality}{short}_recommendations_{unit}", "histogram", (_UPDATE_MODE_LABEL, *own), bounds, help=text
             )
@@ -205,8 +206,8 @@ def _build_metrics() -> list[Metric]:
         for side, sign in (("over", ">"), ("lower_equal", "<=")):
             name = f"{quality}{short}_recommendation_{side}_usage_diffs_{unit}"
             text = f"Absolute diffs between recommendation and usage for {word} when recommendation {sign} usage"
-            found.append(Metric(name, "histogram", (_UPDATE_MODE_LABEL, _MISSING_LABEL, *own), bounds, help=text))
-    found += [
+            metrics.append(Metric(name, "histogram", (_UPDATE_MODE_LABEL, _MISSING_LABEL, *own), bounds, help=text))
+    metrics += [
         Metric(
             f"{admission}admission_pods_total",
             "counter",
@@ -227,7 +228,7 @@ def _build_metrics() -> list[Metric]:
             help="Count of calls to get the resources of a pod or container.",
         ),
     ]
-    return found
+    return metrics
 
 
 METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in _build_metrics()}
@@ -244,14 +245,14 @@ LEGACY_METRICS: Final[Mapping[str, Metric]] = {
 
 
 def get_size_log2(pods: int) -> int:
-    """The label ``vpa_size_log2``."""
+    """Return the value of the label ``vpa_size_log2``."""
     return 0 if pods <= 0 else min(pods.bit_length() - 1, _MAX_SIZE_LOG2)
 
 
 def build_observation(
     name: str, labels: Labels | None = None, value: float = 1.0, *, metrics: Mapping[str, Metric] = METRICS
 ) -> Observation:
-    """One observation; raises ``ValueError`` for labels that upstream's metric does not have."""
+    """Build an observation. Raises ``ValueError`` for labels that differ from the metric's."""
     texts = _format_labels(labels or {})
     if tuple(texts) != metrics[name].labels:
         raise ValueError(f"{name} has the labels {', '.join(metrics[name].labels)}, not {', '.join(texts)}")
@@ -265,7 +266,7 @@ def _format_labels(labels: Labels) -> dict[str, str]:
 
 
 class ObservationTally:
-    """Adds up what is observed, so that each metric and its labels are said once."""
+    """Sums of observations, so that each metric with its labels is observed once."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, ...], tuple[dict[str, str], float]] = {}
@@ -274,8 +275,10 @@ class ObservationTally:
         self._later: list[Callable[[ObservationTally], None]] = []
 
     def later(self, tell: Callable[[ObservationTally], None]) -> None:
-        """Has something added up only if somebody asks what came together: ``tell`` is given this tally then, and had
-        better not hold it before, so that what nobody asks for is gone with it."""
+        """Defer a callback until the sums are read.
+
+        ``tell`` receives this tally and should not hold a reference to it, so that unread sums can be freed.
+        """
         self._later.append(tell)
 
     def count(self, name: str, labels: Labels, by: float = 1) -> None:
@@ -296,24 +299,26 @@ class ObservationTally:
             parts.append(values if isinstance(values, np.ndarray) else list(values))
 
     def observations(self) -> list[Observation]:
-        """What came together, by metric and labels."""
+        """Return the summed observations, by metric and labels."""
         waiting, self._later = self._later, []
         for tell in waiting:
             tell(self)
-        found = {key: Observation(name=key[0], value=n, labels=labels) for key, (labels, n) in self._counts.items()}
+        observations = {
+            key: Observation(name=key[0], value=n, labels=labels) for key, (labels, n) in self._counts.items()
+        }
         for key, (labels, parts) in self._values.items():
             values = np.concatenate([np.asarray(part, np.float64) for part in parts])
             buckets = _count_buckets(key[0], values)
-            found[key] = Observation(name=key[0], value=float(np.sum(values)), labels=labels, buckets=buckets)
-        return [found[key] for key in sorted(found)]
+            observations[key] = Observation(name=key[0], value=float(np.sum(values)), labels=labels, buckets=buckets)
+        return [observations[key] for key in sorted(observations)]
 
     def _said(self, name: str, labels: Labels) -> tuple[tuple[str, ...], dict[str, str]]:
-        """What a metric with its labels is kept under, and the labels as texts."""
-        given = (name, *labels, *labels.values())
-        known = self._known.get(given)
+        """Return the key of a metric with its labels, and the labels as texts."""
+        raw_key = (name, *labels, *labels.values())
+        known = self._known.get(raw_key)
         if known is None:
             texts = build_observation(name, labels).labels
-            known = self._known[given] = (name, *texts.values()), texts
+            known = self._known[raw_key] = (name, *texts.values()), texts
         return known
 
 
@@ -324,7 +329,7 @@ def _count_buckets(name: str, values: npt.NDArray[np.float64]) -> tuple[int, ...
 
 
 class ExecutionTimer:
-    """``execution_latency_seconds``: how long each step of a loop took, told as soon as it is over."""
+    """Timer of ``execution_latency_seconds``, which observes the duration of each step of a loop when it ends."""
 
     def __init__(self, progress: Progress, component: str) -> None:
         self._progress = progress
@@ -334,13 +339,13 @@ class ExecutionTimer:
         """Step -> nanoseconds, of those that are over."""
 
     def step(self, name: str) -> StepsOf[Wait | Observe, None]:
-        """What was done since the last step, or the beginning, was this one (``ObserveStep``)."""
+        """Observe the duration of the step that ends now (``ObserveStep``)."""
         now = yield from self._progress.clock()
         yield from self._tell(name, now - self._last)
         self._last = now
 
     def total(self) -> StepsOf[Wait | Observe, None]:
-        """The loop is over (``ObserveTotal``)."""
+        """Observe the duration of the loop (``ObserveTotal``)."""
         now = yield from self._progress.clock()
         yield from self._tell("total", now - self._begun)
 
@@ -357,7 +362,7 @@ _METRIC_NAME_PARTS: Final = {CPU: ("cpu", "cores"), MEMORY: ("mem", "bytes")}
 
 
 class QualityObserver:
-    """Tells ``into`` how usage and recommendations compare."""
+    """Observer of how usage and recommendations compare, which records in ``into``."""
 
     def __init__(self, into: ObservationTally | None = None) -> None:
         self.into = into if into is not None else ObservationTally()
@@ -372,9 +377,9 @@ class QualityObserver:
         recommended: FloatArray,
         is_oom: BoolArray,
     ) -> None:
-        """Samples of containers that need a recommendation: cores or bytes, and what was recommended last (0: nothing).
+        """Observe samples of containers in cores or bytes, with the last recommendation (0 for none).
 
-        ``modes[mode[i]]`` is the update mode, empty where the VPA names none.
+        ``modes[mode[i]]`` is the update mode, empty if the VPA has none.
         """
         killed = bool(is_oom.any())
         for number, name in sorted(enumerate(modes), key=itemgetter(1)):
@@ -410,8 +415,7 @@ class QualityObserver:
                 self.into.observe(name, labels, difference[chosen])
 
     def change(self, old: ResourceList | None, new: ResourceList | None, mode: str | None, pods: int) -> None:
-        """A recommendation that follows another one; nothing is counted where there was none. It is worked out when
-        somebody looks."""
+        """Record a change of a recommendation, observed lazily. Without an old one nothing is recorded."""
         if old is None or new is None:
             return
         if not self._changes:
@@ -424,8 +428,8 @@ _RecommendationChange = tuple[ResourceList, ResourceList, str | None, int]
 
 
 def _observe_changes(changes: list[_RecommendationChange], into: ObservationTally) -> None:
-    told, changes[:] = changes[:], []
-    for old, new, mode, pods in told:
+    pending, changes[:] = changes[:], []
+    for old, new, mode, pods in pending:
         for resource, amount in new.items():
             if resource not in _METRIC_NAME_PARTS or resource not in old:
                 continue
@@ -457,7 +461,7 @@ GAUGE_RESETS: Final = tuple(
 
 
 class LoopGauges:
-    """The gauges of one loop, which are set when it ends, however it ends."""
+    """Gauges of one loop, set when it ends, also by an error."""
 
     def __init__(self) -> None:
         self._by_mode: dict[str, dict[tuple[int, str], int]] = {name: {} for name in _GAUGES_BY_MODE}
@@ -473,13 +477,13 @@ class LoopGauges:
             self._by_size[name][min(size, _SIZE_COUNT - 1)] += by  # upstream crashes beyond 2^20 pods
 
     def observations(self) -> list[Observation]:
-        """What the gauges are set to: by size all cells, by size and mode those that were added to."""
-        found = [
+        """Return the gauges' values, by size for all sizes, by size and mode for those that were added to."""
+        by_mode = [
             build_observation(_PREFIX + name, {"vpa_size_log2": str(size), "update_mode": mode}, value)
             for name, cells in self._by_mode.items()
             for (size, mode), value in cells.items()
         ]
-        return found + [
+        return by_mode + [
             build_observation(_PREFIX + name, {"vpa_size_log2": str(size)}, value)
             for name, cells in self._by_size.items()
             for size, value in enumerate(cells)
@@ -487,7 +491,7 @@ class LoopGauges:
 
 
 class VpaUpdateCounters:
-    """The counters of one VPA that controls so many pods, as observations."""
+    """Counters of one VPA as observations, labelled with its number of pods."""
 
     def __init__(self, vpa: VerticalPodAutoscaler, pods: int) -> None:
         self._size = {"vpa_size_log2": str(get_size_log2(pods))}
@@ -495,27 +499,27 @@ class VpaUpdateCounters:
         self._name = {"vpa_name": vpa.name, "vpa_namespace": vpa.namespace}
 
     def present(self) -> tuple[Observation, Observation]:
-        """Counters that are there before anything happens (``InitCounters``)."""
+        """Return the counters that exist before any update (``InitCounters``)."""
         return self.evicted(0), self.updated_in_place(0)
 
     def evicted(self, by: int = 1) -> Observation:
-        """Evictions."""
+        """Return the observation of evictions."""
         return build_observation(f"{_PREFIX}evicted_pods_total", {**self._size, **self._mode, **self._name}, by)
 
     def not_evicted(self, reason: str) -> Observation:
-        """An eviction that did not come about."""
+        """Return the observation of a failed eviction."""
         labels = {**self._size, **self._mode, "reason": reason, **self._name}
         return build_observation(f"{_PREFIX}failed_eviction_attempts_total", labels)
 
     def updated_in_place(self, by: int = 1) -> Observation:
-        """Resizes."""
+        """Return the observation of resizes."""
         return build_observation(f"{_PREFIX}in_place_updated_pods_total", {**self._size, **self._name}, by)
 
     def not_updated_in_place(self, reason: str) -> Observation:
-        """A resize that did not come about."""
+        """Return the observation of a failed resize."""
         labels = {**self._size, "reason": reason, **self._name}
         return build_observation(f"{_PREFIX}failed_in_place_update_attempts_total", labels)
 
     def skipped(self) -> Observation:
-        """A pod whose resize was infeasible before."""
+        """Return the observation of a pod that is skipped because its resize was infeasible."""
         return build_observation(f"{_PREFIX}in_place_infeasible_skip_pods_total", {**self._size, **self._name})

@@ -1,7 +1,7 @@
 """Strategies turn usage into requests: base class and registry, percentiles, upstream's recommender, and strategies
-compiled by numba. The settings of a strategy become command-line flags.
+compiled by numba.
 
-kscale's own.
+The settings of a strategy become command-line flags. Not in upstream.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class NoSettings(msgspec.Struct, frozen=True):
 
 
 class Strategy:
-    """Base of strategies. A subclass sets ``name``, ``needs_samples`` and ``Settings``, and implements ``advise``.
+    """Base class of strategies. A subclass sets ``name``, ``needs_samples`` and ``Settings``, and implements
+    ``advise``.
 
-    ``uses_recommendation``: whether it looks at what upstream's recommender says (``usage.recommendation``).
-
-    ``Settings`` holds the numbers that the user may change: each field becomes a flag.
+    ``uses_recommendation``: whether it reads upstream's recommendation (``usage.recommendation``). Each field of
+    ``Settings``, the numbers that a user may change, becomes a flag.
     """
 
     name: ClassVar[str] = ""
@@ -106,7 +106,7 @@ class Strategy:
         self.settings = settings if settings is not None else self.Settings()
 
     def advise(self, usage: ContainerUsage) -> StrategyAdvice:
-        """The advice for one container."""
+        """Return the advice for one container."""
         raise NotImplementedError
 
 
@@ -123,7 +123,7 @@ def register_strategy(strategy: type[Strategy]) -> type[Strategy]:
 
 @cache
 def _load_installed_strategies() -> None:
-    """Strategies of other packages: entry points of the group ``kscale.strategies``."""
+    """Load the strategies of other packages from entry points of the group ``kscale.strategies``."""
     for point in entry_points(group="kscale.strategies"):
         try:
             _REGISTRY.setdefault(point.name, point.load())
@@ -132,7 +132,7 @@ def _load_installed_strategies() -> None:
 
 
 def list_strategies() -> Mapping[str, type[Strategy]]:
-    """All strategies by name: ours, the registered ones, and those of installed packages."""
+    """Return all strategies by name: built-in, registered, and those of installed packages."""
     _load_installed_strategies()
     return dict(_REGISTRY)
 
@@ -148,40 +148,40 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _load_strategy_class(name: str) -> type[Strategy]:
-    """``package.module:Class`` or ``file.py:Class``."""
+    """Import a class from ``package.module:Class`` or ``file.py:Class``."""
     place, _, attribute = name.rpartition(":")
     try:
         module = _import_file(Path(place)) if place.endswith(".py") else import_module(place)
     except (Exception, SystemExit) as error:
         raise InputError(Problem(_format_error(f"no strategy {name!r}", error))) from error
-    found = getattr(module, attribute, None)
-    if not (isinstance(found, type) and issubclass(found, Strategy)):
+    strategy_class = getattr(module, attribute, None)
+    if not (isinstance(strategy_class, type) and issubclass(strategy_class, Strategy)):
         raise InputError(Problem(f"no strategy {name!r}: {attribute} is no subclass of Strategy", place))
-    return found
+    return strategy_class
 
 
 def find_strategy(name: str, settings: Mapping[str, Any] | None = None) -> Strategy:
-    """A strategy with settings, by its name or by where its class is (``package.module:Class``, ``file.py:Class``).
+    """Create a strategy with settings, by its name or its class (``package.module:Class``, ``file.py:Class``).
 
-    Values of settings are numbers, or texts to be read as such. Raises ``InputError`` for an unknown name or setting.
+    Values of settings are numbers or texts of numbers. Raises ``InputError`` for an unknown name or setting.
     """
     known = list_strategies()
-    found = known.get(name) or (_load_strategy_class(name) if ":" in name else None)
-    if found is None:
+    strategy_class = known.get(name) or (_load_strategy_class(name) if ":" in name else None)
+    if strategy_class is None:
         raise InputError(f"no strategy {name!r}; there are {', '.join(sorted(known))}")
-    unknown = set(settings or {}) - set(found.Settings.__struct_fields__)
+    unknown = set(settings or {}) - set(strategy_class.Settings.__struct_fields__)
     if unknown:
         raise InputError(f"strategy {name} has no setting {', '.join(sorted(unknown))}")
     try:
-        made = msgspec.convert(dict(settings or {}), found.Settings, strict=False)
+        converted = msgspec.convert(dict(settings or {}), strategy_class.Settings, strict=False)
     except msgspec.ValidationError as error:
         raise InputError(f"strategy {name}: {error}") from None
-    for setting in found.Settings.__struct_fields__:
-        value = getattr(made, setting)
+    for setting in strategy_class.Settings.__struct_fields__:
+        value = getattr(converted, setting)
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"strategy {name}: {setting} is {value}, not a finite number")
     try:
-        return found(made)
+        return strategy_class(converted)
     except KscaleError:
         raise
     except Exception as error:
@@ -189,10 +189,10 @@ def find_strategy(name: str, settings: Mapping[str, Any] | None = None) -> Strat
 
 
 def get_checked_advice(strategy: Strategy, usage: ContainerUsage, where: str) -> StrategyAdvice:
-    """What a strategy advises upon ``usage`` of a container (``where``: its name for messages): whole numbers that are
-    not negative.
+    """Return a strategy's advice for the ``usage`` of a container, checked to be non-negative integers.
 
-    Raises ``InputError`` for anything else, and for whatever the strategy raises (``NativeError`` stays one).
+    ``where``: the container's name in messages. Raises ``InputError`` for other results, and for any exception of the
+    strategy except ``NativeError``.
     """
     source = f"strategy {strategy.name or type(strategy).__name__}"
     try:
@@ -220,12 +220,12 @@ def _format_error(what: str, error: BaseException) -> str:
 
 
 class CompiledStrategy(Strategy):
-    """Base of strategies with a compiled ``kernel``; a subclass sets ``name``, ``Settings`` and ``kernel``.
+    """Base class of strategies with a compiled ``kernel``; a subclass sets ``name``, ``Settings`` and ``kernel``.
 
     ``kernel(cpu, memory, settings)`` is a static method in the part of Python that numba compiles. ``cpu`` (cores) and
     ``memory`` (bytes) are float64 arrays of the samples of all pods, pod after pod; ``settings`` is a tuple of the
     settings in their order, or ``(0.0,)`` without any. It returns (CPU request, memory request, CPU limit, memory
-    limit) in cores and bytes; NaN = no advice. Amounts are rounded up to whole millicores and bytes.
+    limit) in cores and bytes; NaN for no advice. Amounts are rounded up to whole millicores and bytes.
     """
 
     uses_recommendation: ClassVar[bool] = False
@@ -237,7 +237,7 @@ class CompiledStrategy(Strategy):
         self._numbers = tuple(map(float, msgspec.structs.astuple(self.settings))) or (0.0,)
 
     def advise(self, usage: ContainerUsage) -> StrategyAdvice:
-        """The kernel's answer; what it raises is a :class:`kscale.errors.NativeError`."""
+        """Run the kernel. Raises :class:`kscale.errors.NativeError` if the kernel fails."""
         try:
             answer = self._compiled(
                 _concatenate_samples(usage.cpu.values()), _concatenate_samples(usage.memory.values()), self._numbers
@@ -306,7 +306,7 @@ class PercentileStrategy(Strategy):
         self.settings: PercentileSettings
 
     def advise(self, usage: ContainerUsage) -> StrategyAdvice:
-        """From the samples of each pod."""
+        """Compute the advice from the samples of each pod."""
         how = self.settings
         cpu = _drop_empty(usage.cpu.values())
         memory = _drop_empty(usage.memory.values())
@@ -347,7 +347,7 @@ class PercentileLimitStrategy(Strategy):
         self.settings: PercentileLimitSettings
 
     def advise(self, usage: ContainerUsage) -> StrategyAdvice:
-        """From the samples of all pods."""
+        """Compute the advice from the samples of all pods."""
         how = self.settings
         memory = PercentileStrategy(
             PercentileSettings(
@@ -382,12 +382,12 @@ class RecommenderStrategy(Strategy):
             return StrategyAdvice()
 
         def cpu(values: ResourceList | None) -> int | None:
-            found = (values or {}).get(CPU)
-            return found.milli_value() if found is not None else None
+            quantity = (values or {}).get(CPU)
+            return quantity.milli_value() if quantity is not None else None
 
         def memory(values: ResourceList | None) -> int | None:
-            found = (values or {}).get(MEMORY)
-            return found.value() if found is not None else None
+            quantity = (values or {}).get(MEMORY)
+            return quantity.value() if quantity is not None else None
 
         return StrategyAdvice(
             cpu_request=cpu(item.target),

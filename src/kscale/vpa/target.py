@@ -56,9 +56,9 @@ _NODE_KIND = "Node"
 def resolve_target_selector(
     vpa: VerticalPodAutoscaler, controllers: Controllers, scales: ScaleLookup | None = None
 ) -> Selector:
-    """The selector of a VPA's target (``VpaTargetSelectorFetcher``); ``scales``: where to look for scales instead.
+    """Return the selector of a VPA's target (``VpaTargetSelectorFetcher``).
 
-    Raises :class:`TargetError` with upstream's text.
+    ``scales``: another lookup to use. Raises :class:`TargetError` with upstream's text.
     """
     target = vpa.spec.target_ref
     if target is None:
@@ -82,7 +82,7 @@ def resolve_target_selector(
 def resolve_target_selector_steps(
     vpa: VerticalPodAutoscaler, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, Selector]:
-    """The same; a scale is asked for each time, as upstream does."""
+    """Resolve a target's selector, requesting the scale each time as upstream does."""
     return (
         yield from evaluate_with_scales_steps(
             progress,
@@ -97,25 +97,25 @@ def resolve_target_selector_steps(
 
 
 def find_topmost_controller(key: ControllerKey | None, controllers: Controllers) -> ControllerKey | None:
-    """The last well-known or scalable controller up the chain of owners; raises :class:`TargetError`."""
+    """Return the last well-known or scalable controller up the chain of owners. Raises :class:`TargetError`."""
     if key is None:
         return None
-    found = key if _is_well_known_or_scalable(key, controllers) else None
+    topmost = key if _is_well_known_or_scalable(key, controllers) else None
     visited = {key}
     while (owner := _get_owner_of_controller(key, controllers)) is not None:
         if _is_well_known_or_scalable(owner, controllers):
-            found = owner
+            topmost = owner
         if owner in visited:
             raise TargetError("cycle detected in ownership chain")
         visited.add(owner)
         key = owner
-    return found
+    return topmost
 
 
 def find_topmost_controller_steps(
     key: ControllerKey | None, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, ControllerKey | None]:
-    """The same, with the scales asked for that are not known."""
+    """Find the topmost controller, requesting unknown scales."""
     return (
         yield from evaluate_with_scales_steps(
             progress, controllers.scales, lambda _: find_topmost_controller(key, controllers)
@@ -124,13 +124,16 @@ def find_topmost_controller_steps(
 
 
 def get_pod_owner(pod: Pod) -> ControllerKey | None:
-    """The controller that owns a pod. Upstream takes the last reference with ``controller: true`` here."""
+    """Return the controller that owns a pod, by the last reference with ``controller: true`` as upstream."""
     owners = [owner for owner in pod.metadata.owner_references if owner.controller]
     return _get_owner_key(pod.namespace, owners[-1]) if owners else None
 
 
 def find_topmost_owner(pod: Pod, controllers: Controllers) -> ControllerKey | None:
-    """The topmost controller of a pod; None for bare pods and those of a node. Raises :class:`TargetError`."""
+    """Return the topmost controller of a pod, or None for bare pods and those of a node.
+
+    Raises :class:`TargetError`.
+    """
     owner = get_pod_owner(pod)
     return None if owner is None or owner.kind == _NODE_KIND else find_topmost_controller(owner, controllers)
 
@@ -138,7 +141,7 @@ def find_topmost_owner(pod: Pod, controllers: Controllers) -> ControllerKey | No
 def find_topmost_owner_steps(
     pod: Pod, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, ControllerKey | None]:
-    """The same, with the scales asked for that are not known."""
+    """Find the topmost controller of a pod, requesting unknown scales."""
     return (
         yield from evaluate_with_scales_steps(
             progress, controllers.scales, lambda _: find_topmost_owner(pod, controllers)
@@ -147,7 +150,7 @@ def find_topmost_owner_steps(
 
 
 def _is_well_known_or_scalable(key: ControllerKey, controllers: Controllers) -> bool:
-    """Well known, or scalable (``isWellKnownOrScalable``)."""
+    """Check whether a controller is well known or scalable (``isWellKnownOrScalable``)."""
     if key.kind in WELL_KNOWN_KINDS:
         return True
     if key.kind == _NODE_KIND:
@@ -160,7 +163,7 @@ def _is_well_known_or_scalable(key: ControllerKey, controllers: Controllers) -> 
 
 
 def _get_owner_of_controller(key: ControllerKey, controllers: Controllers) -> ControllerKey | None:
-    """``getParentOfController``."""
+    """Return the owner of a controller, or None (``getParentOfController``)."""
     if key.kind in WELL_KNOWN_KINDS:
         reference = controller_of(controllers.existing(key).metadata)
     else:
@@ -202,7 +205,7 @@ def _parse_creation_time(vpa: VerticalPodAutoscaler) -> Moment:
 def find_controlling_vpa(
     pod: Pod, parent: ControllerKey | None, vpas: Iterable[tuple[VerticalPodAutoscaler, Selector]]
 ) -> VerticalPodAutoscaler | None:
-    """The strongest of the VPAs whose target is the pod's topmost controller and whose selector matches the pod."""
+    """Return the strongest VPA whose target is the pod's topmost controller and whose selector matches the pod."""
     if parent is None:
         return None
     best: VerticalPodAutoscaler | None = None
@@ -236,33 +239,33 @@ def resolve_vpa_selectors_steps(
     progress: Progress,
     diagnostics: list[str] | None = None,
 ) -> StepsOf[GetScale, list[VpaWithSelector]]:
-    """VPAs with what their targets select; those without a selector are left out, and ``diagnostics`` told why."""
-    found: list[VpaWithSelector] = []
+    """Return VPAs with their selectors. Errors of VPAs left out are added to ``diagnostics``."""
+    resolved: list[VpaWithSelector] = []
     for vpa in vpas:
         try:
-            found.append((vpa, (yield from resolve_target_selector_steps(vpa, controllers, progress))))
+            resolved.append((vpa, (yield from resolve_target_selector_steps(vpa, controllers, progress))))
         except TargetError as error:
             if diagnostics is not None:
                 diagnostics.append(f"{vpa.key}: {error}")
-    return found
+    return resolved
 
 
 def filter_live_pods(pods: Iterable[Pod]) -> list[Pod]:
-    """Pods that are not being deleted."""
+    """Return the pods that are not being deleted."""
     return [pod for pod in pods if pod.metadata.deletion_timestamp is None]
 
 
 def find_controlled_pods_steps(
     pods: Iterable[Pod], vpas: Sequence[VpaWithSelector], controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, list[ControlledPods]]:
-    """The pods of each VPA that has some; VPAs by namespace and name (upstream walks a map), pods in listed order."""
+    """Return the pods of each VPA with pods, VPAs by namespace and name, pods in list order."""
     by_target: dict[tuple[str, str, str], list[VpaWithSelector]] = {}
     for vpa, selector in vpas:
         target = vpa.spec.target_ref
         if target is not None:
             by_target.setdefault((vpa.namespace, target.kind, target.name), []).append((vpa, selector))
     parents: dict[ControllerKey | None, ControllerKey | None] = {None: None}
-    found: dict[tuple[str, str], ControlledPods] = {}
+    controlled: dict[tuple[str, str], ControlledPods] = {}
     for pod in pods:
         owner = get_pod_owner(pod)
         if owner not in parents:
@@ -276,5 +279,5 @@ def find_controlled_pods_steps(
         candidates = by_target.get((parent.namespace, parent.kind, parent.name), ())
         chosen = find_controlling_vpa(pod, parent, candidates)
         if chosen is not None:
-            found.setdefault((chosen.namespace, chosen.name), (chosen, []))[1].append(pod)
-    return [found[key] for key in sorted(found)]
+            controlled.setdefault((chosen.namespace, chosen.name), (chosen, []))[1].append(pod)
+    return [controlled[key] for key in sorted(controlled)]

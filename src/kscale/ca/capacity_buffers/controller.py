@@ -1,7 +1,6 @@
-"""The CapacityBuffer controller: replicas, conditions, resource quotas and one reconcile of a namespace (upstream:
-``capacitybuffer/controller``, ``translators``).
+"""The CapacityBuffer controller: replicas, conditions, resource quotas, and one reconcile of a namespace.
 
-Upstream: replicas.go.
+Upstream: ``capacitybuffer/controller``, ``translators``, ``replicas.go``.
 """
 
 from __future__ import annotations
@@ -80,8 +79,10 @@ def set_buffer_condition(
     message: str = "",
     generation: int | None = None,
 ) -> CapacityBuffer:
-    """The buffer with a condition, about that generation of it if one is given. The very same object if that is nothing
-    new."""
+    """Return the buffer with the condition, for the observed ``generation`` if one is passed.
+
+    Returns the very same object if the condition is unchanged.
+    """
     condition = Condition(
         type=type_,
         status=str(holds),
@@ -97,7 +98,7 @@ def set_buffer_condition(
 
 
 def format_missing_template(reference: LocalObjectRef | None) -> str:
-    """What is said of a template that is not there."""
+    """Format the error message for a missing template."""
     name = go_quote("" if reference is None else reference.name)
     return f"capacity buffer client can't get pod template: podtemplates {name} not found"
 
@@ -110,11 +111,11 @@ class CapacityBufferError(ValueError):
 
 
 def compute_buffer_replicas(spec: CapacityBufferSpec, template: PodTemplateSpec, scale: int | None = None) -> int:
-    """The number of pods that a buffer asks for.
+    """Compute the number of pods that a buffer requests.
 
-    ``template``: what they are like, its requests filled in; ``scale``: the replicas of the workload that the buffer
-    refers to, None without one. Whole numbers are int32, as upstream's. Raises :class:`CapacityBufferError`
-    if nothing says how many.
+    ``template`` is the pod template with its requests filled in. ``scale`` is the number of replicas of the workload
+    that the buffer refers to, None without one. Integers are int32 as in upstream. Raises :class:`CapacityBufferError`
+    if replicas, percentage and limits are all missing.
     """
     replicas = -1
     if spec.replicas is not None:
@@ -122,32 +123,32 @@ def compute_buffer_replicas(spec: CapacityBufferSpec, template: PodTemplateSpec,
     if spec.percentage is not None and scale is not None:
         replicas = max(replicas, _compute_percentage(spec.percentage, scale))
     if spec.limits is not None:
-        most = _count_within_limits(spec.limits, demand(Pod(spec=template.spec)))
-        return most if replicas < 0 else min(replicas, most)
+        limit = _count_within_limits(spec.limits, demand(Pod(spec=template.spec)))
+        return limit if replicas < 0 else min(replicas, limit)
     if replicas < 0:
         raise CapacityBufferError("replicas, percentage and limits are not defined")
     return replicas
 
 
 def _compute_percentage(percentage: int, scale: int) -> int:
-    """A percentage of the replicas, rounded up."""
+    """Compute a percentage of the replicas, rounded up."""
     if percentage <= 0 or scale <= 0:
         return 0
     return divide_truncated(wrap_int32(percentage * scale + 99), 100)
 
 
 def _count_within_limits(limits: Mapping[str, Quantity], requests: Mapping[str, Quantity]) -> int:
-    found = []
+    counts = []
     for name, quantity in requests.items():
-        each = quantity.milli_value()
+        request = quantity.milli_value()
         limit = limits.get(name)
-        if each > 0 and limit is not None:
-            most = wrap_int32(divide_truncated(limit.milli_value(), each))
-            if most >= 0:
-                found.append(most)
-    if not found:
+        if request > 0 and limit is not None:
+            count = wrap_int32(divide_truncated(limit.milli_value(), request))
+            if count >= 0:
+                counts.append(count)
+    if not counts:
         raise CapacityBufferError("resources in configured limits not found in the pod template")
-    return min(_MAX_REPLICAS, *found)
+    return min(_MAX_REPLICAS, *counts)
 
 
 def translate_buffer(
@@ -158,21 +159,21 @@ def translate_buffer(
     problem: str = "",
     now: datetime | Moment,
 ) -> CapacityBuffer:
-    """The buffer with the status of its spec: so many pods of that template, at its generation.
+    """Return the buffer with the status that follows from its spec: replicas, template and template generation.
 
-    ``template``: what its pods are like, with requests filled in: the one that it refers to, or the one kept for its
-    workload, whose replicas are ``scale``. None: there is none, and the buffer is not ready, for ``problem`` if that is
-    given. Without news the very same object.
+    ``template`` is the template of the buffer's pods with requests filled in: the referenced one, or the managed one of
+    its workload, which has ``scale`` replicas. If it is None the buffer is not ready, for the reason ``problem`` if
+    that is passed. Returns the very same object if nothing changes.
     """
     now = moment(now)
-    replicas, why = None, ""
+    replicas, failure = None, ""
     if template is None:
-        why = problem or format_missing_template(buffer.spec.pod_template_ref)
+        failure = problem or format_missing_template(buffer.spec.pod_template_ref)
     else:
         try:
             replicas = compute_buffer_replicas(buffer.spec, template.template, scale)
         except CapacityBufferError as error:
-            why = f"couldn't get number of replicas for buffer: {error}"
+            failure = f"couldn't get number of replicas for buffer: {error}"
     strategy = buffer.spec.provisioning_strategy
     status = replace(
         buffer.status,
@@ -183,9 +184,14 @@ def translate_buffer(
     )
     if status != buffer.status:
         buffer = replace(buffer, status=status)
-    if why:
+    if failure:
         return set_buffer_condition(
-            buffer, READY_FOR_PROVISIONING_CONDITION, False, "error", now, f"Buffer not ready for provisioning: {why}"
+            buffer,
+            READY_FOR_PROVISIONING_CONDITION,
+            False,
+            "error",
+            now,
+            f"Buffer not ready for provisioning: {failure}",
         )
     return set_buffer_condition(
         buffer, READY_FOR_PROVISIONING_CONDITION, True, "AttributesSetSuccessfully", now, "ready"
@@ -212,13 +218,13 @@ def allocate_quotas(
     quotas: Sequence[ResourceQuota],
     now: datetime | Moment,
 ) -> AllocatedQuotas:
-    """Cuts the replicas of the buffers of one namespace, which share what its quotas leave, the first ones first.
+    """Limit the replicas of the buffers of one namespace to what its quotas leave. Earlier buffers come first.
 
-    ``templates`` by ``namespace/name``. A quota counts the requests of the pods that are in its scope, by their plain
-    names and as ``requests.NAME``, never the number of pods. A buffer that is not ready passes as it is.
+    ``templates`` are by ``namespace/name``. A quota counts the requests of the pods in its scope, by their plain names
+    and as ``requests.NAME``, never the number of pods. A buffer that is not ready is passed through unchanged.
     """
     now = moment(now)
-    found = AllocatedQuotas()
+    allocated = AllocatedQuotas()
     reserved: dict[str, ResourceAmounts] = {}
     for buffer in buffers:
         status = buffer.status
@@ -226,30 +232,30 @@ def allocate_quotas(
         if status.pod_template_ref is not None and status.pod_template_generation is not None:
             template = templates.get(f"{buffer.namespace}/{status.pod_template_ref.name}")
         if template is None or status.replicas is None:
-            found.buffers.append(buffer)
+            allocated.buffers.append(buffer)
             continue
         pod = Pod(spec=template.template.spec)
         asked = {
             key: amount.as_fraction() for name, amount in demand(pod).items() for key in (name, f"requests.{name}")
         }
         if not asked:
-            found.buffers.append(buffer)
+            allocated.buffers.append(buffer)
             continue
-        matching = list(_iterate_matching_quotas(pod, quotas, found.errors))
+        matching = list(_iterate_matching_quotas(pod, quotas, allocated.errors))
         rooms = [_count_quota_room(quota, asked, reserved.get(quota.metadata.uid, {})) for quota in matching]
         allowed = min([status.replicas, *rooms])
         blocking = [quota.name for quota, room in zip(matching, rooms, strict=True) if room < status.replicas]
-        found.buffers.append(_limit_buffer(buffer, status.replicas, allowed, blocking, now))
+        allocated.buffers.append(_limit_buffer(buffer, status.replicas, allowed, blocking, now))
         if allowed > 0:
             for quota in matching:
                 _reserve_quota(reserved.setdefault(quota.metadata.uid, {}), quota, asked, allowed)
-    return found
+    return allocated
 
 
 def _limit_buffer(
     buffer: CapacityBuffer, wanted: int, allowed: int, blocking: Sequence[str], now: Moment
 ) -> CapacityBuffer:
-    """The buffer with what is said of quotas, and with no more replicas than allowed."""
+    """Set the quota condition of the buffer and limit its replicas to the allowed number."""
     text = ""
     if allowed < wanted:
         text = f"Buffer replicas limited from {wanted} to {allowed} due to quotas: {', '.join(blocking)}"
@@ -261,20 +267,20 @@ def _limit_buffer(
 
 
 def _count_quota_room(quota: ResourceQuota, asked: ResourceAmounts, reserved: ResourceAmounts) -> int:
-    """How many such pods the quota leaves room for."""
-    most = _MAX_INT32
+    """Count how many such pods the quota leaves room for."""
+    room = _MAX_INT32
     used = quota.status.used or {}
     for name, hard in (quota.status.hard or {}).items():
-        each = asked.get(name)
-        if not each:
+        request = asked.get(name)
+        if not request:
             continue
         free = hard.as_fraction() - reserved.get(name, 0)
         if name in used:
             free -= used[name].as_fraction()
         if free < 0:
             return 0
-        most = min(most, int(free / each))
-    return most
+        room = min(room, int(free / request))
+    return room
 
 
 def _reserve_quota(reserved: ResourceAmounts, quota: ResourceQuota, asked: ResourceAmounts, replicas: int) -> None:
@@ -283,25 +289,25 @@ def _reserve_quota(reserved: ResourceAmounts, quota: ResourceQuota, asked: Resou
 
 
 def _iterate_matching_quotas(pod: Pod, quotas: Iterable[ResourceQuota], errors: list[str]) -> Iterator[ResourceQuota]:
-    """The quotas that count the pod."""
+    """Yield the quotas that count the pod; append errors of malformed scopes."""
     for quota in quotas:
         try:
-            # All are asked: one that cannot be told is told although another has said no.
-            answers = [_is_in_scope(pod, each) for each in _get_scopes(quota)]
+            # Evaluate all scopes, so that a malformed scope is reported even if another scope does not match.
+            matches = [_is_in_scope(pod, scope) for scope in _get_scopes(quota)]
         except SelectorError as error:
             errors.append(
                 f"resourceQuotaAllocator: failed to check if pod matches quota {go_quote(quota.name)}, error: {error}"
             )
             continue
-        if all(answers):
+        if all(matches):
             yield quota
 
 
 def _get_scopes(quota: ResourceQuota) -> list[ScopeSelectorRequirement]:
-    found = [ScopeSelectorRequirement(scope_name=scope, operator="Exists") for scope in quota.spec.scopes]
+    scopes = [ScopeSelectorRequirement(scope_name=scope, operator="Exists") for scope in quota.spec.scopes]
     if quota.spec.scope_selector is not None:
-        found += quota.spec.scope_selector.match_expressions
-    return found
+        scopes += quota.spec.scope_selector.match_expressions
+    return scopes
 
 
 def _is_in_scope(pod: Pod, scope: ScopeSelectorRequirement) -> bool:
@@ -339,14 +345,14 @@ def _has_priority_class(name: str, scope: ScopeSelectorRequirement) -> bool:
 
 
 def _iterate_affinity_terms(pod: Pod) -> Iterator[PodAffinityTerm]:
-    """Its terms about other pods, wishes included."""
+    """Yield the pod's affinity and anti-affinity terms, preferred ones included."""
     affinity = pod.spec.affinity
     if affinity is None:
         return
     for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
         if side is not None:
             yield from side.required
-            yield from (wish.pod_affinity_term for wish in side.preferred)
+            yield from (preference.pod_affinity_term for preference in side.preferred)
 
 
 BufferControllerAction = ResolveWorkloadAction | ManagedTemplateAction | WriteStatus
@@ -363,10 +369,10 @@ def is_managed_buffer(buffer: CapacityBuffer) -> bool:
 def reconcile_buffers_steps(
     buffers: Iterable[CapacityBuffer], quotas: Sequence[ResourceQuota], *, now: Moment, dry_run: bool = True
 ) -> StepsOf[BufferControllerAction, tuple[list[CapacityBuffer], list[str]]]:
-    """Brings the buffers of one namespace up to date: their templates, then their statuses, cut by its quotas. Gives
-    those whose status is as it should be, and what went wrong, so that it is tried again.
+    """Reconcile the buffers of one namespace: templates, then statuses, limited by the quotas.
 
-    ``dry_run``: the API server is asked what pods of a template would be like.
+    Returns the buffers whose status is up to date, and the errors, so that the caller can retry. With ``dry_run`` the
+    API server is asked for the defaulted pod of a template.
     """
     p = Progress(now)
     ordered = sorted(
@@ -393,13 +399,13 @@ def reconcile_buffers_steps(
     allocated = allocate_quotas(translated, templates, quotas, p.now)
     errors += allocated.errors
     reconciled = []
-    for buffer, found in zip(ordered, allocated.buffers, strict=True):
-        if found.status != buffer.status:
-            refusal = (yield from p.act(WriteStatus(found))).error
-            if refusal is not None:
-                errors.append(refusal.message)
+    for buffer, updated in zip(ordered, allocated.buffers, strict=True):
+        if updated.status != buffer.status:
+            error = (yield from p.act(WriteStatus(updated))).error
+            if error is not None:
+                errors.append(error.message)
                 continue
-        reconciled.append(found)
+        reconciled.append(updated)
     return reconciled, errors
 
 
@@ -432,13 +438,13 @@ def _reconcile_workload(
 
 
 class ReconciliationTimes:
-    """When each buffer's status was last written, or found to be right."""
+    """Times when each buffer's status was last written or found up to date."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Moment] = {}
 
     def update(self, buffers: Iterable[CapacityBuffer], at: Moment) -> None:
-        """These buffers are reconciled."""
+        """Record that these buffers are reconciled."""
         self._by_uid.update(dict.fromkeys((buffer.metadata.uid for buffer in buffers), at))
 
     def prune(self, buffers: Iterable[CapacityBuffer]) -> None:
@@ -447,15 +453,18 @@ class ReconciliationTimes:
         self._by_uid = {uid: at for uid, at in self._by_uid.items() if uid in there}
 
     def observed(self, buffers: Iterable[CapacityBuffer], now: Moment) -> list[Observation]:
-        """The oldest time among the buffers that have been reconciled, and the oldest creation among the new ones, both
-        at most ``now``, in whole Unix seconds. A buffer that has conditions and was not reconciled since this process
-        began counts in neither."""
+        """Return the oldest reconciliation time, and the oldest creation time of new buffers, as observations.
+
+        Both are at most ``now``, in integer Unix seconds. A buffer that has conditions but was not reconciled since
+        this
+        process started counts in neither.
+        """
         oldest = {"true": now, "false": now}
         for buffer in buffers:
-            at = self._by_uid.get(buffer.metadata.uid)
-            if at is not None:
-                oldest["false"] = min(oldest["false"], at)
+            time = self._by_uid.get(buffer.metadata.uid)
+            if time is not None:
+                oldest["false"] = min(oldest["false"], time)
             elif not buffer.status.conditions:
                 oldest["true"] = min(oldest["true"], from_text(buffer.metadata.creation_timestamp))
         name = "capacity_buffer_oldest_reconciliation_timestamp_seconds"
-        return [build_observation(name, at // SECOND, new_buffer=is_new) for is_new, at in oldest.items()]
+        return [build_observation(name, time // SECOND, new_buffer=is_new) for is_new, time in oldest.items()]

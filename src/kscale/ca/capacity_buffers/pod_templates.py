@@ -1,11 +1,8 @@
-"""Pod templates of buffers: managed templates, fake pods, and templates of scalable objects (upstream:
-``capacitybuffer/translators``, ``capacitybuffer/fakepods``).
+"""Pod templates of buffers: managed templates, fake pods, and templates of scalable objects.
 
 Objects are plain data here, so that fields that kscale does not model are kept.
 
-Objects are plain data here: what is made of a template has all of its fields, also those that kscale has no names for.
-
-Upstream: podtemplate.go.
+Upstream: ``capacitybuffer/translators``, ``capacitybuffer/fakepods``, ``podtemplate.go``.
 """
 
 from __future__ import annotations
@@ -74,8 +71,10 @@ class PodTemplateData(KubeObject):
 
 
 def build_pod_template(pod: dict[str, Any]) -> dict[str, Any]:
-    """The template of pods like this one, which was not made: without the volume of its token, whose name is new each
-    time."""
+    """Build the template of such pods from a pod that does not exist.
+
+    Leaves out the volume of its service account token, whose name is new each time.
+    """
     spec = _drop_token_volumes(pod.get("spec") or {}, "volumes")
     for kind in ("containers", "initContainers"):
         if spec.get(kind):
@@ -84,21 +83,21 @@ def build_pod_template(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def get_labels_and_annotations(pod: dict[str, Any]) -> dict[str, Any]:
-    """The metadata of a template of pods like this one: its labels and annotations, those that it has."""
+    """Return the metadata for a template of such pods: the non-empty labels and annotations."""
     metadata = pod.get("metadata") or {}
     return {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
 
 
 def _drop_token_volumes(holder: dict[str, Any], member: str) -> dict[str, Any]:
-    kept = [each for each in holder.get(member) or () if not each.get("name", "").startswith(_TOKEN_VOLUME_PREFIX)]
-    return {**{key: each for key, each in holder.items() if key != member}, **({member: kept} if kept else {})}
+    retained = [each for each in holder.get(member) or () if not each.get("name", "").startswith(_TOKEN_VOLUME_PREFIX)]
+    return {**{key: each for key, each in holder.items() if key != member}, **({member: retained} if retained else {})}
 
 
 def ensure_managed_template(
     p: Progress, buffer: CapacityBuffer, template: dict[str, Any]
 ) -> StepsOf[ManagedTemplateAction, tuple[PodTemplate | None, str]]:
-    """Makes the buffer's template, or brings it up to date; the template as it is then, or why there is none."""
-    about = ObjectMeta(
+    """Create or update the buffer's template; return the template, or None and the reason."""
+    metadata = ObjectMeta(
         name=f"{_NAME_PREFIX}{buffer.name[: _MAX_NAME_LENGTH - len(_NAME_PREFIX) - len(_NAME_SUFFIX)]}{_NAME_SUFFIX}",
         namespace=buffer.namespace,
         owner_references=[
@@ -111,47 +110,49 @@ def ensure_managed_template(
             )
         ],
     )
-    asks = GetWhole(kind="PodTemplate", api_version="v1", namespace=about.namespace, name=about.name)
-    found = yield from p.act(asks)
-    if found.error is None:
-        if _prune_empty(found.value.get("template")) == _prune_empty(template):
-            return from_dict(found.value, PodTemplate), ""
-        done = yield from p.act(_build_update_patch(about, found.value, template))
-    elif found.error.reason == NOT_FOUND:
-        made = PodTemplateData(api_version="v1", kind="PodTemplate", metadata=about, template=template)
-        done = yield from p.act(Create(made))
+    request = GetWhole(kind="PodTemplate", api_version="v1", namespace=metadata.namespace, name=metadata.name)
+    current = yield from p.act(request)
+    if current.error is None:
+        if _prune_empty(current.value.get("template")) == _prune_empty(template):
+            return from_dict(current.value, PodTemplate), ""
+        done = yield from p.act(_build_update_patch(metadata, current.value, template))
+    elif current.error.reason == NOT_FOUND:
+        created = PodTemplateData(api_version="v1", kind="PodTemplate", metadata=metadata, template=template)
+        done = yield from p.act(Create(created))
     else:
-        return None, f"capacity buffer client can't get pod template: {found.error.message}"
+        return None, f"capacity buffer client can't get pod template: {current.error.message}"
     if done.error is None:  # its generation, and what the API server filled in
-        found = yield from p.act(asks)
-        done = found
+        current = yield from p.act(request)
+        done = current
     if done.error is not None:
         return None, done.error.message
-    return from_dict(found.value, PodTemplate), ""
+    return from_dict(current.value, PodTemplate), ""
 
 
-def _build_update_patch(about: ObjectMeta, held: dict[str, Any], wanted: dict[str, Any]) -> Patch:
-    owners = [to_dict(owner) for owner in about.owner_references]
+def _build_update_patch(metadata: ObjectMeta, current: dict[str, Any], template: dict[str, Any]) -> Patch:
+    owners = [to_dict(owner) for owner in metadata.owner_references]
     return Patch(
         kind="PodTemplate",
         api_version="v1",
-        namespace=about.namespace,
-        name=about.name,
+        namespace=metadata.namespace,
+        name=metadata.name,
         type="json",
-        resource_version=held["metadata"].get("resourceVersion", ""),
+        resource_version=current["metadata"].get("resourceVersion", ""),
         patch=(
             PatchOperation(op="add", path="/metadata/ownerReferences", value=owners),
-            PatchOperation(op="replace", path="/template", value=wanted),
+            PatchOperation(op="replace", path="/template", value=template),
         ),
     )
 
 
 def _prune_empty(value: Any, member: str = "") -> Any:
-    """For comparison only (``Semantic.DeepEqual``): without members whose emptiness is as their absence. ``member``:
-    what the value is in its holder."""
+    """Drop members whose emptiness equals absence, for comparison only (``Semantic.DeepEqual``).
+
+    ``member`` is the name of the field that holds the value.
+    """
     if isinstance(value, dict):
-        kept = {key: _prune_empty(each, key) for key, each in value.items()}
-        return {key: each for key, each in kept.items() if not _is_absent(each, key, in_map=member in _MAP_FIELDS)}
+        pruned = {key: _prune_empty(each, key) for key, each in value.items()}
+        return {key: each for key, each in pruned.items() if not _is_absent(each, key, in_map=member in _MAP_FIELDS)}
     return [_prune_empty(each) for each in value] if isinstance(value, list) else value
 
 
@@ -167,24 +168,26 @@ _HUGE_PAGES_PREFIX: Final = "hugepages-"
 def resolve_fake_pod(
     p: Progress, namespace: str, template: dict[str, Any], *, dry_run: bool
 ) -> StepsOf[Preview, tuple[dict[str, Any], str]]:
-    """The pod as the API server would make it (``dry_run``: ``--capacity-buffer-pod-dry-run-enabled``), or as far as
-    that can be told without it; and why it would not."""
+    """Return the pod as the API server would create it, and the error message if it would not.
+
+    Without ``dry_run`` (``--capacity-buffer-pod-dry-run-enabled``) kscale fills in the pod's requests itself.
+    """
     pod = _build_pod(template)
     if not dry_run:
         return default_pod_requests(pod), ""
     pod["metadata"]["generateName"] = "fake-pod-"
-    found = yield from p.act(Preview(kind="Pod", api_version="v1", namespace=namespace, content=pod))
-    return (found.value or {}), ("" if found.error is None else found.error.message)
+    preview = yield from p.act(Preview(kind="Pod", api_version="v1", namespace=namespace, content=pod))
+    return (preview.value or {}), ("" if preview.error is None else preview.error.message)
 
 
 def _build_pod(template: dict[str, Any]) -> dict[str, Any]:
     metadata = template.get("metadata") or {}
-    kept = {key: metadata[key] for key in ("labels", "annotations", "finalizers") if metadata.get(key)}
-    return {"metadata": kept, "spec": dict(template.get("spec") or {})}
+    pod_metadata = {key: metadata[key] for key in ("labels", "annotations", "finalizers") if metadata.get(key)}
+    return {"metadata": pod_metadata, "spec": dict(template.get("spec") or {})}
 
 
 def default_pod_requests(pod: dict[str, Any]) -> dict[str, Any]:
-    """The pod with requests where it only has limits: of its containers, and of its own."""
+    """Fill in requests where only limits are set: of the containers, and of the pod itself."""
     spec = dict(pod["spec"])
     for kind in ("containers", "initContainers"):
         if spec.get(kind):
@@ -236,8 +239,10 @@ ResolvedWorkload = tuple[dict[str, Any] | None, int | None, str]
 def resolve_workload(
     p: Progress, buffer: CapacityBuffer, *, dry_run: bool
 ) -> StepsOf[ResolveWorkloadAction, ResolvedWorkload]:
-    """What the pods of the workload are like, and how many it is to have: as the newest of them is, else as the
-    workload's own template says."""
+    """Return the pod template and the desired replicas of the workload.
+
+    The template is that of the newest pod, else the workload's own template.
+    """
     assert buffer.spec.scalable_ref is not None
     about = buffer.spec.scalable_ref
     template, replicas, live = yield from _resolve_from_newest_pod(p, buffer.namespace, about)
@@ -256,7 +261,10 @@ def resolve_workload(
 def _resolve_from_newest_pod(
     p: Progress, namespace: str, about: ScalableRef
 ) -> StepsOf[ResolveWorkloadAction, ResolvedWorkload]:
-    """By the workload's scale. Without a problem there may be no pod yet."""
+    """Resolve the workload by its scale subresource and its newest pod.
+
+    If there is neither a template nor a problem, there is no pod yet.
+    """
     mapper = yield from p.act(Discover())
     try:
         if mapper.error is not None:
@@ -288,12 +296,12 @@ def _resolve_from_template(p: Progress, namespace: str, about: ScalableRef) -> S
     version = TEMPLATE_API_VERSIONS.get((about.api_group, about.kind))
     if version is None:
         return None, None, f"kind {about.api_group}/{about.kind} is not supported to use pod template"
-    found = yield from p.act(GetWhole(kind=about.kind, api_version=version, namespace=namespace, name=about.name))
-    if found.error is not None:
-        text = found.error.message
-        if found.error.reason == NOT_FOUND:  # as a lister says it
+    response = yield from p.act(GetWhole(kind=about.kind, api_version=version, namespace=namespace, name=about.name))
+    if response.error is not None:
+        text = response.error.message
+        if response.error.reason == NOT_FOUND:  # as a lister says it
             group = "" if about.api_group == "core" else f".{about.api_group}"
             text = f'{about.kind.lower()}{group} "{about.name}" not found'
         return None, None, f"failed to get Deployment: failed to get {about.kind}: {text}"
-    spec = found.value.get("spec") or {}
+    spec = response.value.get("spec") or {}
     return spec.get("template") or {}, spec.get("parallelism" if about.kind == "Job" else "replicas"), ""

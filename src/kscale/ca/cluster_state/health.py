@@ -1,5 +1,6 @@
-"""Health, acceptable ranges, incorrect sizes and upcoming nodes of node groups (upstream: ``IsClusterHealthy``,
-``IsNodeGroupSafeToScaleUp``, ``GetUpcomingNodes``).
+"""Health, acceptable ranges, incorrect sizes and upcoming nodes of node groups.
+
+Upstream: ``IsClusterHealthy``, ``IsNodeGroupSafeToScaleUp``, ``GetUpcomingNodes``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ __all__ = [
 
 
 def recalculate_ranges(state: ClusterStateRegistry, groups: Groups) -> ClusterStateRegistry:
-    """The expected sizes anew from the provider's target sizes; all zero if one of those cannot be read."""
+    """Compute the expected sizes from the provider's target sizes; all zero if one of those cannot be read."""
     try:
         targets = get_target_sizes(groups)
     except AutoscalerError:
@@ -44,7 +45,7 @@ def recalculate_ranges(state: ClusterStateRegistry, groups: Groups) -> ClusterSt
 
 
 def get_target_sizes(groups: Groups) -> dict[str, int]:
-    """By group. Raises :class:`AutoscalerError` if one cannot be read."""
+    """Return the target sizes by group. Raises :class:`AutoscalerError` if one cannot be read."""
     for group in groups:
         if group.target_size_error is not None:
             raise AutoscalerError("", group.target_size_error)
@@ -54,7 +55,7 @@ def get_target_sizes(groups: Groups) -> dict[str, int]:
 def compute_acceptable_ranges(
     state: ClusterStateRegistry, groups: Groups, targets: Mapping[str, int]
 ) -> dict[str, AcceptableRange]:
-    """The ranges around these target sizes, with what is under way."""
+    """Compute the ranges around these target sizes, including running requests."""
     ranges: dict[str, AcceptableRange] = {}
     for group in groups:
         if not group.upcoming:
@@ -72,8 +73,8 @@ def compute_acceptable_ranges(
 
 
 def find_incorrect_sizes(state: ClusterStateRegistry, groups: Groups, now: Moment) -> dict[str, IncorrectSize]:
-    """Groups that have another number of nodes than their target says; since when, if they had it before."""
-    found: dict[str, IncorrectSize] = {}
+    """Find groups whose node count differs from their target; keep since when if it is unchanged."""
+    incorrect: dict[str, IncorrectSize] = {}
     for group in groups:
         known = state.readiness.get(group.id)
         expected = state.ranges.get(group.id)
@@ -85,12 +86,12 @@ def find_incorrect_sizes(state: ClusterStateRegistry, groups: Groups, now: Momen
         if registered > target or registered < target - waiting:
             old = state.incorrect_sizes.get(group.id)
             same = old is not None and (old.current, old.expected) == (registered, target)
-            found[group.id] = (
+            incorrect[group.id] = (
                 old
                 if old is not None and same
                 else IncorrectSize(current=registered, expected=target, first_observed=now)
             )
-    return found
+    return incorrect
 
 
 def get_autoscaled_nodes_count(state: ClusterStateRegistry) -> tuple[int, int]:

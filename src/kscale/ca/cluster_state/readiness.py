@@ -41,10 +41,10 @@ def find_nodes_without_instance(
     ``odd``: the positions of those that are not simply ready (:func:`kscale.ca.nodes.is_ready_and_active`);
     ``has_instance``: the provider's answers by node name.
     """
-    gone = {i for i in odd if names[i] not in has_instance and has_taint(nodes[i], TO_BE_DELETED_TAINT)}
+    missing = {i for i in odd if names[i] not in has_instance and has_taint(nodes[i], TO_BE_DELETED_TAINT)}
     if not all(has_instance.values()):
-        gone.update(i for i, name in enumerate(names) if not has_instance.get(name, True))
-    return gone
+        missing.update(i for i, name in enumerate(names) if not has_instance.get(name, True))
+    return missing
 
 
 _LEGACY_NOT_STARTED_CONDITIONS: Final = {("Ready", "False"), ("OutOfDisk", "True"), ("NetworkUnavailable", "True")}
@@ -66,14 +66,14 @@ def classify_nodes(
     """
     nodes, names, odd = registered.nodes, registered.names, registered.odd
     group_of = groups.ids_of_nodes(names)
-    gone = find_nodes_without_instance(nodes, names, odd, has_instance)
-    if gone:
-        odd = sorted({*odd, *gone})
+    missing = find_nodes_without_instance(nodes, names, odd, has_instance)
+    if missing:
+        odd = sorted({*odd, *missing})
     not_ready: dict[int, tuple[bool, bool]] = {}
     """Position -> (is it gone, is it suspended)."""
     for i in odd:
         ready, suspended = get_ready_and_suspended(nodes[i])
-        is_gone = i in gone
+        is_gone = i in missing
         if not ready or suspended or is_gone:
             not_ready[i] = is_gone, suspended
     members = groups.members(names)
@@ -114,7 +114,7 @@ def _get_node_startup_time(i: int, group_of: Sequence[str | None], groups: Group
 
 
 def _get_group_startup_time(group: NodeGroup, defaults: NodeGroupAutoscalingOptions) -> int | None:
-    """How long nodes of a group may take to start, in nanoseconds; None if its options cannot be read."""
+    """Return how long nodes of a group may take to start, in nanoseconds; None if its options cannot be read."""
     try:
         return duration(group.options_or(defaults).max_node_startup_time)
     except ProviderError:
@@ -152,9 +152,9 @@ def _get_legacy_readiness_lists(node: Node, gone: bool, now: Moment) -> tuple[st
 def find_unregistered_nodes(
     before: Mapping[str, UnregisteredNode], registered: RegisteredNodes, groups: Groups, now: Moment
 ) -> dict[str, UnregisteredNode]:
-    """Instances that should be there and have no node object, and since when that is so."""
+    """Find instances without a node object, and since when they lack it."""
     known = registered.instance_ids
-    found: dict[str, UnregisteredNode] = {}
+    unregistered: dict[str, UnregisteredNode] = {}
     for group in groups:
         if group.upcoming:
             continue
@@ -165,8 +165,8 @@ def find_unregistered_nodes(
             if status.state == "deleting" or status.error is not None:
                 continue
             old = before.get(instance)
-            found[instance] = UnregisteredNode(group=group.id, since=now if old is None else old.since)
-    return found
+            unregistered[instance] = UnregisteredNode(group=group.id, since=now if old is None else old.since)
+    return unregistered
 
 
 def classify_unregistered_nodes(

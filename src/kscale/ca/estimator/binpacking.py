@@ -1,9 +1,8 @@
-"""The binpacking estimator: first-fit decreasing onto copies of a template (upstream:
-``estimator/binpacking_estimator.go``, ``decreasing_pod_orderer.go``).
+"""The binpacking estimator: first-fit decreasing onto copies of a template.
 
-Decisions per group of equivalent pods are made here; the packing itself is C++ (``engine/estimate.hpp``).
+This module decides per group of equivalent pods; the packing itself is C++ (``engine/estimate.hpp``).
 
-What is decided per group of like pods is decided here; the packing itself is the engine's (``engine/estimate.hpp``).
+Upstream: ``estimator/binpacking_estimator.go``, ``decreasing_pod_orderer.go``.
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ __all__ = [
 
 
 def rank_requests(asked: NDArray[np.float64], template: NodeTemplate) -> NDArray[np.integer[Any]]:
-    """int[K]: the place of each of ``asked`` (float64[K, 2]: cpu, memory) by falling score; equal ones share theirs.
+    """Rank rows of requests (float64[K, 2]: cpu, memory) by decreasing score: int[K]; equal scores share a rank.
 
-    The score is upstream's: requests relative to allocatable; other resources do not count. Upstream takes the requests
-    with the pod's status here, and as they read: a huge one wraps to a negative number.
+    The score is upstream's: requests relative to allocatable, without other resources. Upstream reads the requests
+    with the pod's status here, so a huge request wraps to a negative number.
     """
     allocatable = template.node.status.allocatable or {}
     zero = Quantity("0")
@@ -67,13 +66,15 @@ def rank_requests(asked: NDArray[np.float64], template: NodeTemplate) -> NDArray
     for column, amount in enumerate(amounts):
         if amount > 0:
             score += asked[:, column] / float(amount)
-    _, place = np.unique(-score, return_inverse=True)
-    return place.astype(np.uint16) if len(place) <= 1 << 16 else place  # few bits are sorted without comparing
+    _, rank = np.unique(-score, return_inverse=True)
+    return rank.astype(np.uint16) if len(rank) <= 1 << 16 else rank  # few bits are sorted without comparing
 
 
 def order_groups_decreasing(asks: NDArray[np.intp], places: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Groups by falling score: int64[groups]; equal ones keep their order. ``asks``: int[groups], which of ``places``
-    is a group's."""
+    """Sort the groups by decreasing score: int64[groups]; equal ones keep their order.
+
+    ``asks`` (int[groups]) is the index of each group in ``places``.
+    """
     return np.argsort(places[asks], kind="stable")
 
 
@@ -84,7 +85,10 @@ def _divide_rounding_up(total: float, capacity: float) -> int:
 
 
 def _has_self_anti_affinity(pod: PodClass) -> bool:
-    """A required anti-affinity term with the hostname key that means the pod itself; namespaces are not looked at."""
+    """Return whether the pod has a required anti-affinity term with the hostname key that matches the pod itself.
+
+    Namespaces are ignored.
+    """
     for term in pod.anti_affinity:
         if term.topology_key != HOSTNAME or term.label_selector is None:
             continue
@@ -101,21 +105,24 @@ def _is_fast_path_eligible(pod: PodClass) -> bool:
 
 
 def find_best_fast_path(groups: Sequence[tuple[PodClass | None, int]], template: NodeTemplate) -> int:
-    """Position of the group with the most simulated placements to save, or -1. ``groups``: (exemplar, number of pods);
-    of equals the later. Amounts are doubles over the template's *capacity*, as upstream computes them."""
+    """Return the position of the group that saves the most simulated placements, or -1.
+
+    ``groups`` are (exemplar, number of pods); the later of equal groups wins. Amounts are doubles over the template's
+    *capacity*, as upstream computes them.
+    """
     capacity = template.node.status.capacity or {}
-    best, most = -1, 0
+    best, max_saved = -1, 0
     for i, (pod, count) in enumerate(groups):
         if pod is None or count == 0:
             continue
         nodes = count if _has_self_anti_affinity(pod) else 0
         if pod.first_request is not None:
             for name, request in zip(("cpu", "memory"), pod.first_request, strict=True):
-                have = capacity[name].approximate_float() if name in capacity else 0.0
-                nodes = max(nodes, _divide_rounding_up(float(count) * request, have))
+                available = capacity[name].approximate_float() if name in capacity else 0.0
+                nodes = max(nodes, _divide_rounding_up(float(count) * request, available))
         saved = count - count // nodes if nodes > 0 else 0
-        if saved >= most and _is_fast_path_eligible(pod):
-            best, most = i, saved
+        if saved >= max_saved and _is_fast_path_eligible(pod):
+            best, max_saved = i, saved
     return best
 
 
@@ -123,8 +130,11 @@ _LONG_GROUP_SIZE = 200  # pods of a group from which on copying group by group i
 
 
 class EstimateCache:
-    """What estimates of one session share, with nothing placed in between: node groups whose nodes no pod in play can
-    tell apart are estimated once, and the same pods in the same order are laid out once."""
+    """Cache of the estimates of one session, with nothing placed in between.
+
+    Node groups whose nodes no pending pod can distinguish are estimated once, and the same pods in the same order are
+    laid out once.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[tuple[object, ...], tuple[_PackingResult, int]] = {}
@@ -132,23 +142,28 @@ class EstimateCache:
         self._layouts: dict[tuple[int, int], _PodLayout] = {}
 
     def order(self, pods: GroupedPods, template: NodeTemplate) -> NDArray[np.int64]:
-        """The groups by falling score on a template: int64[groups]. Templates of like proportions have the same."""
-        places = rank_requests(pods.asked, template)
-        key = id(pods), places.tobytes()
-        found = self._orders.get(key)
-        if found is None:  # kept with the pods: their identity is part of what it is known by
-            found = self._orders[key] = pods, order_groups_decreasing(pods.asks, places)
-        return found[1]
+        """Return the groups by decreasing score on a template: int64[groups].
+
+        Templates that rank all requests the same share the order.
+        """
+        ranks = rank_requests(pods.asked, template)
+        key = id(pods), ranks.tobytes()
+        cached = self._orders.get(key)
+        if cached is None:  # kept with the pods: their identity is part of what it is known by
+            cached = self._orders[key] = pods, order_groups_decreasing(pods.asks, ranks)
+        return cached[1]
 
     def layout(self, pods: GroupedPods, order: NDArray[np.int64], last: int) -> _PodLayout:
-        """The pods, group after group in an order of :meth:`order`; ``last``: the place in it of the group that comes
-        after all others, or -1."""
+        """Return the pods, group after group in an order of :meth:`order`.
+
+        ``last`` is the position of the group that is moved behind all others, or -1.
+        """
         key = id(order), last
-        found = self._layouts.get(key)
-        if found is None:
+        layout = self._layouts.get(key)
+        if layout is None:
             packed = order if last < 0 else np.append(np.delete(order, last), order[last])
-            found = self._layouts[key] = _PodLayout(pods, packed)
-        return found
+            layout = self._layouts[key] = _PodLayout(pods, packed)
+        return layout
 
 
 class _PodLayout:
@@ -169,21 +184,21 @@ _PackingResult = tuple[NDArray[np.int32], NDArray[np.int32], int, int, int, int]
 
 
 class _FirstCopyNumbers(dict[str, int]):
-    """Template name -> the least number of a node that is named as a copy of it; kept with a snapshot."""
+    """Template name -> the smallest number of a node that is named as a copy of it; cached with the snapshot."""
 
     @classmethod
     def of(cls, names: Sequence[str]) -> _FirstCopyNumbers:
-        found = cls()
+        first_numbers = cls()
         for name in names:
             copy = copy_number(name)
             if copy is not None:
                 template, number = copy
-                found[template] = min(number, found.get(template, number))
-        return found
+                first_numbers[template] = min(number, first_numbers.get(template, number))
+        return first_numbers
 
 
 def _find_name_clash(snapshot: Snapshot, template: NodeTemplate) -> int:
-    """The first copy whose name some node has already, or -1."""
+    """Return the number of the first copy whose name exists already, or -1."""
     firsts = snapshot.memo.of(_FirstCopyNumbers, lambda: _FirstCopyNumbers.of(snapshot.nodes))
     return firsts.get(template.node.metadata.name, -1)
 
@@ -199,14 +214,38 @@ def estimate(
     profile: SchedulerProfile | None = None,
     groups: Sequence[Sequence[Any]] | None = None,
 ) -> EstimateResult:
-    """How many copies of ``template`` make the pods fit, and where each would go.
+    """Estimate how many copies of ``template`` the pods need, and where each pod goes.
 
-    ``snapshot``: or a cluster, as it is now. ``template``: a node, a node template, a node group (its template, or a
-    copy of the node that it names), any of them as a dict, or a client library's node. ``pods``: None = the
-    pending pods of the snapshot; names; or objects. ``groups``: lists of pods taken as the equivalence groups as they
-    are, instead of ``pods``. ``cursor``: where the scan over nodes stands; upstream never resets it. Nodes that exist
-    are only used by the retry for hostname spread constraints, as upstream does: place the pods that fit them first
-    (:func:`kscale.place`). Raises InputError.
+    Existing nodes are only used by the retry for hostname spread constraints, as in upstream; place the pods that fit
+    them first (:func:`kscale.place`).
+
+    Parameters
+    ----------
+    snapshot : Snapshot or Cluster
+        Cluster state. A cluster is snapshotted first.
+    pods : sequence of str or Pod, optional
+        Names or objects. Default: the pending pods of the snapshot.
+    template : NodeTemplate, NodeGroup, Node or dict
+        The node to copy: a node, a node template, a node group (its template, or a copy of the node that it names),
+        any of them as a dict, or a client library's node.
+    options : EstimateOptions, optional
+        Limits and fast path.
+    cursor : int
+        Where the scan over nodes stands; upstream never resets it.
+    profile : SchedulerProfile, optional
+        Scheduler profile.
+    groups : sequence of sequences of pods, optional
+        Equivalence groups to use as they are, instead of ``pods``.
+
+    Returns
+    -------
+    EstimateResult
+        Node count, placement and unschedulable pods.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be read.
     """
     return estimate_many(
         snapshot, pods, templates=[template], options=[options], cursor=cursor, profile=profile, groups=groups
@@ -226,13 +265,32 @@ def estimate_many(
     fresh_cursor: bool = False,
     threads: int = 1,
 ) -> list[EstimateResult]:
-    """:func:`estimate` for one template after the other, on the same snapshot.
+    """Run :func:`estimate` for each template in turn on the same snapshot.
 
-    The cursor goes from one to the next, as upstream's does, so an answer may depend on the templates before it.
-    ``fresh_cursor``: every template starts from ``cursor``, and each answer is that of :func:`estimate`. ``threads``
-    share the templates then; they change the time only, and predicates of the user's and devices kept in a ledger are
-    asked by one. Raises InputError for ``templates`` that are no list, for several threads on one cursor, and as
-    :func:`estimate` does.
+    The cursor goes from one template to the next, as in upstream, so a result may depend on the templates before it.
+    Takes the arguments of :func:`estimate` and these:
+
+    Parameters
+    ----------
+    templates : sequence
+        The templates.
+    options : sequence of EstimateOptions or None, optional
+        One per template.
+    fresh_cursor : bool
+        Start every template from ``cursor``, so that each result is that of :func:`estimate`.
+    threads : int
+        Threads that share the templates; only with ``fresh_cursor``. They change the time only. One thread runs user
+        predicates and devices that are kept in a ledger.
+
+    Returns
+    -------
+    list of EstimateResult
+        One per template.
+
+    Raises
+    ------
+    InputError
+        If ``templates`` is not a list, if several threads share one cursor, and as :func:`estimate` does.
     """
     if isinstance(templates, dict) or not isinstance(templates, Sequence):
         raise InputError(f"templates is {short(templates)}, not a list")
@@ -323,7 +381,7 @@ def estimate_in_session(
     session: Session,
     repeats: EstimateCache | None = None,
 ) -> EstimateResult:
-    """One estimate on a session that holds the pods' classes; ``number``: the template's there."""
+    """Run one estimate on a session that holds the pods' classes; ``number`` is the template's number there."""
     limit = max(min(compute_node_limit(options), MOST), -1)
     repeats = repeats or EstimateCache()
     order = repeats.order(pods, template)
@@ -334,14 +392,14 @@ def estimate_in_session(
     layout = repeats.layout(pods, order, fast)
     clash = _find_name_clash(snapshot, template)
     engine = session.engine
-    alike = session.template_identity(number) if clash < 0 else None
-    # The answer follows from these: the engine is the same, and goes back to what it was after every estimate.
-    key = alike and (alike, id(layout), limit, fast >= 0, engine.cursor)
-    known = repeats.answers.get(key) if key else None
-    if known is not None:
-        answer, engine.cursor = known
+    identity = session.template_identity(number) if clash < 0 else None
+    # The result depends only on these: the engine is the same and is reverted after every estimate.
+    key = identity and (identity, id(layout), limit, fast >= 0, engine.cursor)
+    cached = repeats.answers.get(key) if key else None
+    if cached is not None:
+        packed, engine.cursor = cached
     else:
-        answer = _packing.estimate(
+        packed = _packing.estimate(
             engine,
             layout.class_of,
             layout.starts,
@@ -351,8 +409,8 @@ def estimate_in_session(
             clash=clash,
         )
         if key:
-            repeats.answers[key] = answer, engine.cursor
-    placement, placed, added, with_pods, status, stopped = answer
+            repeats.answers[key] = packed, engine.cursor
+    placement, placed, added, with_pods, status, stopped = packed
     return EstimateResult(
         snapshot=snapshot,
         session=session,

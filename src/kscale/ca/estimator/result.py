@@ -1,4 +1,4 @@
-"""The result of an estimate, and the grouped pods that it is computed from.
+"""Result of an estimate, and the grouped pods that it is computed from.
 
 Upstream: ``core/scaleup/equivalence``.
 """
@@ -35,7 +35,7 @@ __all__ = ["NO_NODE_PERMITTED", "EstimateResult", "GroupedPods", "group_pods"]
 
 
 class GroupedPods:
-    """Pods of an estimate, grouped: what does not depend on the template."""
+    """Pods of an estimate in equivalence groups; this part is independent of the template."""
 
     def __init__(self, snapshot: Snapshot, records: Sequence[PodRecord], groups: Sequence[int] | None) -> None:
         self.records = records
@@ -63,7 +63,7 @@ class GroupedPods:
             self.asks[some] = of_class[self.class_of[self.starts[some]]]
 
     def restricted(self, groups: NDArray[np.int64]) -> GroupedPods:
-        """The same pods, some of the groups, in the order given."""
+        """Return the pods of some of the groups, in the given order."""
         if len(groups) == len(self.starts) - 1 and (groups == np.arange(len(groups))).all():
             return self
         part = copy(self)
@@ -75,42 +75,45 @@ class GroupedPods:
         return part
 
     def spread(self, groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """(positions of their pods, where each group starts there) of some groups, in the order given."""
+        """Return the positions of the pods of some groups, in the given order, and where each group starts in them."""
         sizes = np.diff(self.starts)[groups]
         starts = np.append(0, np.cumsum(sizes)).astype(np.int32)
         positions = np.repeat(self.starts[:-1][groups] - starts[:-1], sizes) + np.arange(starts[-1])
         return positions.astype(np.int64), starts
 
     def exemplar(self, group: int) -> PodClass | None:
-        """The class of a group's first pod; None for an empty group."""
+        """Return the class of a group's first pod; None for an empty group."""
         start = self.starts[group]
         return None if start == self.starts[group + 1] else self.unique[self.class_of[start]]
 
     @property
     def class_counts(self) -> NDArray[np.int64]:
-        """How many pods there are of each class: int64[classes]."""
+        """Count the pods of each class: int64[classes]."""
         if self.counted is None:
             self.counted = np.bincount(self.class_of, minlength=len(self.unique))
         return self.counted
 
     def requested(self, counts: NDArray[np.int64]) -> tuple[int, int]:
-        """What so many pods of each class (int64[classes]) request together: (cpu, memory) in billionths."""
+        """Return the total requests of so many pods of each class (int64[classes]).
+
+        The result is (cpu, memory) in billionths.
+        """
         key = counts.tobytes()
-        found = self._sums.get(key)
-        if found is None:
+        total = self._sums.get(key)
+        if total is None:
             cpu = memory = 0
             for number in np.flatnonzero(counts).tolist():
-                one, count = self.unique[number].requested, int(counts[number])
-                cpu, memory = cpu + one[0] * count, memory + one[1] * count
-            found = self._sums[key] = cpu, memory
-        return found
+                pod_requests, count = self.unique[number].requested, int(counts[number])
+                cpu, memory = cpu + pod_requests[0] * count, memory + pod_requests[1] * count
+            total = self._sums[key] = cpu, memory
+        return total
 
     def keys_of_group(self, group: int) -> list[str]:
-        """The pods of a group, ``namespace/name``."""
+        """Return the keys (``namespace/name``) of the pods of a group."""
         return self.keys_of(self.members[self.starts[group] : self.starts[group + 1]])
 
     def keys_of(self, numbers: NDArray[np.int32]) -> list[str]:
-        """Pods by number in ``records``, ``namespace/name``."""
+        """Return the keys (``namespace/name``) of pods by their number in ``records``."""
         records = self.records
         if isinstance(records, PodRows):
             return records.keys_at(numbers)
@@ -118,7 +121,7 @@ class GroupedPods:
 
 
 def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
-    """The pods of a call in equivalence groups; the pending ones are grouped once for a snapshot."""
+    """Group the pods of a call by equivalence; pending pods are grouped once per snapshot."""
     if pods is not None:
         return GroupedPods(snapshot, pods_of(snapshot, pods, waiting=True), None)
     return snapshot.memo.of(GroupedPods, lambda: GroupedPods(snapshot, snapshot.pending_records, None))
@@ -128,16 +131,16 @@ NO_NODE_PERMITTED: Final = "no further node was permitted"
 
 
 class EstimateResult:
-    """How many nodes are needed, which pods go on them, and which pods stay out.
+    """How many nodes are needed, where the pods go, and which pods remain unschedulable.
 
     Attributes
     ----------
     node_count : int
-        Nodes that got pods, existing ones of the hostname retry included, as upstream counts.
+        Nodes that got pods, including existing nodes of the hostname retry, as upstream counts.
     nodes_added : int
-        Nodes that were put into the simulated cluster, empty ones included.
+        Nodes that were added to the simulated cluster, including empty ones.
     failed : bool
-        The name of a new node was taken; nothing counts then.
+        The name of a new node existed already; the rest of the result is not valid then.
     stopped : bool
         A limit refused a node.
     cursor : int
@@ -152,7 +155,7 @@ class EstimateResult:
     order_numbers : ndarray of int32, shape (scheduled,)
         The entries of ``pod_of`` that were placed, in the order in which they were placed.
 
-    The properties below have the same by name: ``placement`` is a dict from pod to node, ``order`` a list of pods.
+    The properties below contain names instead: ``placement`` is a dict from pod to node, ``order`` a list of pods.
     """
 
     def __init__(
@@ -201,14 +204,14 @@ class EstimateResult:
         return f"<EstimateResult: {self.node_count} nodes like {name} for {len(self.order_numbers)} pods{stay}>"
 
     def _repr_html_(self) -> str:
-        """For a notebook."""
+        """Render the result as HTML for a notebook."""
         from kscale.html import notebook
 
         rows = [*self.placement.items(), *self.unscheduled.items()]
         return notebook.listing(repr(self), ("pod", "node, or why not"), rows)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the session, which is made again where it is needed."""
+        """Return the attributes to pickle, without the session, which is rebuilt on demand."""
         return {**vars(self), "_kept_session": None, "_number": 0}
 
     @property
@@ -226,7 +229,7 @@ class EstimateResult:
         return self.snapshot.nodes[node] if node < existing else self.new_node_name(node - existing)
 
     def new_node_name(self, copy: int) -> str:
-        """What upstream calls the copy in the simulation."""
+        """Return upstream's name of the copy in the simulation."""
         return f"{self.template.node.metadata.name}-e-{copy}"
 
     def _keys(self, entries: NDArray[np.int32]) -> list[str]:
@@ -234,13 +237,15 @@ class EstimateResult:
 
     @cached_property
     def scheduled(self) -> list[str]:
-        """Pods that fit, in the order they were placed."""
+        """List the pods that fit, in the order of their placement."""
         return self._keys(self.order_numbers)
 
     @cached_property
     def runs(self) -> list[tuple[int, int]]:
-        """(a pod by number in ``records``, how many in a row are alike): the pods that fit, in the order they were
-        placed."""
+        """List the placed pods as runs of equivalent pods, in the order of their placement.
+
+        Each run is (number of the first pod in ``records``, length).
+        """
         classes = self._class_of[self.order_numbers]
         starts = np.flatnonzero(np.r_[True, classes[1:] != classes[:-1]]) if len(classes) else np.zeros(0, np.int64)
         lengths = np.diff(np.append(starts, len(classes))).tolist()
@@ -249,7 +254,7 @@ class EstimateResult:
 
     @cached_property
     def requested(self) -> tuple[int, int]:
-        """What the pods that fit request together, exactly: (cpu, memory) in billionths of a core and of a byte."""
+        """Return the exact total requests of the pods that fit: (cpu, memory) in billionths of a core and of a byte."""
         pods = self._pods
         if len(self.order_numbers) == len(pods.members):
             return pods.requested(pods.class_counts)
@@ -257,26 +262,28 @@ class EstimateResult:
 
     @cached_property
     def placement(self) -> dict[str, str]:
-        """Pod -> node, in the order they were placed. New nodes are ``<template>-e-<i>``."""
+        """Map pods to nodes, in the order of their placement. New nodes are ``<template>-e-<i>``."""
         nodes = self.placement_numbers[self.order_numbers].tolist()
         return dict(zip(self.scheduled, (self._node_name(node) for node in nodes), strict=True))
 
     @cached_property
     def nodes_with_pods(self) -> list[str]:
-        """Nodes that got pods, in the order they were first used."""
+        """List the nodes that got pods, in the order of their first use."""
         used = self.placement_numbers[self.order_numbers]
         return [self._node_name(int(node)) for node in dict.fromkeys(used.tolist())]
 
     @cached_property
     def groups(self) -> list[list[str]]:
-        """Pods per equivalence group, in the order the groups were made."""
+        """List the pods of each equivalence group, in the order in which the groups were created."""
         keys = self._pods.keys_of(self._pods.members)
         return [keys[a:b] for a, b in pairwise(self._pods.starts.tolist())]
 
     @cached_property
     def order(self) -> list[str]:
-        """The first pod of each group in the order they are packed (before the fast path moves its group to the end);
-        empty for an empty group."""
+        """List the first pod of each group in packing order; empty string for an empty group.
+
+        The order is that before the fast path moves its group to the end.
+        """
         groups = self.groups
         return [groups[g][0] if groups[g] else "" for g in self._group_order.tolist()]
 
@@ -284,17 +291,24 @@ class EstimateResult:
 
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:
-        """Pod -> the verdict on an empty new node, for every pod without a place. ``ok`` there means that the pod would
-        fit an empty node, but no further node was permitted, or not beside the pods placed before it."""
+        """Map every pod without a place to the verdict on an empty new node.
+
+        ``ok`` means that the pod would fit an empty node, but no further node was permitted, or that it does not fit
+        beside
+        the pods placed before it.
+        """
         left = np.flatnonzero(self.placement_numbers < 0)
         numbers = self._class_of[left].tolist()
-        found = self._session.verdicts_on_copy(self._number, max(self.nodes_added, 0), dict.fromkeys(numbers))
-        return {key: found[number] for key, number in zip(self._keys(left.astype(np.int32)), numbers, strict=True)}
+        by_class = self._session.verdicts_on_copy(self._number, max(self.nodes_added, 0), dict.fromkeys(numbers))
+        return {key: by_class[number] for key, number in zip(self._keys(left.astype(np.int32)), numbers, strict=True)}
 
     @cached_property
     def unscheduled(self) -> dict[str, str]:
-        """Pod -> why it did not get a place: the first failing plug-in on an empty new node with its reasons, or that
-        the nodes at hand are full and no further node was permitted."""
+        """Map every pod without a place to the reason.
+
+        The reason is the first failing plug-in on an empty new node, or that the nodes are full and no further node was
+        permitted.
+        """
         return {key: self._why(verdict) for key, verdict in self.verdicts.items()}
 
     def _why(self, verdict: Verdict) -> str:
@@ -306,27 +320,28 @@ class EstimateResult:
 
     @cached_property
     def lower_bound(self) -> Bound:
-        """A proven least number of nodes for the pods that were given new nodes, found at once."""
+        """Return a proven lower bound on the nodes for the pods on new nodes, computed fast."""
         return self.bound()
 
     def bound(self, *, effort: int = 0, threads: int = 1) -> Bound:
-        """A proven least number of nodes for the pods that were given new nodes.
+        """Return a proven lower bound on the number of nodes for the pods on new nodes.
 
-        ``effort``: by column generation as well (extra ``[solver]``), with so much work at most: units of about a
-        microsecond. What a bound does not see: affinity, spread, volumes.
+        With ``effort`` the bound also uses column generation (extra ``[solver]``), with at most so much work, in units
+        of
+        about a microsecond. Affinity, spread and volumes do not count in a bound.
         """
         from kscale.scheduling.bounds import Instance, best_bound_of, column_generation_of
         from kscale.scheduling.bounds.effort import Effort, checked_bound
 
-        demand, count, capacity, most, patterns = self._packing
-        instance = Instance.of(demand, count, capacity, most)
+        demand, count, capacity, max_per_node, patterns = self._packing
+        instance = Instance.of(demand, count, capacity, max_per_node)
         upper = len(patterns)
         best = best_bound_of(instance, methods=("volume", "per_class", "l2"), upper=upper)
         checked_bound(best.value, upper, f"an estimate of nodes like {self.template.node.metadata.name}")
         if not effort or best.value >= upper:
             return best
-        known = _drop_equal_rows(patterns)
-        fitting = known[(known <= instance.limit).all(axis=1) & (known @ demand <= capacity).all(axis=1)]
+        distinct = _drop_equal_rows(patterns)
+        fitting = distinct[(distinct <= instance.limit).all(axis=1) & (distinct @ demand <= capacity).all(axis=1)]
         strong = column_generation_of(
             instance,
             lower=best.value,
@@ -342,7 +357,10 @@ class EstimateResult:
     def _packing(
         self,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """(demand, count, capacity, most of a class on a node) of what was put on new nodes, and what each node got."""
+        """Return the packing problem of the pods on new nodes, and the packing that was found.
+
+        The result is (demand, count, capacity, maximum of a class on a node, patterns of the nodes).
+        """
         session = self._session
         on_new = self.placement_numbers >= len(self.snapshot.nodes)
         numbers, count = np.unique(self._class_of[on_new], return_counts=True)
@@ -352,7 +370,7 @@ class EstimateResult:
             for r, n in enumerate(roomy)
             if n < PLENTY // 2
             and not session.resources[r].startswith("\0")
-            # What wraps around at 64 bits gives room to others: no bound follows from that resource.
+            # A request that overflows 64 bits is negative and adds room, so this resource gives no bound.
             and all(session.pods[n].occupancy.get(session.resources[r], 0) >= 0 for n in numbers)
         ]
         resources = [session.resources[r] for r in chosen]
@@ -360,30 +378,33 @@ class EstimateResult:
             [[1, *(session.pods[n].occupancy.get(name, 0) for name in resources)] for n in numbers], dtype=np.int64
         ).reshape(len(numbers), len(resources) + 1)
         capacity = np.array([slots, *(roomy[r] for r in chosen)], dtype=np.int64)
-        most = np.array([1 if session.pods[n].ports else 2**31 - 1 for n in numbers], dtype=np.int64)
+        max_per_node = np.array([1 if session.pods[n].ports else 2**31 - 1 for n in numbers], dtype=np.int64)
         nodes, node_of = np.unique(self.placement_numbers[on_new], return_inverse=True)
         patterns = np.zeros((len(nodes), len(numbers)), dtype=np.int64)
         np.add.at(patterns, (node_of, np.searchsorted(numbers, self._class_of[on_new])), 1)
-        return demand, count.astype(np.int64), np.maximum(capacity, 0), most, patterns
+        return demand, count.astype(np.int64), np.maximum(capacity, 0), max_per_node, patterns
 
     @cached_property
     def unmodelled(self) -> list[str]:
-        """What pods use that no rule here looks at."""
+        """List the features that pods use and that kscale does not model."""
         return self._session.unmodelled
 
 
 def _drop_equal_rows(patterns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Equal rows once, each where the first of them is."""
+    """Drop repeated rows; each distinct row stays at its first position."""
     # Equal rows have equal sums with these weights, and next to no others do.
     weights = np.array([pow(0x9E3779B97F4A7C15, k + 1, 2**63) for k in range(patterns.shape[1])], dtype=np.int64)
-    found: NDArray[np.int64] = patterns[np.sort(np.unique(patterns @ weights, return_index=True)[1])]
-    return found
+    distinct: NDArray[np.int64] = patterns[np.sort(np.unique(patterns @ weights, return_index=True)[1])]
+    return distinct
 
 
 def _select_fullest_patterns(
     patterns: NDArray[np.int64], demand: NDArray[np.int64], capacity: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The fullest nodes, one for each class of pods: a search starts better from few and good ones."""
+    """Select the fullest nodes, as many as there are pod classes.
+
+    A search starts better from few and good patterns.
+    """
     full = (patterns @ demand / np.maximum(capacity, 1)).max(axis=1, initial=0.0)
     chosen: NDArray[np.int64] = patterns[np.argsort(-full, kind="stable")[: patterns.shape[1]]]
     return chosen

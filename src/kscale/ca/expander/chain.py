@@ -1,9 +1,8 @@
-"""Expanders by name and the chain of them, with the expanders ``random`` and ``grpc`` (upstream:
-``expander/factory``, ``expander/random``, ``expander/grpcplugin``).
+"""Expanders by name and the chain of them, with the expanders ``random`` and ``grpc``.
 
-The gRPC client belongs to the drivers; this module defines the request and how a response counts.
+The gRPC client is :mod:`kscale.drivers.grpc_expander`; this module defines the request and how a response counts.
 
-The client is :mod:`kscale.drivers.grpc_expander`: a decision does not talk to anybody.
+Upstream: ``expander/factory``, ``expander/random``, ``expander/grpcplugin``.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ __all__ = [
 
 
 def choose_random(options: Sequence[Option], rng: Rng | None) -> Option | None:
-    """One of the options, by ``rng``; without one the first, so that an answer can be repeated. None for no options."""
+    """Choose an option by ``rng``; without one the first, so that results are reproducible. None without options."""
     if not options:
         return None
     return options[rng.randrange(len(options)) if rng is not None else 0]
@@ -87,10 +86,10 @@ EXPANDER_NAMES = (RANDOM_EXPANDER, *EXPANDER_FILTERS, GRPC_EXPANDER)
 
 @typed
 def build_expander_chain(names: Sequence[str], own: Container[str] = ()) -> list[str]:
-    """The names of the filters to run, in order (``random`` is what follows every chain, and is not listed).
+    """Return the names of the filters to run, in order (``random`` follows every chain and is not listed).
 
-    ``own`` are names of filters that the caller brings along. Raises :class:`AutoscalerError` for a repeated or an
-    unknown name and for one that comes after ``random``.
+    ``own`` are names of the caller's filters. Raises :class:`AutoscalerError` for a repeated or unknown name and for a
+    name after ``random``.
     """
     filters: list[str] = []
     seen: set[str] = set()
@@ -122,10 +121,10 @@ NO_GRPC_CLIENT: Final = ApiError("Incorrect gRPC client config", reason="NotConf
 def filter_with_grpc_steps(
     p: Progress, options: Sequence[Option], given: ExpanderInput
 ) -> StepsOf[RankOptions, FilterResult]:
-    """Asks the ranker, and returns what is left.
+    """Query the ranker, and return the remaining options in the ranker's order.
 
-    An error, or an answer that names only unknown groups, leaves all options; an empty answer leaves none. Survivors
-    stand in the ranker's order. ``warnings`` are what upstream logs.
+    An error, or a response that names only unknown groups, keeps all options; an empty response keeps none.
+    ``warnings`` are what upstream logs.
     """
     outcome = yield from p.act(
         RankOptions(
@@ -198,16 +197,15 @@ def expand_steps(
     rng: Rng | None = None,
     filters: Mapping[str, ExpanderFilter] | None = None,
 ) -> StepsOf[RankOptions | GetPrices, Expansion]:
-    """The chain as a step machine: yields :class:`~kscale.effects.RankOptions` where ``grpc`` asks, and
-    :class:`~kscale.effects.GetPrices` where ``filter_by_price`` has to ask the cloud.
+    """Run the chain as a step machine.
 
-    ``given``: what expanders look at besides the options. ``now``: when it is begun, or the machine that it is a part
-    of.
+    It yields :class:`~kscale.effects.RankOptions` for ``grpc``, and :class:`~kscale.effects.GetPrices` where the prices
+    of ``price`` have to be requested. ``given`` holds the inputs of expanders besides the options. ``now`` is the start
+    time, or the progress of the machine that this is a part of. ``filters`` are further expanders by name.
 
-    The first filter sees even a single option; once exactly one survives the later ones are not run. Ties that
-    remain go to ``rng``, or without one to the first survivor. ``filters`` are further expanders by name. Raises
-    :class:`kscale.ca.AutoscalerError` for a chain that cannot be built, :class:`InputError` for ``filter_by_price``
-    without prices where nobody is to be asked.
+    The first filter sees even a single option; once exactly one survives the later filters are skipped. Remaining ties
+    are broken by ``rng``, or without one by taking the first survivor. Raises :class:`kscale.ca.AutoscalerError` for an
+    invalid chain, :class:`InputError` for ``filter_by_price`` without prices if they cannot be requested.
     """
     given = given or ExpanderInput()
     known = {**EXPANDER_FILTERS, **(filters or {})}
@@ -255,9 +253,11 @@ def expand(
 def build_dry_run_responder(
     given: ExpanderInput | None, rank: RankResponder | None, prices: PriceResponder | None = None
 ) -> Callable[[Action], Ranking | Prices | ApiError]:
-    """Answers the questions of a scale-up in a dry run: for an outside ranker, and for a cloud that tells prices, or
-    refuses to (:class:`~kscale.objects.nodegroup.ProviderError`). Raises InputError where ``given`` wants a cloud asked
-    and there is none."""
+    """Build the function that answers for the external ranker and for the cloud provider's prices in a dry run.
+
+    ``prices`` may raise :class:`~kscale.objects.nodegroup.ProviderError`. Raises InputError if ``given`` requests
+    prices of a provider and there is none.
+    """
     if given is not None and given.ask_prices and given.prices is None and prices is None:
         raise InputError(Problem("nobody is there to tell prices", object="ExpanderInput", field="ask_prices"))
 

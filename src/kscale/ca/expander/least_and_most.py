@@ -1,5 +1,6 @@
-"""The expanders ``least-nodes``, ``least-waste`` and ``most-pods`` (upstream: ``expander/leastnodes``,
-``expander/waste``, ``expander/mostpods``).
+"""The expanders ``least-nodes``, ``least-waste`` and ``most-pods``.
+
+Upstream: ``expander/leastnodes``, ``expander/waste``, ``expander/mostpods``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["filter_least_nodes", "filter_least_waste", "filter_most_pods"]
 
 
 def filter_least_nodes(options: Sequence[Option], given: ExpanderInput) -> FilterResult:
-    """Keeps the options with the smallest node count; options of no nodes are not looked at."""
+    """Keep the options with the smallest node count; options without nodes are skipped."""
     del given
     counted = [option for option in options if option.node_count != 0]
     best = min((option.node_count for option in counted), default=0)
@@ -28,7 +29,7 @@ def filter_least_nodes(options: Sequence[Option], given: ExpanderInput) -> Filte
 
 
 def filter_most_pods(options: Sequence[Option], given: ExpanderInput) -> FilterResult:
-    """Keeps the options with the largest number of pods; ``scores`` are the negated numbers."""
+    """Keep the options with the largest number of pods; ``scores`` are the negated numbers."""
     del given
     counts = [option.pod_count for option in options]
     best = max(counts, default=0)
@@ -42,10 +43,10 @@ _ZERO_QUANTITY = Quantity.zero()
 
 
 def filter_least_waste(options: Sequence[Option], given: ExpanderInput) -> FilterResult:
-    """Keeps the options with the smallest score: wasted CPU fraction plus wasted memory fraction.
+    """Keep the options with the smallest score: wasted CPU fraction plus wasted memory fraction.
 
     Requests are summed exactly and rounded up once; a node has its *capacity*. Nodes without capacity make the score
-    infinite or not a number: a first option that is not a number is never beaten.
+    infinite or NaN: no later option beats a first option that is NaN.
     """
     result = FilterResult(survivors=[])
     minimum = MinimumScore()
@@ -85,23 +86,23 @@ def _compute_waste(option: Option, node: Node, known: _RequestsByPod) -> tuple[f
 
 
 def _sum_requests(runs: Sequence[PodRun], known: _RequestsByPod) -> tuple[int, int]:
-    """(milli-CPU, bytes), each rounded up once after the exact sum."""
+    """Return (milli-CPU, bytes), each rounded up once after the exact sum."""
     cpu = memory = 0
     if isinstance(runs, PodRuns):
         cpu, memory = runs.requested
         runs = ()
     for run in runs:
-        found = known.get(id(run.pod))
-        if found is None:
+        pod_requests = known.get(id(run.pod))
+        if pod_requests is None:
             requests = occupancy(run.pod)
             amounts = [requests.get(name, _ZERO_QUANTITY).billionths() for name in (CPU, MEMORY)]
-            found = known[id(run.pod)] = run.pod, amounts[0], amounts[1]
-        cpu += found[1] * run.count
-        memory += found[2] * run.count
+            pod_requests = known[id(run.pod)] = run.pod, amounts[0], amounts[1]
+        cpu += pod_requests[1] * run.count
+        memory += pod_requests[2] * run.count
     return _round_away_from_zero(cpu, _NANO // 1000), _round_away_from_zero(memory, _NANO)
 
 
 def _round_away_from_zero(amount: int, unit: int) -> int:
-    """Away from zero, as a quantity is read; sums beyond 64 bits wrap."""
-    whole = -(-abs(amount) // unit)
-    return wrap_int64(whole if amount >= 0 else -whole)
+    """Round away from zero, as quantities are read; sums beyond 64 bits wrap."""
+    rounded = -(-abs(amount) // unit)
+    return wrap_int64(rounded if amount >= 0 else -rounded)

@@ -1,12 +1,8 @@
 """The ``price`` expander, and prices derived from those of node groups (upstream: ``expander/price``).
 
-Upstream's price models belong to cloud providers. Without one, the prices of a core and of a GiB are derived from the
-prices of the groups, or the cloud is asked (:func:`filter_by_price_steps`).
-
-Upstream's price models belong to its cloud providers. That of GCE has the same shape: a price of a core and of a GiB
-for one hour, times what a pod requests. Here the two come from the groups themselves unless they are given.
-
-Prices come from a model that the caller has, or the cloud is asked (:func:`filter_by_price_steps`).
+Upstream's price models belong to cloud providers; that of GCE is a price of a core and of a GiB for one hour, times
+what a pod requests. Here the two prices come from the caller, are derived from the prices of the groups, or the cloud
+provider is asked (:func:`filter_by_price_steps`).
 """
 
 from __future__ import annotations
@@ -83,12 +79,11 @@ def build_group_prices(
     given: ExpanderInput,
     amounts: dict[int, tuple[Pod, float, float]] | None = None,
 ) -> GroupPrices:
-    """The prices that the groups say, and those of a core and a GiB.
+    """Build the prices of the groups, and those of a core and a GiB.
 
-    Where ``given`` does not say what a core costs, it is the least that any group asks for one: the price of its node,
-    divided by cores and memory (:data:`GIB_PER_CORE` GiB count as a core). So no option costs less than its pods are
-    worth. Where nothing costs anything a core costs 1. A GiB costs its part of a core. ``amounts``: of the prices of
-    another time, whose pods need not be looked at again.
+    If ``given`` has no price of a core, it is the lowest of any group: the price of its node, divided by cores and
+    memory (:data:`GIB_PER_CORE` GiB count as a core). So no option costs less than its pods are worth. If nothing has a
+    cost, a core costs 1. A GiB costs its share of a core. ``amounts`` are the cached pod amounts of earlier prices.
 
     Raises InputError that names each group without a price, and prices of a core and a GiB that are no
     amounts or both 0.
@@ -164,7 +159,7 @@ _PREFERRED_WITHOUT_NODE_COUNT = PreferredNode(4000, 16 * 1024 * _MIB)
 class HourlyPrices(msgspec.Struct, kw_only=True):
     """A price list: per hour, nodes and pods by name; what is not listed costs nothing.
 
-    It is what a price file says. Names in ``node_errors`` and ``pod_errors`` have no price that can be told.
+    This is the content of a price file. Names in ``node_errors`` and ``pod_errors`` have an unknown price.
     """
 
     nodes: dict[str, float] = msgspec.field(default_factory=dict)
@@ -173,16 +168,16 @@ class HourlyPrices(msgspec.Struct, kw_only=True):
     pod_errors: list[str] = msgspec.field(default_factory=list)
 
     def node_price(self, node: Node, start: datetime | Moment, end: datetime | Moment) -> float:
-        """What a node costs from ``start`` to ``end``, by its name; one without a price costs nothing.
+        """Return the price of a node from ``start`` to ``end``, by its name; 0 if it is not listed.
 
-        Raises :class:`AutoscalerError` where ``node_errors`` names it.
+        Raises :class:`AutoscalerError` if ``node_errors`` has the name.
         """
         return self._price(node.metadata.name or "", self.nodes, self.node_errors, start, end)
 
     def pod_price(self, pod: Pod, start: datetime | Moment, end: datetime | Moment) -> float:
-        """What a pod costs from ``start`` to ``end``, by its name; one without a price costs nothing.
+        """Return the price of a pod from ``start`` to ``end``, by its name; 0 if it is not listed.
 
-        Raises :class:`AutoscalerError` where ``pod_errors`` names it.
+        Raises :class:`AutoscalerError` if ``pod_errors`` has the name.
         """
         return self._price(pod.metadata.name or "", self.pods, self.pod_errors, start, end)
 
@@ -197,7 +192,7 @@ class HourlyPrices(msgspec.Struct, kw_only=True):
 
 
 def get_preferred_node(cluster_node_count: int | None) -> PreferredNode:
-    """The preferred node for a cluster of that many nodes; None: nobody knows how many."""
+    """Return the preferred node for a cluster of that many nodes; None if the number is unknown."""
     if cluster_node_count is None:
         return _PREFERRED_WITHOUT_NODE_COUNT
     cores = next(cores for limit, cores in _PREFERRED_CORES if cluster_node_count <= limit)
@@ -205,21 +200,21 @@ def get_preferred_node(cluster_node_count: int | None) -> PreferredNode:
 
 
 def compute_node_unfitness(preferred: PreferredNode, node: Node) -> float:
-    """How many times larger or smaller the node's CPU capacity is than the preferred one (1 = just right)."""
+    """Return how many times larger or smaller the node's CPU capacity is than the preferred one (1 = ideal)."""
     capacity = (node.status.capacity or {}).get("cpu", Quantity.zero())
     cpu, wanted = float(capacity.milli_value()), float(preferred.milli_cpu)
     return max(divide_floats(wanted, cpu), divide_floats(cpu, wanted))
 
 
 def suppress_unfitness(unfitness: float, node_count: int) -> float:
-    """Unfitness matters less the more nodes are added at once."""
+    """Reduce the unfitness the more nodes are added at once."""
     return (unfitness - 1.0) * (1.0 - tanh((node_count - 1) / _UNFITNESS_SUPPRESSION)) + 1.0
 
 
 def filter_by_price(options: Sequence[Option], given: ExpanderInput) -> FilterResult:
-    """Keeps the options with the smallest score.
+    """Keep the options with the smallest score.
 
-    Survivors are new options: they carry the arithmetic in ``debug`` and have no similar groups any more.
+    Survivors are new options: they carry the calculation in ``debug`` and have no similar groups any more.
     """
     assert given.prices is not None  # the chain is not built without prices
     start, end = given.hour
@@ -288,8 +283,11 @@ def _get_pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:
 def filter_by_price_steps(
     p: Progress, options: Sequence[Option], given: ExpanderInput
 ) -> StepsOf[GetPrices, FilterResult]:
-    """The same with ``given.prices``, or where there are none with those that the cloud tells when it is asked: of the
-    template of each option's group, and of one pod of each run; a scale-up lists pods one by one for that."""
+    """Filter by ``given.prices``, or by prices that the cloud provider returns if there are none.
+
+    The provider is asked for the price of each option's template, and of one pod of each run; for that, a scale-up
+    lists pods one by one.
+    """
     if given.prices is not None:
         return filter_by_price(options, given)
     nodes = {option.group: given.nodes[option.group] for option in options if option.group in given.nodes}
@@ -303,12 +301,12 @@ def filter_by_price_steps(
     )
     outcome = yield from p.act(question)
     if outcome.error is not None:
-        told = Prices(nodes=(outcome.error,) * len(nodes), pods=(outcome.error,) * len(question.pods))
+        prices = Prices(nodes=(outcome.error,) * len(nodes), pods=(outcome.error,) * len(question.pods))
     else:
-        told = outcome.value
-    stabilization, *of_pods = told.pods
+        prices = outcome.value
+    stabilization, *of_pods = prices.pods
     model = _CloudPrices(
-        nodes={id(node): answer for node, answer in zip(nodes.values(), told.nodes, strict=True)},
+        nodes={id(node): answer for node, answer in zip(nodes.values(), prices.nodes, strict=True)},
         pods=dict(zip(pods, of_pods, strict=True)),
         stabilization=stabilization,
     )
@@ -330,7 +328,7 @@ class _CloudPrices(msgspec.Struct, frozen=True, kw_only=True):
         return _get_price_or_raise(self.stabilization if pod is _STABILIZATION_POD else self.pods[pod.key])
 
 
-def _get_price_or_raise(told: float | ApiError) -> float:
-    if isinstance(told, ApiError):
-        raise AutoscalerError("", told.message)
-    return float(told)
+def _get_price_or_raise(price: float | ApiError) -> float:
+    if isinstance(price, ApiError):
+        raise AutoscalerError("", price.message)
+    return float(price)

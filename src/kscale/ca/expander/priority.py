@@ -2,14 +2,8 @@
 
 Patterns are matched by RE2 (extra ``[regex]``) in linear time. Where RE2 and Go differ, Go's rules and error texts
 are used. The classes ``ASCII``, ``Assigned`` and ``LC`` of Go 1.25, and counts above 1000 that a count of zero
-cancels, are rejected. Upstream converts YAML 1.1 to JSON first: keys may be quoted, and numbers in a list become
-patterns.
-
-Both answer in time linear in the text. Where the two differ, Go decides: ``\\C`` is no escape, names of groups are
-ASCII, and what is wrong with a pattern is told in Go's words. What RE2 lacks is refused: the classes ``ASCII``,
-``Assigned`` and ``LC`` of Go 1.25, and counts above 1000 that a count of zero takes back.
-
-Upstream turns YAML 1.1 into JSON first (``sigs.k8s.io/yaml``): keys may be quoted, numbers in a list become patterns.
+cancels, are rejected. Upstream converts YAML 1.1 to JSON first (``sigs.k8s.io/yaml``): keys may be quoted, and
+numbers in a list become patterns.
 """
 
 from __future__ import annotations
@@ -73,23 +67,23 @@ class GoPattern:
 
     def __init__(self, pattern: str) -> None:
         pattern = _SURROGATE_PATTERN.sub("\ufffd", pattern)
-        found = _find_go_only_error(pattern)
-        if found is not None:  # what stands before it is told first
-            error = _compile_re2(pattern[: found[0]])[1]
+        go_error = _find_go_only_error(pattern)
+        if go_error is not None:  # what stands before it is told first
+            error = _compile_re2(pattern[: go_error[0]])[1]
             if error is None or error[0] == _NOT_CLOSED_ERROR:
-                raise GoPatternError(f"error parsing regexp: {found[1]}")
+                raise GoPatternError(f"error parsing regexp: {go_error[1]}")
             raise GoPatternError(_format_go_error(*error, pattern))
         self._compiled, error = _compile_re2(pattern)
         if error is not None:
             raise GoPatternError(_format_go_error(*error, pattern))
 
     def search(self, text: str) -> bool:
-        """``MatchString``: whether the pattern matches anywhere in the text."""
+        """Return whether the pattern matches anywhere in the text (``MatchString``)."""
         return self._compiled.search(_SURROGATE_PATTERN.sub("\ufffd", text)) is not None
 
 
 def _find_go_only_error(pattern: str) -> tuple[int, str] | None:
-    """Where the pattern first holds what RE2 takes and Go does not, and what Go says of it."""
+    """Find the first construct that RE2 accepts and Go rejects; return its position and Go's error."""
     opened: list[bool] = []
     depth = 0
     for token in _TOKEN_PATTERN.finditer(pattern):
@@ -108,7 +102,7 @@ def _find_go_only_error(pattern: str) -> tuple[int, str] | None:
 
 
 def _compile_re2(pattern: str) -> tuple[Any, tuple[str, str] | None]:
-    """The pattern, or RE2's error: its kind and the part of the pattern that is wrong."""
+    """Compile the pattern, or return RE2's error: its kind and the wrong part of the pattern."""
     re2 = library("re2", "the priority expander")
     options = re2.Options()
     options.log_errors = False
@@ -154,7 +148,7 @@ class PriorityConfigError(ValueError):
 
 
 def _resolve_scalar(node: Any) -> str | int | float | bool | None:
-    """The value of a scalar as YAML 1.1 resolves it (plain ones only; a quoted one is a string)."""
+    """Return the value of a scalar as YAML 1.1 resolves it; a quoted scalar is a string."""
     text: str = node.value
     if node.style is not None or node.tag == "tag:yaml.org,2002:str!":
         return text
@@ -175,7 +169,7 @@ def _resolve_scalar(node: Any) -> str | int | float | bool | None:
 
 
 def _format_go_float(number: float) -> str:
-    """``strconv.FormatFloat(number, 'g', -1, 64)``."""
+    """Format like ``strconv.FormatFloat(number, 'g', -1, 64)``."""
     text = repr(number)
     text = text.removesuffix(".0")
     mantissa, exponent, power = text.partition("e")
@@ -190,7 +184,7 @@ def _format_go_float(number: float) -> str:
 
 
 def _format_scalar(value: str | float | bool | None) -> str:
-    """A scalar where a string is wanted."""
+    """Format a scalar where a string is expected."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -245,9 +239,10 @@ def _compile_pattern(priority: int, pattern: str) -> GoPattern:
 
 
 def parse_priorities(text: str) -> Priorities:
-    """Priority -> patterns. Raises :class:`PriorityConfigError` with what stands between upstream's prefix and suffix.
+    """Parse the configuration into patterns by priority.
 
-    Blank text, ``null`` and ``{}`` are valid and empty; the empty string itself is not.
+    Blank text, ``null`` and ``{}`` are valid and empty; the empty string itself is not. Raises
+    :class:`PriorityConfigError` with the text between upstream's prefix and suffix.
     """
     if text == "":
         raise PriorityConfigError(
@@ -270,15 +265,15 @@ def _parse_config(text: str) -> dict[int, list[str]]:
         return {}
     if kind != "object":
         raise PriorityConfigError(f"{_UNMARSHAL_ERROR} {kind} into Go value of type map[int][]string")
-    found: dict[int, list[str]] = {}
+    patterns_by_priority: dict[int, list[str]] = {}
     for key_node, value_node in root.value:
         if _get_json_kind(key_node) in ("object", "array", "null"):
             raise PriorityConfigError("error converting YAML to JSON: unsupported map key")
         key = _format_scalar(_resolve_scalar(key_node))
         if not _PRIORITY_PATTERN.match(key) or not -(2**63) <= int(key) < 2**63:
             raise PriorityConfigError(f"{_UNMARSHAL_ERROR} number {key} into Go value of type int")
-        found[int(key)] = _read_patterns(value_node)
-    return found
+        patterns_by_priority[int(key)] = _read_patterns(value_node)
+    return patterns_by_priority
 
 
 PRIORITY_CONFIG_MAP_NAME = "cluster-autoscaler-priority-expander"
@@ -288,9 +283,9 @@ _MIN_PRIORITY = -1
 
 
 def filter_by_priority(options: Sequence[Option], given: ExpanderInput) -> FilterResult:
-    """Keeps the options of the highest priority that any pattern gives; ``scores`` are the negated priorities.
+    """Keep the options of the highest priority that any pattern matches; ``scores`` are the negated priorities.
 
-    Without a ConfigMap, with one that cannot be read, or when nothing matches, all options stay.
+    All options are kept without a ConfigMap, with one that cannot be read, or when nothing matches.
     """
     result = FilterResult(survivors=list(options))
     if not options or given.priorities is None:

@@ -1,8 +1,7 @@
 """The estimators of Cluster Autoscaler 1.3: ``basic`` (removed in 1.16) and binpacking with upcoming nodes.
 
-Both count the nodes that are already upcoming.
-
-They are what the walk-throughs of 2019 describe. Both count the nodes that are already on their way (``coming``).
+They are the estimators that walk-throughs of 2019 describe. Both count the nodes that are already upcoming
+(``coming``).
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ _ZERO_QUANTITY = Quantity("0")
 
 
 class BasicEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """``node_count`` and what each measure alone would need: ``cpu``, ``memory``, ``pods``, host ports by number."""
+    """Node count of the basic estimator, and what each measure alone would need: ``cpu``, ``memory``, ``pods``, host
+    ports."""
 
     node_count: int
     by_measure: dict[str, int]
@@ -38,7 +38,7 @@ class BasicEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def report(self) -> str:
-        """Upstream's text."""
+        """Format upstream's report."""
         names = {"cpu": "CPU", "memory": "Mem", "pods": "Pods"}
         lines = [f"{names[name]}: {count}" for name, count in self.by_measure.items()]
         lines += [f"Port {port}: {count}" for port, count in self.by_port.items()]
@@ -46,7 +46,7 @@ class BasicEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _sum_container_requests(pod: Pod) -> ResourceList:
-    """What the regular containers ask for; init containers did not count."""
+    """Return the sum of the requests of regular containers; init containers do not count."""
     total: ResourceList = {}
     for container in pod.spec.containers:
         for name, quantity in (container.resources.requests or {}).items():
@@ -70,30 +70,30 @@ def _compute_node_count(missing: int, capacity: int, measure: str) -> int:
 
 
 def estimate_basic(pods: Iterable[Pod], template: TemplateLike, coming: Sequence[Node] = ()) -> BasicEstimate:
-    """Sums of requests against the *capacity* of the template, less that of the nodes on their way.
+    """Estimate the node count from sums of requests and the *capacity* of the template, minus upcoming nodes.
 
-    Pods that are there already, other predicates and allocatable do not count. A pod object given twice is one pod but
-    asks twice, as in upstream's set of pods. Raises InputError where upstream divides by zero.
+    Pods that run already, other predicates and allocatable do not count. A pod object passed twice is one pod but
+    requests twice, as in upstream's set of pods. Raises InputError where upstream divides by zero.
     """
-    given = list(pods)
+    pod_list = list(pods)
     capacity = template_of(template).node.status.capacity or {}
     asked: ResourceList = {}
     ports: Counter[int] = Counter()
-    for pod in given:
+    for pod in pod_list:
         _add_amounts(asked, _sum_container_requests(pod))
         ports.update(_get_host_ports(pod))
-    have: ResourceList = {}
+    available: ResourceList = {}
     for node in coming:
-        _add_amounts(have, node.status.capacity)
+        _add_amounts(available, node.status.capacity)
     by_measure: dict[str, int] = {}
     if CPU in capacity:
-        missing = asked.get(CPU, _ZERO_QUANTITY).milli_value() - have.get(CPU, _ZERO_QUANTITY).milli_value()
+        missing = asked.get(CPU, _ZERO_QUANTITY).milli_value() - available.get(CPU, _ZERO_QUANTITY).milli_value()
         by_measure[CPU] = _compute_node_count(missing, capacity[CPU].milli_value(), CPU)
     if MEMORY in capacity:
-        missing = asked.get(MEMORY, _ZERO_QUANTITY).value() - have.get(MEMORY, _ZERO_QUANTITY).value()
+        missing = asked.get(MEMORY, _ZERO_QUANTITY).value() - available.get(MEMORY, _ZERO_QUANTITY).value()
         by_measure[MEMORY] = _compute_node_count(missing, capacity[MEMORY].value(), MEMORY)
     if PODS in capacity:
-        missing = len({id(pod) for pod in given}) - have.get(PODS, _ZERO_QUANTITY).value()
+        missing = len({id(pod) for pod in pod_list}) - available.get(PODS, _ZERO_QUANTITY).value()
         by_measure[PODS] = _compute_node_count(missing, capacity[PODS].value(), PODS)
     by_port = {port: users - len(coming) for port, users in sorted(ports.items())}
     return BasicEstimate(
@@ -127,10 +127,10 @@ def estimate_legacy_binpacking(
     coming: Sequence[TemplateLike] = (),
     profile: SchedulerProfile | None = None,
 ) -> LegacyBinpackingEstimate:
-    """First fit, in index order, over the nodes on their way and the new ones, for every pod by falling score.
+    """Pack every pod by decreasing score, first fit in index order, onto the upcoming nodes and the new ones.
 
-    A pod that fits none opens a new node *without* being checked against it. Existing nodes take nothing; the pods on
-    them count for inter-pod rules. Equal scores keep their order (upstream: an unstable sort).
+    A pod that fits no node opens a new node *without* being checked against it. Existing nodes take no pods, but their
+    pods count for inter-pod rules. Equal scores keep their order (upstream uses an unstable sort).
     """
     records = [pod_record(record) for record in pods_of(snapshot, pods, waiting=True)]
     nodes = snapshot.columns.objects

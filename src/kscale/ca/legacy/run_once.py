@@ -1,16 +1,14 @@
-"""One whole loop of release 1.3, with its deletion of nodes and its status text (``core/static_autoscaler.go``).
+"""One loop of release 1.3, with its deletion of nodes and its status text (``core/static_autoscaler.go``).
 
-Differences from the current loop: removed instances, or a refusal to remove them, end the loop; long unregistered
-instances make a cluster unhealthy; the cloud is not asked whether instances exist; failed instances are not looked
-for; a scale-up ends the loop, and its error is the error of the loop; upcoming nodes are not simulated; the loop
-waits until empty nodes are deleted, and no other node is deleted during a drain; there are no soft taints and no
-minimum sizes.
+Differences from the current loop:
 
-What differs from today's: machines that were removed end the loop, and so does a refusal to remove them; machines that
-should long have registered make a cluster unhealthy; the cloud is not asked whether machines still run; nothing looks
-for machines that could not be made; a scale-up ends the loop, and its error is the loop's; nodes that are coming are in
-no simulation; the loop waits for empty nodes to go, and while a node is drained no other goes; there are no soft taints
-and no minimum sizes. The status is a text (:mod:`kscale.ca.legacy.run_once`).
+- Removed instances, or a refusal to remove them, end the loop.
+- Long unregistered instances make a cluster unhealthy.
+- The cloud provider is not asked whether instances exist, and failed instances are not looked for.
+- A scale-up ends the loop, and its error is the error of the loop.
+- Upcoming nodes are not simulated.
+- The loop waits until empty nodes are deleted, and no other node is deleted during a drain.
+- There are no soft taints and no minimum sizes.
 """
 
 from __future__ import annotations
@@ -96,22 +94,25 @@ _NEVER_TEXT: Final = "0001-01-01 00:00:00 +0000 UTC"
 
 
 def format_legacy_status_message(message: str, now: Moment) -> str:
-    """What is written of a message, or of a status."""
+    """Format a message or a status as it is written."""
     return f"Cluster-autoscaler status at {format_go_time(now)}:\n{message}"
 
 
 def format_legacy_status(status: ClusterAutoscalerStatus, state: ClusterStateRegistry) -> str:
-    """The status after a loop. ``state``: what it was made of, whose counts that release tells in other words.
+    """Format the status after a loop.
 
-    Go says behind each moment what its process's own clock showed, too (``m=+...``); that is left out.
+    ``state`` has the counts behind the status, which release 1.3 words differently. Go appends the process's monotonic
+    clock to each time (``m=+...``); that is left out.
     """
-    total, whole = state.total, status.cluster_wide
+    total, cluster_wide = state.total, status.cluster_wide
     candidates = sum(map(len, state.candidates.values()))
     lines = [
         "Cluster-wide:",
-        *_format_condition("Health", whole.health, _format_counts(total)),
-        *_format_condition("ScaleUp", whole.scale_up, f"ready={len(total.ready)} registered={len(total.registered)}"),
-        *_format_condition("ScaleDown", whole.scale_down, f"candidates={candidates}"),
+        *_format_condition("Health", cluster_wide.health, _format_counts(total)),
+        *_format_condition(
+            "ScaleUp", cluster_wide.scale_up, f"ready={len(total.ready)} registered={len(total.registered)}"
+        ),
+        *_format_condition("ScaleDown", cluster_wide.scale_down, f"candidates={candidates}"),
     ]
     groups = [] if status.node_groups is UNSET else status.node_groups
     if groups:
@@ -160,7 +161,10 @@ def remove_legacy_unregistered_steps(
     now: Moment,
     options: AutoscalingOptions,
 ) -> StepsOf[DeleteNodes | Emit, AutoscalerError | None]:
-    """One after the other, the oldest first, no group below its minimum. A refusal ends it, and is what it gives."""
+    """Remove long unregistered instances one by one, the oldest first, no group below its minimum.
+
+    The first refusal ends the removal and is returned.
+    """
     provision = duration(options.max_node_provision_time)
     oldest_first = sorted(state.unregistered.items(), key=lambda item: (item[1].since, item[0]))
     for name, machine in oldest_first:
@@ -192,8 +196,10 @@ LegacyDeletionAction = DrainAction | TaintAction | DeleteNodes | Emit | Observe 
 
 
 def clean_ready_nodes_taints(p: Progress, nodes: Iterable[Node]) -> StepsOf[TaintAction | Emit, None]:
-    """What the first loop of a process does: nodes that are ready, of whatever group, lose the mark that an earlier
-    process left on them."""
+    """Remove the deletion taints of an earlier process from ready nodes of any group.
+
+    The first loop of a process does this.
+    """
     for node in nodes:
         if not get_ready_and_suspended(node)[0] or node.spec.unschedulable or not has_taint(node, TO_BE_DELETED_TAINT):
             continue
@@ -215,17 +221,17 @@ def delete_empty_nodes(
     tracker: NodeDeletionTracker,
     templates: Mapping[str, NodeTemplate],
 ) -> StepsOf[LegacyDeletionAction, AutoscalerError | None]:
-    """Delete nodes side by side and wait for all of them; return the last error, None if there was none.
+    """Delete nodes in parallel and wait for all of them; return the last error, None if there was none.
 
-    ``templates`` are those of the groups, for the label of GPUs in metrics.
+    ``templates`` are those of the groups, for the GPU label in metrics.
     """
     for node in nodes:
         text = f"Scale-down: removing empty node {node.name}"
         yield from p.emit(build_status_event(options, "Normal", "ScaleDownEmpty", text))
-    found: list[AutoscalerError | None] = yield from p.together(
+    errors: list[AutoscalerError | None] = yield from p.together(
         [partial(_delete_empty_node, node, groups, tracker, templates) for node in nodes]
     )
-    failed = [error for error in found if error is not None]
+    failed = [error for error in errors if error is not None]
     return failed[-1].with_prefix("failed to delete at least one empty node: ") if failed else None
 
 
@@ -269,7 +275,7 @@ def start_node_drain(
     templates: Mapping[str, NodeTemplate],
     utilization: float,
 ) -> StepsOf[LegacyDeletionAction, None]:
-    """Begin to drain a node; no other node is touched until the drain has ended."""
+    """Start to drain a node; no other node is deleted until the drain has ended."""
     names = ",".join(pod.key for pod in pods)
     share = format_shortest(utilization)
     text = f"Scale-down: removing node {node.name}, utilization: {share}, pods to reschedule: {names}"
@@ -311,7 +317,7 @@ def _drain_and_delete(
 
 
 def _mark_legacy_to_be_deleted(p: Progress, node: Node) -> StepsOf[TaintAction | Emit, AutoscalerError | None]:
-    """That release did not cordon."""
+    """Taint the node without cordoning it, as release 1.3 does."""
     refusal = yield from mark_to_be_deleted(p, node, cordon=False)
     if refusal is None:
         return None
@@ -355,7 +361,7 @@ _DEVICE_LABELS = ("gpu_resource_name", "gpu_name", "dra_drivers")
 
 
 class LegacyAutoscalerLoop:
-    """One loop under way."""
+    """One loop in progress."""
 
     def __init__(
         self, p: Progress, scene: LoopContext, up: LegacyScaleUpLoop, actuator: Actuator, inputs: LoopInputs
@@ -368,7 +374,7 @@ class LegacyAutoscalerLoop:
         )
 
     def run(self) -> StepsOf[LegacyLoopAction, LoopReport]:
-        """The loop."""
+        """Run the loop."""
         p, report = self.p, self.report
         timer = FunctionTimer(p, "main")
         yield from p.observe(build_last_activity_observation("main", p.now))
@@ -440,7 +446,7 @@ class LegacyAutoscalerLoop:
         self.looked = True
 
     def show(self) -> StepsOf[StatusConfigMapAction, None]:
-        """What that release deferred until the loop was over, however it ended."""
+        """Write the status, which release 1.3 defers until the loop is over, however it ended."""
         scene, now = self.scene, self.now
         status = build_cluster_status(self.up.state.cluster, scene.groups, now=now, options=self.options)
         cluster = replace(self.up.state.cluster, last_status=status)

@@ -1,13 +1,8 @@
-"""Scale-down of release 1.3 (``core/scale_down.go``, ``simulator/cluster.go``, ``utils/drain``): which nodes are
-unneeded and which are deleted now.
+"""Scale-down of release 1.3: which nodes are unneeded, and which are deleted now.
 
-Upstream shuffles the nodes before it simulates them; here they keep the order of the list, one of upstream's possible
-results. Predicates are the current scheduler's; destinations must also pass the node-condition predicate of release
-1.3.
-
-Where upstream shuffles the nodes before it looks for a place, the order here is that of the list (one of the outcomes
-upstream can have). Predicates are those of the current scheduler; destinations must also have the conditions that the
-predicate of that time on node conditions wanted.
+Upstream (``core/scale_down.go``, ``simulator/cluster.go``, ``utils/drain``) shuffles the nodes before it simulates
+them. Here they keep the order of the list, which is one of upstream's possible results. Predicates are the current
+scheduler's; destinations must also pass the node-condition predicate of release 1.3.
 """
 
 from __future__ import annotations
@@ -65,9 +60,9 @@ __all__ = [
 
 
 def calculate_legacy_utilization(node: Node, pods: Iterable[Pod]) -> tuple[Utilization, str | None]:
-    """The larger of cpu and memory: requests of containers alone, over what is allocatable.
+    """Return the larger utilization of cpu and memory: container requests over allocatable.
 
-    Where that cannot be told the node counts as unused; the second part says why.
+    If the utilization is unknown the node counts as unused, and the second item is the error message (else None).
     """
     asked = [container.resources.requests or {} for pod in pods for container in pod.spec.containers]
     used = {
@@ -104,19 +99,19 @@ class _BlockedError(Exception):
 
 
 def get_pods_to_drain(pods: Iterable[Pod], context: DrainContext, *, system: bool, storage: bool) -> PodsToDrain:
-    """Judges the pods of a node, up to the first that blocks, and then the disruption budgets.
+    """Check the pods of a node up to the first that blocks, then the disruption budgets.
 
-    ``system``, ``storage``: pods of the system without a budget, and pods with local storage, block. Without listers in
-    the context controllers are taken for granted (the fast mode), else they must exist and have replicas to spare.
+    ``system`` and ``storage`` make system pods without a budget, and pods with local storage, block. Without listers in
+    the context controllers are assumed to exist (the fast mode). Otherwise they must exist and have enough replicas.
     """
-    found: list[Pod] = []
+    pods_to_move: list[Pod] = []
     try:
-        found.extend(pod for pod in pods if _is_pod_to_move(pod, context, system, storage))
-        _check_budgets(found, context)
+        pods_to_move.extend(pod for pod in pods if _is_pod_to_move(pod, context, system, storage))
+        _check_budgets(pods_to_move, context)
     except _BlockedError as blocked:
-        who = BlockingPod(pod=blocked.pod.key, reason=blocked.reason)
-        return PodsToDrain(pods=found, blocking=who, error=blocked.text)
-    return PodsToDrain(pods=found)
+        blocking = BlockingPod(pod=blocked.pod.key, reason=blocked.reason)
+        return PodsToDrain(pods=pods_to_move, blocking=blocking, error=blocked.text)
+    return PodsToDrain(pods=pods_to_move)
 
 
 def _is_pod_to_move(pod: Pod, context: DrainContext, system: bool, storage: bool) -> bool:
@@ -147,7 +142,10 @@ def _is_pod_to_move(pod: Pod, context: DrainContext, system: bool, storage: bool
 
 
 def _get_controller_kind(pod: Pod, context: DrainContext) -> str | None:
-    """The kind of the pod's controller, None if it has none that counts."""
+    """Return the kind of the pod's controller, None if it has none of a supported kind.
+
+    Raises _BlockedError if the controller does not exist or has too few replicas.
+    """
     owner = controller_of(pod.metadata)
     if owner is None or owner.kind not in _CONTROLLER_KINDS:
         return None
@@ -159,9 +157,9 @@ def _get_controller_kind(pod: Pod, context: DrainContext) -> str | None:
         error = text.format(pod.key, Listers.not_found(kind, owner.name))
         raise _BlockedError(pod, drainability_status.CONTROLLER_NOT_FOUND, error)
     if isinstance(controller, ReplicationController | ReplicaSet):
-        replicas, least = controller.spec.replicas, context.options.min_replica_count
-        if replicas is not None and replicas < least:
-            error = f"replication controller for {pod.key} has too few replicas spec: {replicas} min: {least}"
+        replicas, min_replicas = controller.spec.replicas, context.options.min_replica_count
+        if replicas is not None and replicas < min_replicas:
+            error = f"replication controller for {pod.key} has too few replicas spec: {replicas} min: {min_replicas}"
             raise _BlockedError(pod, drainability_status.MIN_REPLICAS_REACHED, error)
     return owner.kind
 
@@ -178,9 +176,11 @@ _API_SERVER_LABEL = ("component", "kube-apiserver")
 
 
 class LegacyRemovalSimulator:
-    """``everything``: the cluster with expendable pods, ``snapshot``: without. ``hints``: pod -> node of the last loop.
+    """Simulates the removal of nodes.
 
-    ``index``: node numbers; ``new_hints``: where pods went in this loop. Relations are registered in ``usage``.
+    ``everything`` is the cluster with expendable pods, ``snapshot`` without them. ``hints`` maps pods to their nodes in
+    the last loop, ``new_hints`` to those in this loop. ``index`` maps node names to node numbers. Relations are
+    registered in ``usage``.
     """
 
     def __init__(
@@ -210,34 +210,36 @@ class LegacyRemovalSimulator:
         self._takes = np.array([_can_take_pods(node) for node in snapshot.columns.objects], dtype=np.uint8)
 
     def pods_on(self, node: str) -> list[Pod]:
-        """The pods of a node that are not expendable."""
+        """Return the pods of a node that are not expendable."""
         return [self._pods.pod(i) for i in self._on[self.index[node]]]
 
     def empty(self, names: Iterable[str], context: DrainContext) -> list[str]:
-        """The nodes without any pod to move, expendable ones counted; budgets are not asked."""
-        alone = DrainContext(context.now, context.options)
-        found = []
+        """Return the nodes without any pod to move. Expendable pods count; budgets are not checked."""
+        fast_context = DrainContext(context.now, context.options)
+        empty_nodes = []
         for name in names:
             pods = [self._all.pod(i) for i in self._all_on[self.index[name]]]
-            checked = get_pods_to_drain(pods, alone, system=True, storage=True)
+            checked = get_pods_to_drain(pods, fast_context, system=True, storage=True)
             if checked.blocking is None and not checked.pods:
-                found.append(name)
-        return found
+                empty_nodes.append(name)
+        return empty_nodes
 
     def masters(self) -> set[str]:
-        """Nodes that run an API server."""
+        """Return the nodes that run an API server."""
         key, value = _API_SERVER_LABEL
-        found: set[str] = set()
+        nodes: set[str] = set()
         for kind in range(len(self._all.exemplars)):
             metadata = self._all.exemplars[kind].metadata
             if metadata.namespace == "kube-system" and (metadata.labels or {}).get(key) == value:
-                found.update(self._names[n] for n in self._all.node[self._all.kind_of == kind].tolist())
-        return found
+                nodes.update(self._names[n] for n in self._all.node[self._all.kind_of == kind].tolist())
+        return nodes
 
     def find_places(self, name: str, keys: Sequence[str]) -> RemovableNode | UnremovableCandidate:
-        """A place on other nodes for these pods of a node, in order: where it was last time, or the first in the list.
+        """Find a place on other nodes for these pods of a node, one after the other.
 
-        Other candidates take pods like any other node, and nothing stays placed.
+        A pod goes to its hint if it fits there, else to the first node in the list that it fits. Other candidates take
+        pods
+        like any other node. All placements are reverted afterwards.
         """
         engine, n = self._engine, self.index[name]
         here = self._on[n]
@@ -250,31 +252,31 @@ class LegacyRemovalSimulator:
         try:
             engine.vacate(n, self._class[here])
             for i in moving:
-                key, of = self._pods.names[i], int(self._class[i])
-                to = self.index.get(self._hints.get(key, ""), -1)
-                if to < 0 or not takes[to] or engine.check(of, to) != _engine.FITS:
+                key, pod_class = self._pods.names[i], int(self._class[i])
+                target = self.index.get(self._hints.get(key, ""), -1)
+                if target < 0 or not takes[target] or engine.check(pod_class, target) != _engine.FITS:
                     engine.cursor = engine.alive_nodes - 1  # the search begins behind it, at the head of the list
-                    to = engine.any_node(of, takes)
-                if to < 0:
+                    target = engine.any_node(pod_class, takes)
+                if target < 0:
                     return UnremovableCandidate(node=name, reason=reasons.NO_PLACE_TO_MOVE_PODS, homeless=key)
-                engine.place(of, to)
-                placement[key] = self._names[to]
-                self.new_hints[key] = self._names[to]
-                self._usage.register(name, self._names[to], self._now)
+                engine.place(pod_class, target)
+                placement[key] = self._names[target]
+                self.new_hints[key] = self._names[target]
+                self._usage.register(name, self._names[target], self._now)
         finally:
             engine.revert()
         return RemovableNode.of(name, placement)
 
 
 def _group_pods_by_node(pods: MovingPods, nodes: int) -> list[list[int]]:
-    found: list[list[int]] = [[] for _ in range(nodes)]
+    pods_by_node: list[list[int]] = [[] for _ in range(nodes)]
     for i, n in enumerate(pods.node.tolist()):
-        found[n].append(i)
-    return found
+        pods_by_node[n].append(i)
+    return pods_by_node
 
 
 def _can_take_pods(node: Node) -> bool:
-    """The predicate of that time on node conditions: ready, on the network, with room on its disk, not cordoned."""
+    """Check the node conditions as release 1.3 does: ready, network, enough disk, not cordoned."""
     bad = {"OutOfDisk": "True", "DiskPressure": "True", "NetworkUnavailable": "True"}
     for condition in node.status.conditions:
         if condition.type == "Ready" and condition.status != "True":
@@ -287,14 +289,14 @@ def _can_take_pods(node: Node) -> bool:
 _UNREMOVABLE_RECHECK_TIMEOUT = 300 * SECOND
 
 
-def plan_legacy_scale_down(given: PlannerInput, inputs: ScaleDownInputs) -> ScaleDownPlan:
-    """Decide one loop as release 1.3 does. Arguments and errors as :func:`kscale.scale_down`.
+def plan_legacy_scale_down(planner_input: PlannerInput, inputs: ScaleDownInputs) -> ScaleDownPlan:
+    """Decide one loop of scale-down as release 1.3 does.
 
-    A state that knows no loop yet counts as a process that has just started: cooldowns begin now,
-    but for those whose time the state has.
+    Arguments and errors are those of :func:`kscale.scale_down`. A state without any loop counts as a process that has
+    just started: cooldowns begin now, except those whose time is in the state.
     """
-    given.before = start_cooldowns(given.before, given.now)
-    return _LegacyScaleDown(given, inputs).run(inputs.limits, inputs.disabled)
+    planner_input.before = start_cooldowns(planner_input.before, planner_input.now)
+    return _LegacyScaleDown(planner_input, inputs).run(inputs.limits, inputs.disabled)
 
 
 def start_cooldowns(state: LoopState, now: Moment) -> LoopState:
@@ -356,8 +358,8 @@ class _LegacyScaleDown:
             for name, reason in chosen.unremovable.items():
                 self.unremovable[name] = UnremovableNode(reason=reason)
             for name in (*chosen.empty, *chosen.drain):
-                for gone in self.usage.remove(name, since):
-                    del since[gone]
+                for removed_node in self.usage.remove(name, since):
+                    del since[removed_node]
         state = replace(
             self.before,
             scale_down=replace(
@@ -388,11 +390,11 @@ class _LegacyScaleDown:
 
     def _delete(self, chosen: NodesToDelete | None) -> CroppedNodes:
         def buckets(names: Iterable[str]) -> list[GroupNodes]:
-            found: dict[str, list[str]] = {}
+            nodes_by_group: dict[str, list[str]] = {}
             for name in names:
                 group = self._group(name)
-                found.setdefault("" if group is None else group.id, []).append(name)
-            return [GroupNodes(group=group, nodes=nodes) for group, nodes in found.items()]
+                nodes_by_group.setdefault("" if group is None else group.id, []).append(name)
+            return [GroupNodes(group=group, nodes=nodes) for group, nodes in nodes_by_group.items()]
 
         return CroppedNodes(
             empty=buckets(chosen.empty if chosen else ()), drain=buckets(chosen.drain if chosen else ())
@@ -401,29 +403,32 @@ class _LegacyScaleDown:
     # -- what is unneeded --------------------------------------------------------------------------------------------
 
     def _update_unneeded(self, candidates: Sequence[str]) -> dict[str, Moment]:
-        """Name -> since when, empty nodes behind those that simulation found."""
+        """Return since when each unneeded node is unneeded.
+
+        Empty nodes come after the nodes that the simulation found.
+        """
         index, options = self.simulator.index, self.options
         self.unremovable_until = {
             name: time for name, time in self.memory.unremovable_until.items() if name in index and time > self.now
         }
         low = [name for name in candidates if self._is_low(name)]
         empty = self._within_minimum(self.simulator.empty(low, self._context()), len(low), None)
-        known = self.memory.unneeded_since
+        unneeded_since = self.memory.unneeded_since
         others = [name for name in low if name not in set(empty)]
         if options.scale_down_non_empty_candidates_count > 0:
-            first = [name for name in others if name in known]
-            others = [name for name in others if name not in known]
+            first = [name for name in others if name in unneeded_since]
+            others = [name for name in others if name not in unneeded_since]
         else:
             first, others = others, []
-        found = self._find(first, len(first))
-        most = min(options.scale_down_non_empty_candidates_count - len(found), len(others))
+        removable_names = self._find(first, len(first))
+        max_more = min(options.scale_down_non_empty_candidates_count - len(removable_names), len(others))
         pool = math.ceil(len(self.nodes) * options.scale_down_candidates_pool_ratio)
         pool = min(max(pool, options.scale_down_candidates_pool_min_count), len(others))
-        if most > 0:
-            found += self._find(others[:pool], most)
+        if max_more > 0:
+            removable_names += self._find(others[:pool], max_more)
         for name in empty:
             self.removable[name] = RemovableNode.of(name, {})
-        return {name: known.get(name, self.now) for name in [*found, *empty]}
+        return {name: unneeded_since.get(name, self.now) for name in [*removable_names, *empty]}
 
     def _is_low(self, name: str) -> bool:
         """Whether a node is used so little that it is worth a simulation."""
@@ -448,18 +453,18 @@ class _LegacyScaleDown:
         return reason is None
 
     def _find(self, names: Iterable[str], most: int) -> list[str]:
-        """Up to ``most`` nodes whose pods fit elsewhere, each judged on the whole cluster."""
-        found: list[str] = []
+        """Return up to ``most`` nodes whose pods fit elsewhere, each simulated on the complete cluster."""
+        removable_names: list[str] = []
         for name in names:
-            if len(found) >= most:
+            if len(removable_names) >= most:
                 break
             answer = self._simulate(name, self._context())
             if isinstance(answer, RemovableNode):
                 self.removable[name] = answer
-                found.append(name)
+                removable_names.append(name)
             else:
                 self._failed(answer)
-        return found
+        return removable_names
 
     def _simulate(self, name: str, context: DrainContext) -> RemovableNode | UnremovableCandidate:
         checked = get_pods_to_drain(
@@ -539,7 +544,10 @@ class _LegacyScaleDown:
         return reasons.MINIMAL_RESOURCE_LIMIT_EXCEEDED if self._exceeds(node, group, left) else None
 
     def _headroom(self, limits: ResourceLimiter) -> dict[str, int | None]:
-        """What may still go of each limited resource: what nodes that stay have above the minimum; None = unknown."""
+        """Return how much of each limited resource may be removed; None if unknown.
+
+        This is what the nodes that are not being deleted have above the minimum.
+        """
         total: Counter[str] = Counter()
         unknown = False
         for node in self.nodes:
@@ -550,8 +558,8 @@ class _LegacyScaleDown:
             except AutoscalerError:
                 unknown = True
         return {
-            name: None if unknown and name not in ("cpu", "memory") else max(0, total[name] - least)
-            for name, least in limits.min.items()
+            name: None if unknown and name not in ("cpu", "memory") else max(0, total[name] - minimum)
+            for name, minimum in limits.min.items()
         }
 
     def _exceeds(self, node: Node, group: NodeGroup, left: Mapping[str, int | None]) -> bool:
@@ -566,30 +574,33 @@ class _LegacyScaleDown:
         return False
 
     def _within_minimum(self, names: Iterable[str], most: int, left: dict[str, int | None] | None) -> list[str]:
-        """The first ``most`` nodes that their groups' minima, and what is ``left`` of resources (consumed), let go."""
+        """Return the first ``most`` nodes that can be removed without going below a minimum.
+
+        Minima are those of the node groups and of the resources; removed resources are subtracted from ``left``.
+        """
         spare: dict[str, int] = {}
-        found: list[str] = []
+        accepted: list[str] = []
         for name in names:
             group = self._group(name)
             if group is None or group.target_size_error is not None:
                 continue
             room = spare.setdefault(group.id, max(0, group.size - group.min_size))
             node = self.nodes[self.simulator.index[name]]
-            if not room or len(found) >= most:
+            if not room or len(accepted) >= most:
                 continue
             if left is not None:
                 if self._exceeds(node, group, left):
                     continue
                 for resource, amount in self._resources(node, group).items():
-                    rest = left.get(resource)
-                    if rest is not None:
-                        left[resource] = rest - amount
+                    remaining = left.get(resource)
+                    if remaining is not None:
+                        left[resource] = remaining - amount
             spare[group.id] -= 1
-            found.append(name)
-        return found
+            accepted.append(name)
+        return accepted
 
     def _resources(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
-        """What a node counts for. At that time every node counted for what it has itself."""
+        """Return the resources of the node itself, which release 1.3 counts."""
         return NodeResources(self.gpu_label).of(node, group)
 
     def _group(self, name: str) -> NodeGroup | None:

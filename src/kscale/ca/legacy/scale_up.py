@@ -1,10 +1,7 @@
-"""One scale-up of release 1.3 (``core/scale_up.go``): resource limits, templates, autoprovisioned groups.
+"""One scale-up of release 1.3: resource limits, templates and autoprovisioned groups (upstream: ``core/scale_up.go``).
 
-A group that does not exist yet stands for a machine type. Its nodes get the labels that most pods ask for; for every
-GPU type that pods request there is a variant with such GPUs.
-
-A group that does not exist stands for a machine type: the labels that its nodes would get are those that most of the
-pods ask for, and for every type of GPU that pods request there is a variant of it with such GPUs.
+A group that does not exist stands for a machine type. Its nodes get the labels that most pods request. For every GPU
+type that pods request, the machine type has a variant with such GPUs.
 """
 
 from __future__ import annotations
@@ -91,11 +88,11 @@ def compute_resources_left_limits(
     nodes_without_group: Iterable[Node],
     gpu_label: str = DEFAULT_GPU_LABEL,
 ) -> dict[str, int]:
-    """What may still be added of each limited resource (computeScaleUpResourcesLeftLimits).
+    """Return how much of each limited resource may still be added (computeScaleUpResourcesLeftLimits).
 
-    A group counts with its target size, so nodes on their way count. A resource whose maximum is 0 or less is not
-    limited; one that only has a minimum is, by the largest number there is. Raises :class:`AutoscalerError` for a group
-    of unknown size, or with nodes and no template.
+    A group counts with its target size, so upcoming nodes count too. A resource whose maximum is 0 or less is not
+    limited. A resource that only has a minimum is limited by the largest integer. Raises :class:`AutoscalerError` for a
+    group of unknown size, or for a group with nodes but without a template.
     """
     cores = memory = 0
     devices: dict[str, int] = {}
@@ -136,9 +133,9 @@ def _count_gpus(devices: dict[str, int], node: Node, group: NodeGroup | None, ti
 
 
 def _get_gpu_type_and_count(node: Node, group: NodeGroup | None, gpu_label: str) -> tuple[str, int] | None:
-    """(type, count) of a node's GPUs, ("", 0) without; None where they cannot be told."""
+    """Return the node's GPU type and count: ``("", 0)`` without GPUs, None if the count is unknown."""
     try:
-        found = get_target_gpus(
+        gpus = get_target_gpus(
             gpu_label,
             node,
             group=None if group is None else group.id,
@@ -147,15 +144,16 @@ def _get_gpu_type_and_count(node: Node, group: NodeGroup | None, gpu_label: str)
         )
     except AutoscalerError:
         return None
-    return ("", 0) if found is None else found
+    return ("", 0) if gpus is None else gpus
 
 
 def compute_resources_delta(
     limiter: ResourceLimiter, group: NodeGroup, node: Node, gpu_label: str = DEFAULT_GPU_LABEL
 ) -> dict[str, int]:
-    """What one more node of the group takes (computeScaleUpResourcesDelta); devices only where something limits them.
+    """Return the resources that one more node of the group takes (computeScaleUpResourcesDelta).
 
-    Raises :class:`AutoscalerError` if its devices cannot be told.
+    GPUs are included only if the limiter limits a resource other than CPU and memory. Raises :class:`AutoscalerError`
+    if the number of GPUs is unknown.
     """
     cores, memory = _get_cores_and_memory(node)
     delta = {CPU: cores, MEMORY: memory}
@@ -169,7 +167,7 @@ def compute_resources_delta(
 
 
 def find_exceeded_resources(left: Mapping[str, int], delta: Mapping[str, int]) -> list[str]:
-    """The resources of which that much is not left, sorted (checkScaleUpDeltaWithinLimits)."""
+    """Return the sorted names of resources for which ``delta`` exceeds what is left (checkScaleUpDeltaWithinLimits)."""
     return sorted(
         name
         for name, more in delta.items()
@@ -178,7 +176,10 @@ def find_exceeded_resources(left: Mapping[str, int], delta: Mapping[str, int]) -
 
 
 def apply_resources_limits(new_nodes: int, left: Mapping[str, int], delta: Mapping[str, int]) -> int:
-    """How many of the nodes the limits allow. Raises :class:`AutoscalerError` if none (applyScaleUpResourcesLimits)."""
+    """Return how many of the new nodes the limits allow (applyScaleUpResourcesLimits).
+
+    Raises :class:`AutoscalerError` if the limits allow none, or if a limit is unknown.
+    """
     for name, more in delta.items():
         limit = left.get(name)
         if limit is None:
@@ -203,13 +204,16 @@ def build_legacy_templates(
     groups: Groups,
     cache: Mapping[str, NodeTemplate],
 ) -> tuple[dict[str, NodeTemplate], dict[str, NodeTemplate]]:
-    """(templates by group id, the examples to remember).
+    """Return the templates by group id, and the example nodes to cache for the next loop.
 
-    A group's first ready and schedulable node is its example, without waiting for it to settle; else what is
-    remembered, for however long; else the group's own description with every DaemonSet pod that fits it, resources
-    included; else any node.
+    The first of these that exists is the template of a group:
+
+    1. its first ready and schedulable node, however young the node is;
+    2. the cached example, however old it is;
+    3. the group's own description with every DaemonSet pod that fits, resources included;
+    4. any node of the group.
     """
-    found: dict[str, NodeTemplate] = {}
+    templates: dict[str, NodeTemplate] = {}
     examples = {name: template for name, template in cache.items() if name in groups}
     others: list[tuple[Node, NodeGroup]] = []
     for node in nodes:
@@ -217,23 +221,23 @@ def build_legacy_templates(
             group = groups.of_node(node.name)
         except ProviderError:
             continue
-        if group is None or group.id in found:
+        if group is None or group.id in templates:
             continue
         if is_ready(node) and not node.spec.unschedulable:
-            found[group.id] = examples[group.id] = _build_from_node(example_of(node), group.id)
+            templates[group.id] = examples[group.id] = _build_from_node(example_of(node), group.id)
         else:
             others.append((node, group))
     for group in groups:
-        if group.id in found:
+        if group.id in templates:
             continue
         if group.id in examples:
-            found[group.id] = examples[group.id]
+            templates[group.id] = examples[group.id]
         elif group.template is not None and group.template_error is None:
-            found[group.id] = _build_from_group(group.template, daemonsets, group.id)
+            templates[group.id] = _build_from_group(group.template, daemonsets, group.id)
     for node, group in others:
-        if group.id not in found:
-            found[group.id] = _build_from_node(example_of(node), group.id)
-    return found, examples
+        if group.id not in templates:
+            templates[group.id] = _build_from_node(example_of(node), group.id)
+    return templates, examples
 
 
 def _sanitize_node(node: Node, group: str) -> Node:
@@ -285,10 +289,10 @@ class NodeGroupCandidates(msgspec.Struct, kw_only=True):
 
 
 def choose_best_label_set(pods: Iterable[Pod]) -> dict[str, str]:
-    """The labels that let the pods with the most CPU run, and others besides (``utils/labels``: BestLabelSet).
+    """Return the labels that suit the pods with the most CPU (``utils/labels``: BestLabelSet).
 
-    The node selector whose pods ask for the most CPU; then, in that order, those that agree with what was chosen and
-    bring no new label of the infrastructure. Without pods there are none.
+    Starts with the node selector whose pods request the most CPU. Then adds, in that order, selectors that agree with
+    the chosen labels and bring no new infrastructure label. Empty without pods.
     """
     selectors: dict[tuple[tuple[str, str], ...], int] = {}
     for pod in pods:
@@ -307,7 +311,7 @@ def _is_infrastructure_label(key: str) -> bool:
 
 
 def _sum_requested(pod: Pod, resource: str) -> Quantity:
-    """The sum over the regular containers."""
+    """Return the sum of the requests of the regular containers."""
     asked = (container.resources.requests or {} for container in pod.spec.containers)
     return Quantity.sum(requests[resource] for requests in asked if resource in requests)
 
@@ -320,15 +324,19 @@ def build_legacy_candidates(
     options: AutoscalingOptions,
     gpu_label: str = DEFAULT_GPU_LABEL,
 ) -> NodeGroupCandidates:
-    """What could be made of the machine types for these pods; ``templates``: of what a machine type is, by its id.
+    """Return the groups that could be created from the machine types for these pods.
 
-    Nothing without ``--node-autoprovisioning-enabled``, or once there are so many groups of that kind as there may be.
-    A machine type with other labels than the pods want is left out.
+    ``templates`` maps the id of a machine type to its template. There are no candidates without
+    ``--node-autoprovisioning-enabled``, or if the maximum number of autoprovisioned groups exists already. A machine
+    type is left out if its labels conflict with the labels that the pods request.
     """
-    found = NodeGroupCandidates()
-    made = sum(group.autoprovisioned for group in existing)
-    if not options.node_autoprovisioning_enabled or made >= options.max_autoprovisioned_node_group_count:
-        return found
+    candidates = NodeGroupCandidates()
+    autoprovisioned_count = sum(group.autoprovisioned for group in existing)
+    if (
+        not options.node_autoprovisioning_enabled
+        or autoprovisioned_count >= options.max_autoprovisioned_node_group_count
+    ):
+        return candidates
     devices: dict[str, list[tuple[Pod, Quantity]]] = {}
     for pod in pods:
         count = _sum_requested(pod, _NVIDIA_GPU)
@@ -339,20 +347,24 @@ def build_legacy_candidates(
         base = templates.get(machine.id)
         if base is None:
             continue
-        _add_candidate(found, machine, base, choose_best_label_set(pods), {})
+        _add_candidate(candidates, machine, base, choose_best_label_set(pods), {})
         if _NVIDIA_GPU in (base.node.status.capacity or {}):
             continue
         for kind, asking in devices.items():
             labels = {**choose_best_label_set([pod for pod, _ in asking]), gpu_label: kind}
             variant = replace(machine, id=f"{machine.id}-{kind}")
             _add_candidate(
-                found, variant, base, labels, {_NVIDIA_GPU: max((count for _, count in asking), key=Quantity.value)}
+                candidates,
+                variant,
+                base,
+                labels,
+                {_NVIDIA_GPU: max((count for _, count in asking), key=Quantity.value)},
             )
-    return found
+    return candidates
 
 
 def _add_candidate(
-    found: NodeGroupCandidates,
+    candidates: NodeGroupCandidates,
     group: NodeGroup,
     base: NodeTemplate,
     labels: Mapping[str, str],
@@ -363,7 +375,7 @@ def _add_candidate(
     wrong = sorted(key for key, value in labels.items() if own.get(key, value) != value)
     if wrong:
         pairs = ", ".join(f"{key}={labels[key]} (it has {own[key]})" for key in wrong)
-        found.warnings.append(f"node group {group.id} could not be made with the labels that pods want: {pairs}")
+        candidates.warnings.append(f"node group {group.id} could not be made with the labels that pods want: {pairs}")
         return
     status = replace(
         node.status,
@@ -371,9 +383,9 @@ def _add_candidate(
         allocatable={**(node.status.allocatable or {}), **devices},
     )
     metadata = replace(node.metadata, labels={**own, **labels})
-    made = replace(base, node=replace(node, metadata=metadata, status=status))
-    found.groups.append(replace(group, template=made))
-    found.templates[group.id] = made
+    template = replace(base, node=replace(node, metadata=metadata, status=status))
+    candidates.groups.append(replace(group, template=template))
+    candidates.templates[group.id] = template
 
 
 LegacyOrchestratorAction = ExecutorAction | CreateGroup | Observe
@@ -416,13 +428,13 @@ class LegacyScaleUpResult(msgspec.Struct, kw_only=True):
 
 
 def count_legacy_upcoming_nodes(state: ClusterStateRegistry, groups: Groups) -> dict[str, int]:
-    """Nodes that were asked for and are not there, by group: whatever they were asked for by."""
+    """Return the number of requested nodes that are not there yet, by group, whoever requested them."""
     counts = {group.id: count_upcoming_nodes(state, group.id) for group in groups}
     return {name: count for name, count in counts.items() if count > 0}
 
 
 class _LegacyOrchestrator:
-    """One scale-up under way."""
+    """State of one scale-up in progress."""
 
     def __init__(
         self,
@@ -441,7 +453,7 @@ class _LegacyOrchestrator:
         self.options, self.given, self.profile, self.found = options, given, profile, found
         self.unique, self.class_of = snapshot.distinct_classes(pods)
         _, shape = shapes_of(pods)
-        # Upstream asks the predicates once for pods of one controller that look the same: the first one's answer.
+        # Upstream runs the predicates once for equal pods of one controller; the first pod's verdict counts for all.
         first: dict[int, int] = {}
         self.leader = [i if s < 0 else first.setdefault(s, i) for i, s in enumerate(shape.tolist())]
         self.session = Session(snapshot, self.unique, list(self.templates.values()), profile)
@@ -452,7 +464,7 @@ class _LegacyOrchestrator:
     # -- limits and nodes on their way ---------------------------------------------------------------------------
 
     def left(self, nodes: Sequence[Node]) -> dict[str, int]:
-        """What may still be added of each limited resource."""
+        """Return how much of each limited resource may still be added."""
         try:
             alone = [node for node in nodes if self.groups.of_node(node.name) is None]
         except ProviderError as error:
@@ -467,32 +479,32 @@ class _LegacyOrchestrator:
             raise error.with_prefix("Could not compute total resources: ") from None
 
     def coming(self) -> list[NodeTemplate]:
-        """All nodes on their way, of whatever group."""
-        found: list[NodeTemplate] = []
+        """Return one template for each upcoming node of any group."""
+        templates: list[NodeTemplate] = []
         for name, count in count_legacy_upcoming_nodes(self.found.state, self.groups).items():
             if name not in self.templates:
                 raise AutoscalerError(INTERNAL_ERROR, f"failed to find template node for node group {name}")
-            found += [self.templates[name]] * count
-        return found
+            templates += [self.templates[name]] * count
+        return templates
 
     # -- options -------------------------------------------------------------------------------------------------
 
     def ask(self, group: NodeGroup, coming: Sequence[NodeTemplate]) -> None:
-        """What one group could do for which pods."""
-        found = self.found
+        """Compute the expansion option of one group, or record why it has none."""
+        result = self.found
         self.passing[group.id] = fitting = self._fitting(group.id)
         if not fitting:
-            found.left_out[group.id] = f"No pod can fit to {group.id}"
+            result.left_out[group.id] = f"No pod can fit to {group.id}"
             return
-        found.remaining = sorted(set(found.remaining) - set(fitting))
+        result.remaining = sorted(set(result.remaining) - set(fitting))
         count, debug = self._estimate(group.id, fitting, coming)
         if count > 0:
-            found.options.append(LegacyOption(group=group.id, node_count=count, pods=fitting, debug=debug))
+            result.options.append(LegacyOption(group=group.id, node_count=count, pods=fitting, debug=debug))
         else:
-            found.left_out[group.id] = f"No need for any nodes in {group.id}"
+            result.left_out[group.id] = f"No need for any nodes in {group.id}"
 
     def _fitting(self, group: str) -> list[int]:
-        """The pods that fit an empty node of the group."""
+        """Return the indices of the pods that fit an empty node of the group; record the other verdicts."""
         numbers = sorted({int(self.class_of[i]) for i in self.leader})
         verdicts = self.session.verdicts_on_copy(self.which[group], 0, numbers)
         of_pod = [verdicts[int(self.class_of[i])] for i in self.leader]
@@ -514,34 +526,37 @@ class _LegacyOrchestrator:
         return packed.node_count, ""
 
     def expand(self, rng: Rng | None) -> LegacyOption | None:
-        """One strategy; ties go to chance, those of ``price`` to the first."""
-        found, name = self.found, self.options.expander
+        """Return the option that the expander chooses, None without options.
+
+        Ties are broken at random; for ``price`` the first option wins.
+        """
+        result, name = self.found, self.options.expander
         choices = [
             Option(
                 group=option.group, node_count=option.node_count, pods=[PodRun(self.pods[i].pod) for i in option.pods]
             )
-            for option in found.options
+            for option in result.options
         ]
         if name != RANDOM_EXPANDER and choices:
             nodes = {group: item.node for group, item in self.templates.items()}
             filtered = EXPANDER_FILTERS[name](choices, replace_input(self.given, nodes=nodes))
-            found.steps = [ExpanderStep(expander=name, filtered=filtered)]
+            result.steps = [ExpanderStep(expander=name, filtered=filtered)]
             choices = filtered.survivors
         best = choices[0] if name == "price" and choices else choose_random(choices, rng)
-        return None if best is None else next(option for option in found.options if option.group == best.group)
+        return None if best is None else next(option for option in result.options if option.group == best.group)
 
     # -- carrying out --------------------------------------------------------------------------------------------
 
     def create(self, group: NodeGroup) -> StepsOf[CreateGroup | Emit | Observe, NodeGroup]:
-        """Makes a group that does not exist, before limits are looked at."""
+        """Create a group that does not exist yet. This happens before limits are checked."""
         outcome = yield from self.p.act(CreateGroup(group=group.id))
         error = outcome.error
         if error is not None:
             text = f"NodeAutoprovisioning: attempt to create node group {group.id} failed: {error.message}"
             yield from self.say("Warning", "FailedToCreateNodeGroup", text)
             raise AutoscalerError(error.reason or CLOUD_PROVIDER_ERROR, error.message)
-        made = outcome.value
-        main: NodeGroup = replace(group, exists=True, target_size=0) if made is None else made.main
+        created = outcome.value
+        main: NodeGroup = replace(group, exists=True, target_size=0) if created is None else created.main
         self.passing[main.id], self.templates[main.id] = self.passing[group.id], self.templates[group.id]
         self.found.created.append(main.id)
         yield from self.say("Normal", "CreatedNodeGroup", f"NodeAutoprovisioning: created new node group {main.id}")
@@ -553,7 +568,10 @@ class _LegacyOrchestrator:
         return self.p.emit(build_status_event(self.options, kind, reason, message))
 
     def similar_to(self, chosen: NodeGroup, best: LegacyOption, now: Moment) -> list[NodeGroup]:
-        """The group, and those that may share its new nodes: each takes every pod of the option."""
+        """Return the chosen group, then the similar groups that may share its new nodes.
+
+        Every pod of the option fits each of these groups.
+        """
         targets = [chosen]
         if self.options.balance_similar_node_groups:
             for name in find_similar_node_groups(
@@ -582,35 +600,38 @@ def legacy_scale_up_steps(
     rng: Rng | None = None,
     profile: SchedulerProfile | None = None,
 ) -> StepsOf[LegacyOrchestratorAction, LegacyScaleUpResult]:
-    """ScaleUp of release 1.3; ``nodes`` are the *ready* ones, ``candidates`` groups that may be made."""
-    found = LegacyScaleUpResult(state=state, groups=groups, remaining=list(range(len(pods))))
+    """Run ScaleUp of release 1.3 as a step machine.
+
+    ``nodes`` are the *ready* nodes; ``candidates`` are groups that may be created.
+    """
+    result = LegacyScaleUpResult(state=state, groups=groups, remaining=list(range(len(pods))))
     if not pods:
-        return found
-    run = _LegacyOrchestrator(p, snapshot, pods, groups, templates, options, expander_input, profile, found)
+        return result
+    run = _LegacyOrchestrator(p, snapshot, pods, groups, templates, options, expander_input, profile, result)
     try:
         yield from _run_scale_up_steps(run, candidates, nodes, now, rng)
     except AutoscalerError as error:
-        found.error = error
-    return found
+        result.error = error
+    return result
 
 
 def _run_scale_up_steps(
     run: _LegacyOrchestrator, candidates: Sequence[NodeGroup], nodes: Sequence[Node], now: Moment, rng: Rng | None
 ) -> StepsOf[LegacyOrchestratorAction, None]:
-    found, options, gpu_label = run.found, run.options, run.given.gpu_label
+    result, options, gpu_label = run.found, run.options, run.given.gpu_label
     left = run.left(nodes)
     coming = run.coming()
     every = [*run.groups, *candidates]
     for group in every:
-        why = _explain_skipped_group(group, run.templates, found.state, now, options, left, gpu_label)
-        if why is not None:
-            found.left_out[group.id] = why
+        reason = _explain_skipped_group(group, run.templates, result.state, now, options, left, gpu_label)
+        if reason is not None:
+            result.left_out[group.id] = reason
         else:
             run.ask(group, coming)
     best = run.expand(rng)
     if best is None or best.node_count <= 0:
         return
-    found.best = best
+    result.best = best
     new_nodes = best.node_count
     if 0 < options.max_nodes_total < len(nodes) + new_nodes:
         new_nodes = options.max_nodes_total - len(nodes)
@@ -622,18 +643,18 @@ def _run_scale_up_steps(
     delta = compute_resources_delta(options.resource_limiter, chosen, run.templates[chosen.id].node, gpu_label)
     new_nodes = apply_resources_limits(new_nodes, left, delta)
     targets = run.similar_to(chosen, best, now)
-    found.sharing = [group.id for group in targets]
-    found.plan = _balance_legacy(targets, new_nodes)
+    result.sharing = [group.id for group in targets]
+    result.plan = _balance_legacy(targets, new_nodes)
     done = yield from execute_scale_ups_steps(
-        run.p, found.plan, run.groups, found.state, options=options, release_1_3=True
+        run.p, result.plan, run.groups, result.state, options=options, release_1_3=True
     )
-    found.state = done.state
-    found.resized = done.resized
+    result.state = done.state
+    result.resized = done.resized
     if done.error is not None:
         raise done.error
-    found.groups = run.groups.with_targets({info.group: info.new for info in found.plan})
-    found.scaled_up = True
-    found.awaiting = sorted(set(range(len(run.pods))) - set(found.remaining) - set(best.pods))
+    result.groups = run.groups.with_targets({info.group: info.new for info in result.plan})
+    result.scaled_up = True
+    result.awaiting = sorted(set(range(len(run.pods))) - set(result.remaining) - set(best.pods))
 
 
 def _explain_skipped_group(
@@ -645,7 +666,7 @@ def _explain_skipped_group(
     left: Mapping[str, int],
     gpu_label: str,
 ) -> str | None:
-    """Why a group is not asked, in the words of its log; None if it is."""
+    """Return why a group is skipped, in the words of upstream's log; None if it is considered."""
     if group.exists and not is_safe_to_scale_up(state, group.id, now, options):
         return f"Node group {group.id} is not ready for scaleup"
     if group.target_size_error is not None:
@@ -666,7 +687,10 @@ def _explain_skipped_group(
 
 
 def _balance_legacy(groups: Sequence[NodeGroup], new_nodes: int) -> list[ScaleUpInfo]:
-    """As today, but a group above its maximum takes room away from the others."""
+    """Divide the new nodes among the groups.
+
+    Same as the current rule, except that a group above its maximum reduces the room of the others.
+    """
     room = sum(group.max_size - group.size for group in groups)
     sizes = [GroupSize(id=group.id, target=group.size, max=group.max_size) for group in groups]
     return balance_scale_up_between_groups(sizes, min(new_nodes, room)) if room > 0 else []

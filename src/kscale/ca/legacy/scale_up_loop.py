@@ -1,4 +1,4 @@
-"""The scale-up half of a loop of release 1.3 (``core/static_autoscaler.go``)."""
+"""The scale-up half of a loop of release 1.3 (upstream: ``core/static_autoscaler.go``)."""
 
 from __future__ import annotations
 
@@ -59,8 +59,10 @@ _WOULD_NOT_FIT_TEXT = "pod didn't trigger scale-up (it wouldn't fit if a new nod
 def find_schedulable_pods(
     snapshot: Snapshot, pods: Sequence[PodRecord], ready: Collection[str], profile: SchedulerProfile | None = None
 ) -> dict[int, str]:
-    """FilterOutSchedulable of 1.3: each pod (by position) that fits a ready node *alone*, with the first such node. No
-    pod takes room from another."""
+    """Return each pod (by position) that fits a ready node *alone*, with the first such node.
+
+    This is FilterOutSchedulable of 1.3: pods do not take room from each other.
+    """
     if not pods or not ready:
         return {}
     names = [name for name in snapshot.nodes if name in ready]
@@ -117,47 +119,51 @@ def _build_choices(done: LegacyScaleUpResult | None, chosen: str | None) -> list
         return []
     options = {option.group: option for option in done.options}
     names = dict.fromkeys([*(group.id for group in done.groups), *done.left_out, *options])
-    found = []
+    choices = []
     for name in names:
         option = options.get(name)
         if option is None:
-            why = done.left_out.get(name)
-            found.append(ScaleUpChoice(group=name, skipped=[why] if why is not None else []))
+            reason = done.left_out.get(name)
+            choices.append(ScaleUpChoice(group=name, skipped=[reason] if reason is not None else []))
             continue
         scores = [
             build_expander_score(step, name, kept=any(left.group == name for left in step.filtered.survivors))
             for step in done.steps
         ]
-        found.append(
+        choices.append(
             ScaleUpChoice(
                 group=name, nodes=option.node_count, pods=len(option.pods), chosen=name == chosen, scores=scores
             )
         )
-    return found
+    return choices
 
 
 def _build_pending_pods(
     done: LegacyScaleUpResult | None, keys: Sequence[str], helped: set[int], result: str
 ) -> list[PendingPods]:
-    found = []
+    pending = []
     for i, key in enumerate(keys):
         if i in helped:
             continue
         verdicts = (
-            {name: of_pod[i] for name, of_pod in done.verdicts.items() if i in of_pod} if done is not None else {}
+            {name: pod_verdicts[i] for name, pod_verdicts in done.verdicts.items() if i in pod_verdicts}
+            if done is not None
+            else {}
         )
-        taken_by = [name for name, of_pod in done.verdicts.items() if i not in of_pod] if done is not None else []
-        why = result
+        taken_by = (
+            [name for name, pod_verdicts in done.verdicts.items() if i not in pod_verdicts] if done is not None else []
+        )
+        reason = result
         if done is not None and i in done.remaining:
-            why = "it wouldn't fit if a new node is added"
+            reason = "it wouldn't fit if a new node is added"
         elif done is not None and done.best is not None and i in done.awaiting:
-            why = f"{done.best.group} was chosen, which does not take it"
+            reason = f"{done.best.group} was chosen, which does not take it"
         elif done is not None and done.best is None and taken_by:
-            why = "the nodes that are coming are enough, or no group may grow"
-        found.append(
+            reason = "the nodes that are coming are enough, or no group may grow"
+        pending.append(
             PendingPods(
                 pods=[key],
-                why=why,
+                why=reason,
                 rejected={
                     name: GroupRejection(plugin=no.plugin, reasons=list(no.why), numbers=list(no.numbers))
                     for name, no in verdicts.items()
@@ -165,7 +171,7 @@ def _build_pending_pods(
                 taken_by=taken_by,
             )
         )
-    return found
+    return pending
 
 
 def _build_events(done: LegacyScaleUpResult, keys: Sequence[str], uid_of: PodUidLookup) -> list[Event]:
@@ -192,7 +198,10 @@ def legacy_scale_up_loop_steps(
     pods: Collection[str] | None = None,
     rng: Rng | None = None,
 ) -> StepsOf[LegacyScaleUpAction, ScaleUpPlan]:
-    """Node lists, templates, cluster state, pods that fit somewhere alone, the gate, ScaleUp: in the order of 1.3."""
+    """Run the loop in the order of 1.3.
+
+    The order is: templates, cluster state, pods that fit somewhere alone, the check whether to scale up, ScaleUp.
+    """
     loop = LegacyScaleUpLoop(p, scene, state, expander_input, rng)
     loop.find_templates()
     yield from loop.update(templates)
@@ -203,9 +212,9 @@ def legacy_scale_up_loop_steps(
 
 
 class LegacyScaleUpLoop:
-    """The scale-up of one loop of 1.3 under way; its parts are called in the order in which they stand here.
+    """Scale-up of one loop of 1.3 in progress. Call its methods in the order of their definition.
 
-    ``state`` is what the next loop will be handed, as far as it has come.
+    ``state`` is the current state for the next loop.
     """
 
     def __init__(
@@ -219,11 +228,14 @@ class LegacyScaleUpLoop:
 
     @property
     def plan(self) -> LegacyScaleUpPlan:
-        """What came of it."""
+        """Return the plan of the loop."""
         return LegacyScaleUpPlan(before=self.before, state=self.state, groups=self.scene.all_groups, **self._ended)
 
     def find_templates(self) -> None:
-        """Make the templates of the groups; that release makes them before it refreshes the cloud's data."""
+        """Build the templates of the groups.
+
+        Release 1.3 builds them before it refreshes the cloud provider's data.
+        """
         scene, now, state = self.scene, self.scene.now, self.state
         nodes = scene.lists.all
 
@@ -231,16 +243,16 @@ class LegacyScaleUpLoop:
             records = scene.records_by_node([node.name])[node.name]
             return NodeTemplate(node=node, pods=[record.pod for record in records])
 
-        known = {
+        cached = {
             name: decode_cached_template(item, name).template
             for name, item in state.templates.items()
             if name in scene.groups
         }
-        made, examples = build_legacy_templates(nodes, example, scene.daemonsets, scene.groups, known)
-        self.made = made
+        templates, examples = build_legacy_templates(nodes, example, scene.daemonsets, scene.groups, cached)
+        self.made = templates
         cache = {
             name: state.templates[name]
-            if item is known.get(name)
+            if item is cached.get(name)
             else encode_cached_template(CachedTemplate(template=item, added=now))
             for name, item in examples.items()
         }
@@ -260,7 +272,7 @@ class LegacyScaleUpLoop:
         self.state = replace(state, cluster=update.state)
 
     def forget_unneeded(self) -> None:
-        """No node is unneeded any more."""
+        """Clear the unneeded nodes."""
         memory = replace(self.state.scale_down, unneeded_since={})
         self.state = replace(self.state, scale_down=memory)
 
@@ -282,7 +294,7 @@ class LegacyScaleUpLoop:
     def filter_pods(self, pods: Collection[str] | None = None) -> bool:
         """Find the pods that need new nodes, and return whether a scale-up is tried for them.
 
-        ``pods``: only these (None: all pending pods).
+        ``pods`` restricts the search to these pods (None: all pending pods).
         """
         scene, options, now, before = self.scene, self.scene.options, self.scene.now, self.before
         before.upcoming = count_legacy_upcoming_nodes(self.state.cluster, scene.groups)
@@ -292,14 +304,14 @@ class LegacyScaleUpLoop:
         lists = split_pods([record.pod for record in records.values()])
         before.unschedulable = len(lists.unschedulable)
         cleared = clear_tpu_requests(lists.unschedulable)
-        kept = filter_out_expendable_pods(cleared, options.expendable_pods_priority_cutoff)
-        waiting = [records[pod.key].changed(pod) for pod in kept]
+        retained = filter_out_expendable_pods(cleared, options.expendable_pods_priority_cutoff)
+        waiting = [records[pod.key].changed(pod) for pod in retained]
         existing = find_schedulable_pods(snapshot, waiting, {node.name for node in scene.lists.ready}, scene.profile)
         asked = [record for i, record in enumerate(waiting) if i not in existing]
         before.lists = PodCounts(
             waiting=len(lists.unschedulable),
             ignored=len(records) - len(lists.unschedulable) + snapshot.counts["gated"],
-            expendable=len(lists.unschedulable) - len(kept),
+            expendable=len(lists.unschedulable) - len(retained),
             on_existing=len(existing),
             asked=len(asked),
         )
@@ -325,26 +337,34 @@ class LegacyScaleUpLoop:
         p, scene, options, now, before = self.p, self.scene, self.scene.options, self.scene.now, self.before
         snapshot, cluster = before.snapshot_after, self.state.cluster
         asked: list[PodRecord] = self._ended["asked"]
-        given = self.expander_input
-        could_be = build_legacy_candidates(
-            scene.candidates, self.made, scene.groups, [record.pod for record in asked], options, given.gpu_label
+        expander_input = self.expander_input
+        candidates = build_legacy_candidates(
+            scene.candidates,
+            self.made,
+            scene.groups,
+            [record.pod for record in asked],
+            options,
+            expander_input.gpu_label,
         )
-        before.warnings += could_be.warnings
-        made = {name: item for name, item in self.made.items() if name in scene.groups} | could_be.templates
-        if "price" in options.expander_names and given.prices is None:
-            given = replace_input(given, prices=build_group_prices([*scene.groups, *could_be.groups], made, given))
+        before.warnings += candidates.warnings
+        templates = {name: item for name, item in self.made.items() if name in scene.groups} | candidates.templates
+        if "price" in options.expander_names and expander_input.prices is None:
+            expander_input = replace_input(
+                expander_input,
+                prices=build_group_prices([*scene.groups, *candidates.groups], templates, expander_input),
+            )
         done = yield from legacy_scale_up_steps(
             p,
             snapshot,
             asked,
             scene.groups,
-            candidates=could_be.groups,
+            candidates=candidates.groups,
             nodes=scene.lists.ready,
-            templates=made,
+            templates=templates,
             state=cluster,
             now=now,
             options=options,
-            expander_input=given,
+            expander_input=expander_input,
             rng=self.rng,
             profile=scene.profile,
         )

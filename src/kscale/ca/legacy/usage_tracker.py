@@ -1,4 +1,4 @@
-"""Which nodes relied on which others for their pods (release 1.3, ``simulator/tracker.go``)."""
+"""Tracks which nodes relied on which others as destinations of their pods (release 1.3, ``simulator/tracker.go``)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class UsageRecord(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Relations between nodes, by node."""
+    """Usage relations between nodes, by node name."""
 
     records: dict[str, UsageRecord] = {}
 
     def copy(self) -> UsageTracker:
-        """An independent copy."""
+        """Return an independent copy."""
         replace = msgspec.structs.replace
         return UsageTracker(
             {
@@ -42,7 +42,7 @@ class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
         )
 
     def register(self, node: str, destination: str, time: Moment) -> None:
-        """A pod of ``node`` would go to ``destination``."""
+        """Record that a pod of ``node`` would move to ``destination``."""
         record = self.records.setdefault(node, UsageRecord())
         if len(record.using) >= MAX_USAGE_RECORDED:
             record.using_too_many = True
@@ -65,18 +65,19 @@ class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
                 del self.records[node]
 
     def remove(self, node: str, unneeded: Collection[str]) -> set[str]:
-        """``node`` goes: forget its relations. Returns the unneeded nodes that lose their time with it.
+        """Forget the relations of a removed node, and return the unneeded nodes that lose their unneeded time.
 
-        That is the node itself, and every node that counted on a destination of it: there is less room now. Where too
-        many relations were seen to know, all unneeded nodes do.
+        These are the node itself, and every node that relied on one of its destinations, where there is less room now.
+        If a
+        record has too many relations to be complete, all unneeded nodes lose their time.
         """
         names = {node}
         record = self.records.pop(node, UsageRecord())
-        of_destinations = [self.records.get(name, UsageRecord()) for name in record.using]
-        if record.using_too_many or any(each.used_by_too_many for each in of_destinations):
+        destination_records = [self.records.get(name, UsageRecord()) for name in record.using]
+        if record.using_too_many or any(each.used_by_too_many for each in destination_records):
             names.update(unneeded)
         else:
-            names.update(name for each in of_destinations for name in each.used_by)
+            names.update(name for each in destination_records for name in each.used_by)
         for each in self.records.values():
             each.using.pop(node, None)
             each.used_by.pop(node, None)

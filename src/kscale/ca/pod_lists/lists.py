@@ -1,5 +1,6 @@
-"""Lists of placed, pending and excluded pods, and expendable pods (upstream: ``utils/kubernetes/listers.go``,
-``core/utils/expendable.go``, ``utils/tpu``).
+"""Lists of placed, pending and excluded pods, and expendable pods.
+
+Upstream: ``utils/kubernetes/listers.go``, ``core/utils/expendable.go``, ``utils/tpu``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ TPU_RESOURCE_PREFIX: Final = "cloud-tpus.google.com/"
 
 
 def clear_tpu_requests(pods: Sequence[Pod]) -> list[Pod]:
-    """The pods, those that ask for TPUs as copies that do not. Limits and init containers stay as they are."""
+    """Copy the pods that request TPUs without these requests. Limits and init containers stay unchanged."""
     return [_clear_pod(pod) if any(map(_requests_tpu, pod.spec.containers)) else pod for pod in pods]
 
 
@@ -53,8 +54,8 @@ def _clear_pod(pod: Pod) -> Pod:
 
 def _clear_container(container: Container) -> Container:
     requests = container.resources.requests or {}
-    kept = {name: amount for name, amount in requests.items() if not name.startswith(TPU_RESOURCE_PREFIX)}
-    return replace(container, resources=replace(container.resources, requests=kept))
+    retained = {name: amount for name, amount in requests.items() if not name.startswith(TPU_RESOURCE_PREFIX)}
+    return replace(container, resources=replace(container.resources, requests=retained))
 
 
 _PENDING_POD_KINDS_KEY: Final = "kinds of waiting pods"
@@ -62,8 +63,11 @@ _MAX_UNUSED_KINDS: Final = 256  # kinds that nobody has
 
 
 class PendingPodList:
-    """Pods in order. ``kind``: int32[n], into ``examples``; pods of one kind are alike in all that the rules for lists
-    of pods read, their requests and the time they were made included. An example may be of an earlier loop."""
+    """Pods in order, with one example per kind.
+
+    ``kind``: int32[n], indices into ``examples``. Pods of one kind are equal in all that the pod list rules read,
+    including requests and creation time. An example may be of an earlier loop.
+    """
 
     __slots__ = ("examples", "kind", "records")
 
@@ -77,7 +81,7 @@ class PendingPodList:
 
     @classmethod
     def of(cls, records: Sequence[PodRecord]) -> PendingPodList:
-        """Pending pods of a snapshot are compared once, others are each of a kind of their own."""
+        """Build the list. Kinds of a snapshot's pending pods are cached; other pods are each of their own kind."""
         if not isinstance(records, PodRows) or not records.pending:
             return cls(records, np.arange(len(records), dtype=np.int32), [record.pod for record in records])
         memo = records.table.memo
@@ -92,64 +96,67 @@ class PendingPodList:
                 numbers[stamps[missing]] = _number_kinds(records.take(missing), known)
             present, kind = _order_by_first_use(numbers[stamps])
             entries = list(known.items())
-            found = [entries[number - 1] for number in present.tolist()]
-            if len(missing) and len(known) > 2 * len(found) + _MAX_UNUSED_KINDS:
+            used_kinds = [entries[number - 1] for number in present.tolist()]
+            if len(missing) and len(known) > 2 * len(used_kinds) + _MAX_UNUSED_KINDS:
                 known.clear()
-                known.update((key, (number, pod)) for number, (key, (_, pod)) in enumerate(found, 1))
+                known.update((key, (number, pod)) for number, (key, (_, pod)) in enumerate(used_kinds, 1))
                 numbers[:] = 0
                 numbers[stamps] = kind + 1
-        return cls(records, kind, [pod for _, (_, pod) in found])
+        return cls(records, kind, [pod for _, (_, pod) in used_kinds])
 
     def take(self, positions: NDArray[np.int64]) -> PendingPodList:
-        """The pods at some positions."""
+        """Return the pods at some positions."""
         return PendingPodList(take_records(self.records, positions), self.kind[positions], self.examples)
 
     @property
     def in_play(self) -> list[Pod]:
-        """One pod of each kind that occurs, in the order the kinds were met first."""
+        """Return one pod of each kind that occurs, in the order of the kinds' first appearance."""
         return [self.examples[number] for number in self._present.tolist()]
 
     @property
     def _present(self) -> NDArray[np.int64]:
-        """The kinds that occur, ascending."""
+        """Return the kinds that occur, ascending."""
         return np.flatnonzero(np.bincount(self.kind, minlength=len(self.examples)))
 
     def among(self, chosen: Iterable[Pod]) -> NDArray[np.bool_]:
-        """Whose example is among these (by identity): bool[n]."""
+        """Return which pods' examples are among these (by identity): bool[n]."""
         wanted = {id(pod) for pod in chosen}
-        found = np.zeros(len(self.examples), dtype=np.bool_)
+        selected = np.zeros(len(self.examples), dtype=np.bool_)
         for number in self._present.tolist():
-            found[number] = id(self.examples[number]) in wanted
-        return found[self.kind]
+            selected[number] = id(self.examples[number]) in wanted
+        return selected[self.kind]
 
     def followed_by(self, pods: Sequence[Pod]) -> PendingPodList:
-        """These, then others that are in no snapshot."""
+        """Append pods that are in no snapshot."""
         return PendingPodList.of([*self.records, *map(PodRecord, pods)]) if pods else self
 
     def kept_by(self, rule: Callable[[list[Pod]], Iterable[Pod]]) -> PendingPodList:
-        """What a rule that only leaves pods out keeps."""
+        """Filter the pods by a rule that only removes pods."""
         return self.take(np.flatnonzero(self.among(rule(self.in_play))))
 
     @property
     def keys(self) -> list[str]:
-        """``namespace/name``, in order."""
+        """Return ``namespace/name`` of the pods, in order."""
         return get_record_keys(self.records)
 
 
 def _number_kinds(unknown: PodRows, known: dict[Hashable, tuple[int, Pod]]) -> NDArray[np.int64]:
-    """The kinds of pods by number: int64[n]. ``known``: what the pods of a kind agree in -> its number and an example,
-    in the order of numbers from 1 on; kinds that are not there yet are added."""
+    """Return the kind numbers of the pods: int64[n].
+
+    ``known`` maps what the pods of a kind have in common to its number and an example, in the order of numbers from 1
+    on. Missing kinds are added.
+    """
     firsts, which = unknown.kinds
-    found = []
+    numbers = []
     for at, key in zip(firsts.tolist(), unknown.kind_keys(firsts), strict=True):
         if key not in known:
             known[key] = len(known) + 1, unknown[at].pod
-        found.append(known[key][0])
-    return np.array(found, dtype=np.int64)[which]
+        numbers.append(known[key][0])
+    return np.array(numbers, dtype=np.int64)[which]
 
 
 def _order_by_first_use(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """(the numbers that occur, in the order they are met first; int32[n]: which of them)."""
+    """Return the numbers that occur, in the order of their first use, and the index of each entry there (int32[n])."""
     first = np.full(int(numbers.max(initial=0)) + 1, len(numbers))
     first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # of a number that comes twice the last entry counts
     present = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(numbers))]
@@ -159,14 +166,14 @@ def _order_by_first_use(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int64], 
 
 
 def take_records(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequence[PodRecord]:
-    """The pods at some positions."""
+    """Return the pods at some positions."""
     if isinstance(records, PodRows):
         return records.take(positions)
     return [records[i] for i in positions.tolist()]
 
 
 def get_record_keys(records: Sequence[PodRecord]) -> list[str]:
-    """``namespace/name`` of pods, in order."""
+    """Return ``namespace/name`` of pods, in order."""
     if isinstance(records, PodRows):
         return records.keys_at(np.arange(len(records)))
     return [record.key for record in records]
@@ -193,17 +200,17 @@ class PodLists(msgspec.Struct, kw_only=True):
 
 
 def split_pods(pods: Iterable[Pod], *, bypassed: Collection[str] = (), allowed: Collection[str] = ()) -> PodLists:
-    """Sorts pods into lists; the first rule that matches decides.
+    """Sort pods into lists; the first rule that matches decides.
 
-    ``bypassed``: schedulers that are not waited for; ``allowed``: if not empty, pods of all others do not exist.
-    Naming the default scheduler covers pods that name none.
+    ``bypassed``: schedulers that are not waited for. ``allowed``: if not empty, pods of all other schedulers are
+    excluded. Naming the default scheduler covers pods that name none.
     """
     bypassed, allowed = _include_empty_name(bypassed), _include_empty_name(allowed)
-    found = PodLists()
+    lists = PodLists()
     for pod in pods:
         if pod.status.phase not in ("Succeeded", "Failed"):
-            _choose_list(found, pod, bypassed, allowed).append(pod)
-    return found
+            _choose_list(lists, pod, bypassed, allowed).append(pod)
+    return lists
 
 
 def find_excluded_placed_pods(snapshot: Snapshot, allowed: Collection[str]) -> NDArray[np.int64]:
@@ -225,28 +232,28 @@ def _include_empty_name(names: Collection[str]) -> frozenset[str]:
     return frozenset((*names, "") if DEFAULT_SCHEDULER_NAME in names else names)
 
 
-def _choose_list(found: PodLists, pod: Pod, bypassed: frozenset[str], allowed: frozenset[str]) -> list[Pod]:
+def _choose_list(lists: PodLists, pod: Pod, bypassed: frozenset[str], allowed: frozenset[str]) -> list[Pod]:
     scheduler = pod.spec.scheduler_name or ""
     if allowed and scheduler not in allowed:
-        return found.excluded
+        return lists.excluded
     if pod.spec.node_name:
-        return found.scheduled
+        return lists.scheduled
     if pod.metadata.deletion_timestamp is not None:
-        return found.ignored
+        return lists.ignored
     if pod.status.nominated_node_name:
-        return found.nominated
+        return lists.nominated
     condition = find(pod.status.conditions, "PodScheduled")
     if condition is not None and condition.status == "False" and condition.reason == "Unschedulable":
-        return found.unschedulable
+        return lists.unschedulable
     unspoken = condition is None or (condition.status == "False" and not condition.reason)
-    return found.unprocessed if scheduler in bypassed and unspoken else found.ignored
+    return lists.unprocessed if scheduler in bypassed and unspoken else lists.ignored
 
 
 _HAS_PRIORITY_KEY = "pods that name a priority"
 
 
 def is_expendable(pod: Pod, cutoff: int) -> bool:
-    """A priority below the cutoff. A pod without priority never is."""
+    """Return whether the pod's priority is below the cutoff; False for a pod without priority."""
     return pod.spec.priority is not None and pod.spec.priority < cutoff
 
 

@@ -1,5 +1,6 @@
-"""Scale-ups for ProvisioningRequests: check-capacity and best-effort-atomic (upstream:
-``provisioningrequest/orchestrator``, ``checkcapacity``, ``besteffortatomic``).
+"""Scale-ups for ProvisioningRequests: check-capacity and best-effort-atomic.
+
+Upstream: ``provisioningrequest/orchestrator``, ``checkcapacity``, ``besteffortatomic``.
 """
 
 from __future__ import annotations
@@ -61,10 +62,12 @@ _RESULT_PRECEDENCE: Final = (SCALE_UP_NOT_TRIED, SCALE_UP_NO_OPTIONS_AVAILABLE, 
 
 
 class CheckCapacityResult(msgspec.Struct, kw_only=True):
-    """``result``: the best of all; one that is ``ScaleUpSuccessful`` starts the cooldown of scale-down, too.
+    """Result of checking the capacity for requests.
 
-    ``requests``: as they were written, with their conditions; ``snapshot``: with the pods of those that fit,
-    ``placement``: where (pod -> node); ``errors``: of writes; ``warnings``: what upstream only logs.
+    - ``result``: the best result of all requests; ``ScaleUpSuccessful`` starts the cooldown of scale-down, too.
+    - ``requests``: the requests as written, with their conditions.
+    - ``snapshot``: the cluster with the pods of the requests that fit; ``placement``: pod -> node.
+    - ``errors``: failed writes; ``warnings``: what upstream only logs.
     """
 
     result: str = SCALE_UP_NOT_TRIED
@@ -76,7 +79,7 @@ class CheckCapacityResult(msgspec.Struct, kw_only=True):
 
     @property
     def error(self) -> ErrorRecord | None:
-        """All errors in one."""
+        """Combine all errors into one; None without errors."""
         if not self.errors:
             return None
         first, *others = sorted(set(self.errors))
@@ -94,34 +97,34 @@ def check_capacity_steps(
     now: Moment,
     timebox: int | None = None,
 ) -> StepsOf[WriteStatus | Wait, CheckCapacityResult]:
-    """Asks for each request with its pods, in order, whether all of them fit; if so, they stay for the next request.
+    """Check for each request in order whether all of its pods fit; if so, they stay for the next request.
 
-    ``timebox``: no further request is looked at after so many nanoseconds; None: there is no such limit. Conditions are
-    written, to ``requests``, when all have been asked.
+    No further request is checked after ``timebox`` nanoseconds (None: no limit). Conditions are written to ``requests``
+    after all checks.
     """
-    p, found = Progress(moment(now)), CheckCapacityResult(snapshot=snapshot)
-    for given, pods in asked:
-        request = mark_accepted(given, p.now)
-        done = simulator.try_schedule(found.snapshot, pods, break_on_failure=True)
+    p, checked = Progress(moment(now)), CheckCapacityResult(snapshot=snapshot)
+    for original, pods in asked:
+        request = mark_accepted(original, p.now)
+        done = simulator.try_schedule(checked.snapshot, pods, break_on_failure=True)
         if done.placed_count == len(pods):
-            found.snapshot, result = done.snapshot_after, SCALE_UP_SUCCESSFUL
-            found.placement |= done.placement
+            checked.snapshot, result = done.snapshot_after, SCALE_UP_SUCCESSFUL
+            checked.placement |= done.placement
             request = set_request_condition(
                 request, PROVISIONED_CONDITION, "CapacityIsFound", CAPACITY_FOUND_MESSAGE, p.now
             )
         else:
             result = SCALE_UP_NO_OPTIONS_AVAILABLE
-            request = _set_not_found_condition(request, found.warnings, p.now)
-        found.result = max(found.result, result, key=_RESULT_PRECEDENCE.index)
-        found.requests.append(request)
+            request = _set_not_found_condition(request, checked.warnings, p.now)
+        checked.result = max(checked.result, result, key=_RESULT_PRECEDENCE.index)
+        checked.requests.append(request)
         if timebox is not None and (yield from p.clock()) - now > timebox:
             break
-    for request in found.requests:
-        refusal = yield from requests.write(p, request)
-        if refusal:
-            found.errors.append(f"error during ScaleUp: failed to update ProvReq {request.key}, err: {refusal}")
-            found.result = max(found.result, SCALE_UP_ERROR, key=_RESULT_PRECEDENCE.index)
-    return found
+    for request in checked.requests:
+        error = yield from requests.write(p, request)
+        if error:
+            checked.errors.append(f"error during ScaleUp: failed to update ProvReq {request.key}, err: {error}")
+            checked.result = max(checked.result, SCALE_UP_ERROR, key=_RESULT_PRECEDENCE.index)
+    return checked
 
 
 def _set_not_found_condition(request: ProvisioningRequest, warnings: list[str], now: Moment) -> ProvisioningRequest:
@@ -169,23 +172,26 @@ def provision_best_effort_atomic_steps(
     *,
     now: Moment,
 ) -> StepsOf[_ActionType | WriteStatus, AtomicProvisionResult]:
-    """Looks for room, and asks the orchestrator for the rest; says in the request, to ``requests``, what came of it."""
+    """Place the pods of a request on existing nodes, and scale up for the rest.
+
+    The outcome is written to the conditions of the request in ``requests``.
+    """
     p = Progress(moment(now))
     placed = simulator.try_schedule(snapshot, pods)
     left = placed.unschedulable_records
     if not left:
-        refusal = yield from requests.write(p, _set_provisioned_condition(request, "CapacityIsFound", p.now))
-        if refusal:
+        error = yield from requests.write(p, _set_provisioned_condition(request, "CapacityIsFound", p.now))
+        if error:
             return AtomicProvisionResult(
-                status=_build_error_status(f"capacity available, but failed to admit workload: {refusal}")
+                status=_build_error_status(f"capacity available, but failed to admit workload: {error}")
             )
         return AtomicProvisionResult(status=ScaleUpStatus(result=SCALE_UP_NOT_NEEDED), existing=placed.placement)
     done = yield from scale_up(placed, left)
     simulator.cursor = done.cursor
     if done.status.result == SCALE_UP_SUCCESSFUL:
-        refusal = yield from requests.write(p, _set_provisioned_condition(request, "CapacityIsProvisioned", p.now))
-        text = f"scale up requested, but failed to admit workload: {refusal}"
-        failure = ErrorRecord(type=INTERNAL_ERROR, message=text) if refusal else None
+        error = yield from requests.write(p, _set_provisioned_condition(request, "CapacityIsProvisioned", p.now))
+        text = f"scale up requested, but failed to admit workload: {error}"
+        failure = ErrorRecord(type=INTERNAL_ERROR, message=text) if error else None
         return AtomicProvisionResult(status=done.status, done=done, existing=placed.placement, failure=failure)
     yield from requests.write(
         p, _set_provisioned_condition(request, "CapacityIsNotFound", p.now, CAPACITY_NOT_FOUND_MESSAGE, holds=False)
@@ -199,8 +205,10 @@ def provision_best_effort_atomic_steps(
 def _set_provisioned_condition(
     request: ProvisioningRequest, reason: str, now: Moment, message: str = CAPACITY_FOUND_MESSAGE, *, holds: bool = True
 ) -> ProvisioningRequest:
-    """With the condition Provisioned: this class of requests is told by a server-side apply that leaves the observed
-    generation out."""
+    """Set the condition Provisioned.
+
+    Upstream writes this class of requests by a server-side apply without the observed generation.
+    """
     return set_request_condition(request, PROVISIONED_CONDITION, reason, message, now, holds=holds, observed=False)
 
 
@@ -212,8 +220,10 @@ WrapperOrchestratorAction = OrchestratorAction | WriteStatus
 
 
 class WrapperOrchestrator:
-    """In the place of :func:`~kscale.ca.scale_up.orchestrator.orchestrate_substeps`. The simulated cluster is as
-    before after a scale-up for a request."""
+    """Replaces :func:`~kscale.ca.scale_up.orchestrator.orchestrate_substeps` in loops with provisioning requests.
+
+    The simulated cluster is unchanged after a scale-up for a request.
+    """
 
     def __init__(self, provisioning: ProvisioningRequestProcessor) -> None:
         self.provisioning = provisioning
@@ -225,16 +235,16 @@ class WrapperOrchestrator:
         pods: Iterable[Pod | PodRecord],
         ground: ScaleUpContext,
     ) -> StepsOf[WrapperOrchestratorAction, OrchestratorResult]:
-        """One scale-up: for the request, or for the other pods."""
+        """Run one scale-up: for the request, or for the other pods."""
         provisioning, records = self.provisioning, [pod_record(pod) for pod in pods]
-        of_request = [record for record in records if record.key in provisioning.injected]
+        request_records = [record for record in records if record.key in provisioning.injected]
         others = [record for record in records if record.key not in provisioning.injected]
         memory = provisioning.memory
-        turn = bool(of_request) and (memory.requests_next or not others)
-        provisioning.memory = replace(memory, requests_next=not turn)
-        if not turn:
+        is_requests_turn = bool(request_records) and (memory.requests_next or not others)
+        provisioning.memory = replace(memory, requests_next=not is_requests_turn)
+        if not is_requests_turn:
             done = yield from orchestrate_substeps(p, snapshot, others, ground)
-            return replace(done, waiting_turn=[record.key for record in of_request])
+            return replace(done, waiting_turn=[record.key for record in request_records])
 
         def scale_up(placed: PlaceResult, left: Sequence[PodRecord]) -> StepsOf[OrchestratorAction, OrchestratorResult]:
             atomic = replace(ground.inputs, all_or_nothing=True)
@@ -249,7 +259,7 @@ class WrapperOrchestrator:
             ground.templates,
             ground.inputs.initializers,
         )
-        pods_of_request = [record.pod for record in of_request]
+        pods_of_request = [record.pod for record in request_records]
         done = yield from self._provide(p, snapshot, pods_of_request, simulator, scale_up, nothing)
         provisioning.memory = replace(provisioning.memory, hints=simulator.hints)
         return replace(done, cursor=simulator.cursor, waiting_turn=[record.key for record in others])
@@ -263,30 +273,33 @@ class WrapperOrchestrator:
         scale_up: ScaleUpRunner[OrchestratorAction],
         nothing: OrchestratorResult,
     ) -> StepsOf[WrapperOrchestratorAction, OrchestratorResult]:
-        """What the class of the request makes of it; ``nothing``: no class takes it."""
+        """Handle the request as its class demands.
+
+        Returns ``nothing`` if no class handles it.
+        """
         provisioning, requests, options = self.provisioning, self.provisioning.requests, self.provisioning.options
         request = requests.get(f"{pods[0].namespace}/{get_consumed_request(pods[0])}")
         batch = options.check_capacity_batch_processing
-        many = batch and options.check_capacity_provisioning_request_max_batch_size > 1
+        is_batch = batch and options.check_capacity_provisioning_request_max_batch_size > 1
         asked: list[tuple[ProvisioningRequest, list[Pod]]] = []
-        if many:
+        if is_batch:
             asked = yield from provisioning.batch(p.now)
         elif request is not None and is_check_capacity_request(request, options.check_capacity_processor_instance):
             asked = [(request, list(pods))]
         if asked:
             if batch:
                 provisioning.memory = replace(provisioning.memory, last_processed=p.now)
-            timebox = duration(options.check_capacity_provisioning_request_batch_timebox) if many else None
+            timebox = duration(options.check_capacity_provisioning_request_batch_timebox) if is_batch else None
             checks = yield from check_capacity_steps(snapshot, asked, requests, simulator, now=p.now, timebox=timebox)
             provisioning.warnings += checks.warnings
-            here = {pod.key for pod in pods}
-            existing = {name: node for name, node in checks.placement.items() if name in here}
+            keys = {pod.key for pod in pods}
+            existing = {name: node for name, node in checks.placement.items() if name in keys}
             status = ScaleUpStatus(result=checks.result, error=checks.error)
             return replace(nothing, status=status, existing=existing)
         if request is None or request.spec.provisioning_class_name != BEST_EFFORT_ATOMIC_CLASS:
             return nothing
-        found = yield from provision_best_effort_atomic_steps(
+        provisioned = yield from provision_best_effort_atomic_steps(
             snapshot, request, pods, requests, simulator, scale_up, now=p.now
         )
-        done = found.done or nothing
-        return replace(done, status=found.status, existing=found.existing, failure=found.failure)
+        done = provisioned.done or nothing
+        return replace(done, status=provisioned.status, existing=provisioned.existing, failure=provisioned.failure)

@@ -1,5 +1,6 @@
-"""Processors of ProvisioningRequests in a loop: expiry, consumers, injection, capacity booking (upstream:
-``processors/provreq``, ``simulator/scheduling/hinting_simulator.go``).
+"""Processors of ProvisioningRequests in a loop: expiry, consumers, injection and capacity booking.
+
+Upstream: ``processors/provreq``, ``simulator/scheduling/hinting_simulator.go``.
 """
 
 from __future__ import annotations
@@ -61,9 +62,10 @@ __all__ = [
 
 
 class HintingSimulator:
-    """Places pods, each where it was last time if it still fits. No hint is dropped, also of what is taken back.
+    """Places pods, each on its previous node if it still fits there.
 
-    ``cursor``: where the scan over nodes stands; ``hints``: pod UID -> node.
+    Hints are never dropped, not even those of reverted placements. ``cursor``: where the scan over nodes stands;
+    ``hints``: pod UID -> node.
     """
 
     def __init__(
@@ -74,11 +76,11 @@ class HintingSimulator:
         self._profile = profile
 
     def try_schedule(self, snapshot: Snapshot, pods: Sequence[Pod], *, break_on_failure: bool = False) -> PlaceResult:
-        """Where the pods go; see :func:`kscale.place`."""
+        """Place the pods and return the result; see :func:`kscale.place`."""
         before = PlaceState(cursor=self.cursor, hints=self.hints)
-        found = place(snapshot, list(pods), state=before, profile=self._profile, break_on_failure=break_on_failure)
-        self.cursor, self.hints = found.state.cursor, found.state.old_hints
-        return found
+        result = place(snapshot, list(pods), state=before, profile=self._profile, break_on_failure=break_on_failure)
+        self.cursor, self.hints = result.state.cursor, result.state.old_hints
+        return result
 
 
 _MAX_EVENTS: Final = 50
@@ -93,24 +95,26 @@ class ConsumersResult(msgspec.Struct, kw_only=True):
 
 
 def get_consumed_request(pod: Pod) -> str | None:
-    """The name of the request that a pod consumes: its annotation, else the old one."""
+    """Return the name of the request that a pod consumes, from its annotation or the old annotation."""
     return next((name for key in CONSUME_ANNOTATIONS if (name := pod_annotation(pod, key)) is not None), None)
 
 
 def filter_out_consumers(pods: Iterable[Pod]) -> ConsumersResult:
-    """Takes out the pods that consume a request."""
-    found = ConsumersResult()
+    """Split off the pods that consume a request, with their events."""
+    result = ConsumersResult()
     for pod in pods:
         name = get_consumed_request(pod)
         if name is None:
-            found.pods.append(pod)
+            result.pods.append(pod)
             continue
-        found.consumers.append(pod)
-        if len(found.events) < _MAX_EVENTS:
-            whose = f"{pod.namespace}/{name}"
-            text = f"Unschedulable pod didn't trigger scale-up, because it's consuming ProvisioningRequest {whose}"
-            found.events.append(build_pod_event(pod, "Normal", "", text))
-    return found
+        result.consumers.append(pod)
+        if len(result.events) < _MAX_EVENTS:
+            request_key = f"{pod.namespace}/{name}"
+            text = (
+                f"Unschedulable pod didn't trigger scale-up, because it's consuming ProvisioningRequest {request_key}"
+            )
+            result.events.append(build_pod_event(pod, "Normal", "", text))
+    return result
 
 
 DEFAULT_RESERVATION_TIME: Final[ComparedDuration] = 600 * SECOND
@@ -134,11 +138,13 @@ class RefreshResult(msgspec.Struct, kw_only=True):
 def refresh_requests_steps(
     requests: LoopRequests, *, now: Moment, instance: str = ""
 ) -> StepsOf[WriteStatus | Delete, RefreshResult]:
-    """Ends bookings after ten minutes and requests that nothing came of after a week; deletes what ended a week ago.
+    """Expire old bookings and requests, and delete requests that ended a week ago.
 
-    Whatever class it is of, a request goes a week after its condition Provisioned or Failed changed, to whatever.
+    - A booking expires after ten minutes.
+    - A request without any result fails after a week.
+    - A request of any class is deleted a week after its condition Provisioned or Failed changed, whatever the status.
     """
-    p, found = Progress(moment(now)), RefreshResult()
+    p, result = Progress(moment(now)), RefreshResult()
     expired: list[ProvisioningRequest] = []
     failed: list[ProvisioningRequest] = []
     for request in requests:
@@ -158,23 +164,23 @@ def refresh_requests_steps(
             failed.append(request)
     for request in expired:
         reason, text = "CapacityReservationTimeExpired", "Capacity reservation time is expired"
-        refusal = yield from requests.write(
+        error = yield from requests.write(
             p, set_request_condition(request, BOOKING_EXPIRED_CONDITION, reason, text, p.now)
         )
-        _record_outcome(found, found.expired, "failed to add BookingExpired condition to", request, refusal)
+        _record_outcome(result, result.expired, "failed to add BookingExpired condition to", request, error)
     for request in failed:
-        refusal = yield from requests.write(
+        error = yield from requests.write(
             p, set_request_condition(request, FAILED_CONDITION, "Expired", "ProvisioningRequest is expired", p.now)
         )
-        _record_outcome(found, found.failed, "failed to add Failed condition to", request, refusal)
+        _record_outcome(result, result.failed, "failed to add Failed condition to", request, error)
     for request in requests:
         ended = (find(request.status.conditions, type_) for type_ in (PROVISIONED_CONDITION, FAILED_CONDITION))
         if any(
             each is not None and _has_passed(changed_at(request, each), DEFAULT_EXPIRATION_TIME, now) for each in ended
         ):
-            refusal = yield from requests.delete(p, request)
-            _record_outcome(found, found.deleted, "Couldn't delete old", request, refusal)
-    return found
+            error = yield from requests.delete(p, request)
+            _record_outcome(result, result.deleted, "Couldn't delete old", request, error)
+    return result
 
 
 def _get_creation_time(request: ProvisioningRequest) -> Moment:
@@ -186,10 +192,10 @@ def _has_passed(since: Moment, length: int, now: Moment) -> bool:
 
 
 def _record_outcome(
-    found: RefreshResult, done: list[str], what: str, request: ProvisioningRequest, refusal: str
+    result: RefreshResult, done: list[str], message: str, request: ProvisioningRequest, error: str
 ) -> None:
-    if refusal:
-        found.warnings.append(f"{what} ProvReq {request.key}, err: {refusal}")
+    if error:
+        result.warnings.append(f"{message} ProvReq {request.key}, err: {error}")
     else:
         done.append(request.key)
 
@@ -204,21 +210,21 @@ class BookingResult(msgspec.Struct, kw_only=True):
 def book_capacity_steps(
     requests: LoopRequests, placed: Iterable[Pod], *, now: Moment, instance: str = ""
 ) -> StepsOf[WriteStatus, BookingResult]:
-    """The pods of requests that are provided and whose own pods are not all there yet.
+    """Return the pods of provisioned requests whose own pods are not all there yet.
 
-    ``placed``: the pods on the nodes of the snapshot.
+    ``placed`` are the pods on the nodes of the snapshot.
     """
-    p, found = Progress(moment(now)), BookingResult()
-    there = Counter(f"{pod.namespace}/{name}" for pod in placed if (name := get_consumed_request(pod)) is not None)
+    p, result = Progress(moment(now)), BookingResult()
+    pod_counts = Counter(f"{pod.namespace}/{name}" for pod in placed if (name := get_consumed_request(pod)) is not None)
     for request in requests:
         if not _should_book_capacity(request, instance):
             continue
-        if there[request.key] >= request.pod_count:
+        if pod_counts[request.key] >= request.pod_count:
             text = "Capacity booking consumed: all pods scheduled"
             written = set_request_condition(request, BOOKING_EXPIRED_CONDITION, "CapacityBookingConsumed", text, p.now)
         else:
             try:
-                found.pods += requests.pods_of(request)
+                result.pods += requests.pods_of(request)
                 continue
             except MissingTemplatesError as error:
                 written = set_request_condition(
@@ -226,12 +232,12 @@ def book_capacity_steps(
                 )
         refusal = yield from requests.write(p, written)
         if refusal:
-            found.warnings.append(f"failed to add a condition to ProvReq {request.key}, err: {refusal}")
-    return found
+            result.warnings.append(f"failed to add a condition to ProvReq {request.key}, err: {refusal}")
+    return result
 
 
 def _should_book_capacity(request: ProvisioningRequest, instance: str) -> bool:
-    """``ShouldCapacityBeBooked``."""
+    """Check whether capacity is booked for the request (``ShouldCapacityBeBooked``)."""
     ended = has_condition(request, FAILED_CONDITION, BOOKING_EXPIRED_CONDITION)
     return is_supported_request(request, instance) and has_condition(request, PROVISIONED_CONDITION) and not ended
 
@@ -270,28 +276,28 @@ def inject_next_request_steps(
     batch: bool = False,
     backoff: RetryBackoff = _DEFAULT_BACKOFF,
 ) -> StepsOf[WriteStatus, InjectedRequests]:
-    """The first request, in the order given, that nothing came of yet and that has waited long enough.
+    """Return the first pending request that has waited long enough, in the given order.
 
-    It is marked as accepted first; if that cannot be written, it is the next one's turn. With ``batch``
-    (``--check-capacity-batch-processing``) requests that check capacity are accepted when that happens, not here.
+    The request is marked as accepted first; if that write fails, the next request is tried. With ``batch``
+    (``--check-capacity-batch-processing``) check-capacity requests are accepted during the check, not here.
     """
-    p, found = Progress(moment(now)), InjectedRequests(retries=dict(retries))
+    p, injected = Progress(moment(now)), InjectedRequests(retries=dict(retries))
     for request in requests:
-        if not is_supported_request(request, instance) or not _is_due(request, found.retries, backoff, p.now):
+        if not is_supported_request(request, instance) or not _is_due(request, injected.retries, backoff, p.now):
             continue
-        pods = yield from _build_pods_or_fail(p, requests, request, found)
+        pods = yield from _build_pods_or_fail(p, requests, request, injected)
         if pods is None:
             continue
         if not (batch and is_check_capacity_request(request, instance)):
             request = mark_accepted(request, p.now)
-            refusal = yield from requests.write(p, request)
-            if refusal:
-                _add_condition_warning(found, "Accepted", request, refusal)
+            error = yield from requests.write(p, request)
+            if error:
+                _add_condition_warning(injected, "Accepted", request, error)
                 continue
-        found.processed = p.now
-        found.requests.append((request, pods))
+        injected.processed = p.now
+        injected.requests.append((request, pods))
         break
-    return found
+    return injected
 
 
 def get_check_capacity_batch_steps(
@@ -303,37 +309,41 @@ def get_check_capacity_batch_steps(
     instance: str = "",
     backoff: RetryBackoff = _DEFAULT_BACKOFF,
 ) -> StepsOf[WriteStatus, InjectedRequests]:
-    """Up to ``most`` requests that check capacity, by the same rules. A request that has just been injected waits
-    anew, as upstream has it: its next failure has been counted."""
-    p, found = Progress(moment(now)), InjectedRequests(retries=dict(retries))
+    """Return up to ``most`` pending check-capacity requests that have waited long enough.
+
+    A request that has just been injected waits again, as in upstream: its next failure has been counted.
+    """
+    p, injected = Progress(moment(now)), InjectedRequests(retries=dict(retries))
     for request in requests:
-        if len(found.requests) >= most:
+        if len(injected.requests) >= most:
             break
-        if not is_check_capacity_request(request, instance) or not _is_due(request, found.retries, backoff, p.now):
+        if not is_check_capacity_request(request, instance) or not _is_due(request, injected.retries, backoff, p.now):
             continue
-        pods = yield from _build_pods_or_fail(p, requests, request, found)
+        pods = yield from _build_pods_or_fail(p, requests, request, injected)
         if pods is not None:
-            found.requests.append((request, pods))
-    return found
+            injected.requests.append((request, pods))
+    return injected
 
 
 def _build_pods_or_fail(
-    p: Progress, requests: LoopRequests, request: ProvisioningRequest, found: InjectedRequests
+    p: Progress, requests: LoopRequests, request: ProvisioningRequest, injected: InjectedRequests
 ) -> StepsOf[WriteStatus, list[Pod] | None]:
-    """Its pods; None: there are none, and it has failed."""
+    """Build the pods of a request. If that fails, mark the request as failed and return None."""
     try:
         return requests.pods_of(request)
     except MissingTemplatesError as error:
         failed = set_request_condition(request, FAILED_CONDITION, "FailedToCreatePods", str(error), p.now)
     refusal = yield from requests.write(p, failed)
     if refusal:
-        _add_condition_warning(found, "Failed", request, refusal)
-    found.processed = p.now
+        _add_condition_warning(injected, "Failed", request, refusal)
+    injected.processed = p.now
     return None
 
 
-def _add_condition_warning(found: InjectedRequests, what: str, request: ProvisioningRequest, refusal: str) -> None:
-    found.warnings.append(f"failed add {what} condition to ProvReq {request.key}, err: {refusal}")
+def _add_condition_warning(
+    injected: InjectedRequests, condition_type: str, request: ProvisioningRequest, error: str
+) -> None:
+    injected.warnings.append(f"failed add {condition_type} condition to ProvReq {request.key}, err: {error}")
 
 
 def _is_due(request: ProvisioningRequest, retries: RetryTimes, backoff: RetryBackoff, now: Moment) -> bool:
@@ -374,10 +384,10 @@ class ProcessedPods(msgspec.Struct, kw_only=True):
 
 
 class ProvisioningRequestProcessor:
-    """The provisioning requests of a loop under way: its parts are called in the order in which they stand here.
+    """Processes the provisioning requests of a loop. Call its methods in the order of their definition.
 
-    ``memory``: what the next loop will be handed; ``injected``: the pods that stand for a request, with that request
-    (``namespace/name`` both); ``warnings``: what upstream only logs.
+    ``memory`` is the state for the next loop. ``injected`` maps the pods that stand for a request to that request
+    (``namespace/name`` both). ``warnings`` are what upstream only logs.
     """
 
     def __init__(
@@ -402,11 +412,14 @@ class ProvisioningRequestProcessor:
         self.injected: dict[str, str] = {}
 
     def _of_requests(self, hints: Mapping[str, str]) -> dict[str, str]:
-        """The hints of pods whose requests are there: a pod's UID is ``namespace/request-set-number``."""
+        """Filter the hints to pods of existing requests.
+
+        A pod's UID is ``namespace/request-set-number``.
+        """
         return {uid: node for uid, node in hints.items() if uid.rsplit("-", 2)[0] in self.requests}
 
     def upkeep(self, now: datetime | Moment) -> StepsOf[WriteStatus | Delete, None]:
-        """Ends what is too old."""
+        """Expire, fail and delete requests that are too old."""
         now = moment(now)
         done = yield from refresh_requests_steps(self.requests, now=now, instance=self._instance)
         self.warnings += done.warnings
@@ -414,24 +427,24 @@ class ProvisioningRequestProcessor:
     def process(
         self, p: Progress, waiting: PendingPodList, snapshot: Snapshot, cursor: int
     ) -> StepsOf[Emit | WriteStatus, ProcessedPods]:
-        """The pods without those that consume a request, and with those of the next one."""
+        """Remove the pods that consume a request, append those of the next request, and book capacity."""
         pods = [record.pod for record in waiting.records]
-        found = filter_out_consumers(pods)
-        yield from p.emit(*found.events)
-        gone = {id(pod) for pod in found.consumers}
-        kept = waiting.take(np.flatnonzero([id(pod) not in gone for pod in pods]))
-        kept = kept.followed_by((yield from self._inject(p.now)))
+        filtered = filter_out_consumers(pods)
+        yield from p.emit(*filtered.events)
+        consumer_ids = {id(pod) for pod in filtered.consumers}
+        remaining = waiting.take(np.flatnonzero([id(pod) not in consumer_ids for pod in pods]))
+        remaining = remaining.followed_by((yield from self._inject(p.now)))
         booked = yield from self._book(snapshot, cursor, p.now)
         return ProcessedPods(
-            waiting=kept,
-            consuming=len(gone),
+            waiting=remaining,
+            consuming=len(consumer_ids),
             snapshot_after=snapshot if booked is None else booked.snapshot_after,
             cursor=cursor if booked is None else booked.state.cursor,
         )
 
     def _inject(self, now: Moment) -> StepsOf[WriteStatus, list[Pod]]:
-        """The pods of the next request."""
-        found = yield from inject_next_request_steps(
+        """Return the pods of the next request."""
+        injection = yield from inject_next_request_steps(
             self.requests,
             self.memory.retries,
             now=now,
@@ -439,15 +452,15 @@ class ProvisioningRequestProcessor:
             batch=self.options.check_capacity_batch_processing,
             backoff=self._backoff,
         )
-        self._remember(found)
-        self.injected = {pod.key: request.key for request, of_request in found.requests for pod in of_request}
-        return [pod for _, of_request in found.requests for pod in of_request]
+        self._remember(injection)
+        self.injected = {pod.key: request.key for request, request_pods in injection.requests for pod in request_pods}
+        return [pod for _, request_pods in injection.requests for pod in request_pods]
 
     def _book(self, snapshot: Snapshot, cursor: int, now: Moment) -> StepsOf[WriteStatus, PlaceResult | None]:
-        """Where the pods go whose capacity is kept; None: there are none."""
-        every = snapshot.placed.where(_CONSUMERS_KEY, _is_consumer, np.arange(len(snapshot.placed_node)))
-        there = [snapshot.placed[at].pod for at in every.tolist()]
-        booking = yield from book_capacity_steps(self.requests, there, now=now, instance=self._instance)
+        """Place the pods whose capacity is booked; None if there are none."""
+        consumer_positions = snapshot.placed.where(_CONSUMERS_KEY, _is_consumer, np.arange(len(snapshot.placed_node)))
+        consumer_pods = [snapshot.placed[position].pod for position in consumer_positions.tolist()]
+        booking = yield from book_capacity_steps(self.requests, consumer_pods, now=now, instance=self._instance)
         self.warnings += booking.warnings
         if not booking.pods:
             return None
@@ -468,9 +481,9 @@ class ProvisioningRequestProcessor:
         return {pod: (key, messages[key]) for pod, key in self.injected.items()}
 
     def batch(self, now: datetime | Moment) -> StepsOf[WriteStatus, list[tuple[ProvisioningRequest, list[Pod]]]]:
-        """The requests that check capacity together."""
+        """Return the check-capacity requests of this batch with their pods."""
         now = moment(now)
-        found = yield from get_check_capacity_batch_steps(
+        injection = yield from get_check_capacity_batch_steps(
             self.requests,
             self.memory.retries,
             most=self.options.check_capacity_provisioning_request_max_batch_size,
@@ -478,8 +491,8 @@ class ProvisioningRequestProcessor:
             instance=self._instance,
             backoff=self._backoff,
         )
-        self._remember(found)
-        return found.requests
+        self._remember(injection)
+        return injection.requests
 
     def _remember(self, found: InjectedRequests) -> None:
         self.warnings += found.warnings

@@ -56,7 +56,7 @@ class AtomicFilterResult(msgspec.Struct, kw_only=True):
 
 
 def is_upcoming_node(node: Node) -> bool:
-    """A node that the autoscaler put into its own picture of the cluster: it is expected, not there yet."""
+    """Return whether the node is a simulated one that is expected but not there yet."""
     return (node.metadata.annotations or {}).get(UPCOMING_NODE_ANNOTATION) in _TRUE_TEXTS
 
 
@@ -68,7 +68,7 @@ def filter_registered_nodes(nodes: Iterable[Node], instances: Collection[str]) -
 
 
 def count_registered_nodes(nodes: Iterable[Node], group: NodeGroup) -> int:
-    """How many of the nodes are really there of a group; none if its instances cannot be told."""
+    """Count the nodes that are instances of a group; 0 if its instances are unknown."""
     return 0 if group.instances_error is not None else len(filter_registered_nodes(nodes, group.instance_ids))
 
 
@@ -125,7 +125,7 @@ class GroupChanges(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 def update_group_changes(changes: GroupChanges, kind: str, group: str, time: Moment) -> GroupChanges:
-    """After a change; ``kind`` is the name of a field of :class:`GroupChanges`."""
+    """Record a change; ``kind`` is the name of a field of :class:`GroupChanges`."""
     return msgspec.structs.replace(changes, **{kind: {**getattr(changes, kind), group: time}})
 
 
@@ -137,7 +137,7 @@ def _find_group(name: str, groups: Groups) -> NodeGroup | None:
 
 
 def prefilter_nodes(names: Sequence[str], groups: Groups) -> list[str]:
-    """The nodes whose group is known and larger than its minimum, in order."""
+    """Filter the nodes whose group is known and larger than its minimum, in order."""
     large = {group.id for group in groups if group.target_size_error is None and group.size > group.min_size}
     ids = groups.ids_of_nodes(names)
     if large.issuperset(ids):
@@ -146,11 +146,14 @@ def prefilter_nodes(names: Sequence[str], groups: Groups) -> list[str]:
 
 
 def compute_emptiness_tiers(pods: MovingPods, codes: NDArray[np.uint8], nodes: int) -> NDArray[np.int64]:
-    """How empty each of so many nodes is by what is said of its pods (:class:`~.drain_codes.DrainCodes`): int64[nodes];
-    worked out once while the same is said of all."""
-    kept = pods.memo.of(_CachedTiers, _CachedTiers)
-    if kept.last is not None and np.array_equal(kept.last[0], codes):
-        return kept.last[1]
+    """Compute how empty each node is from the drain codes of its pods (:class:`~.drain_codes.DrainCodes`):
+    int64[nodes].
+
+    The result is cached while the codes are unchanged.
+    """
+    cached = pods.memo.of(_CachedTiers, _CachedTiers)
+    if cached.last is not None and np.array_equal(cached.last[0], codes):
+        return cached.last[1]
     tiers = np.full(nodes, EMPTY_TIER)
     for tier, of_pods in (
         (ON_COMPLETION_TIER, (CODE_WAITS,)),
@@ -160,7 +163,7 @@ def compute_emptiness_tiers(pods: MovingPods, codes: NDArray[np.uint8], nodes: i
         holds[[*of_pods]] = True
         of_tier = pods.node[holds.take(codes)]
         tiers[of_tier[of_tier >= 0]] = tier
-    kept.last = codes, tiers
+    cached.last = codes, tiers
     return tiers
 
 
@@ -174,32 +177,33 @@ class _CachedTiers:
 def sort_candidates(
     names: Iterable[str], pods_to_move: Callable[[str], PodsToMove | None], previous: Collection[str]
 ) -> list[str]:
-    """Empty nodes first, of those the ones without pods to wait for; in each tier those that were unneeded before.
+    """Sort empty nodes first, those without pods to wait for before others; in each tier previously unneeded ones.
 
-    ``pods_to_move`` judges a node with neither listers nor disruption budgets (None: it is not in the snapshot).
+    ``pods_to_move`` checks a node with neither listers nor disruption budgets (None: it is not in the snapshot).
     Equal nodes keep their order (upstream's sort is unstable beyond twelve nodes; this is the stable choice).
     """
 
     def tier(name: str) -> int:
-        found = pods_to_move(name)
-        if found is None or found.blocking is not None or found.pods:
+        to_move = pods_to_move(name)
+        if to_move is None or to_move.blocking is not None or to_move.pods:
             return NOT_EMPTY_TIER
-        return ON_COMPLETION_TIER if found.on_completion_pods else EMPTY_TIER
+        return ON_COMPLETION_TIER if to_move.on_completion_pods else EMPTY_TIER
 
     names = list(names)
     return sort_by_tier(names, [tier(name) for name in names], previous)
 
 
 def sort_by_tier(names: Sequence[str], tiers: ArrayLike, previous: Collection[str]) -> list[str]:
-    """The same with how empty each of the nodes is: int[names]."""
+    """Sort the candidates by the emptiness tier of each node: int[names]."""
     before = np.fromiter(map({*previous}.__contains__, names), dtype=np.int64, count=len(names))
     return sort_by_scores(names, [before - 2 * np.asarray(tiers, dtype=np.int64)])
 
 
 def sort_by_scores(names: Sequence[str], scores: Sequence[ArrayLike]) -> list[str]:
-    """The higher score first; where the first score is equal the next decides. Equal nodes keep their order.
+    """Sort by decreasing score; where the first scores are equal the next decides. Equal nodes keep their order.
 
-    ``scores``: int64[names] each."""
+    ``scores``: int64[names] each.
+    """
     last = np.arange(len(names))
     order = np.lexsort([last, *(-np.asarray(score, dtype=np.int64) for score in reversed(scores))])
     return [names[i] for i in order.tolist()]
@@ -208,25 +212,27 @@ def sort_by_scores(names: Sequence[str], scores: Sequence[ArrayLike]) -> list[st
 def filter_out_delayed(
     names: Sequence[str], groups: Groups, changes: GroupChanges, *, options: AutoscalingOptions, now: Moment
 ) -> list[str]:
-    """Without the nodes whose group changed too short a time ago (``--scale-down-delay-type-local``)."""
+    """Filter out the nodes whose group changed too recently (``--scale-down-delay-type-local``)."""
     delays = (
         (changes.scale_up, duration(options.scale_down_delay_after_add)),
         (changes.scale_down, duration(options.scale_down_delay_after_delete)),
         (changes.scale_down_failure, duration(options.scale_down_delay_after_failure)),
     )
-    found = []
+    candidates = []
     for name in names:
         group = _find_group(name, groups)
         if group is None:
             continue
         if not any(group.id in times and now - times[group.id] < delay for times, delay in delays):
-            found.append(name)
-    return found
+            candidates.append(name)
+    return candidates
 
 
 def filter_out_rolling_out(names: Sequence[str], groups: Groups) -> tuple[list[str], list[str]]:
-    """Without the nodes whose machines the cloud is replacing, and without those of which it cannot tell; the former
-    (:attr:`~kscale.objects.nodegroup.NodeGroup.rolling_out`) second."""
+    """Filter out the nodes whose machines are being replaced, and those for which that is unknown.
+
+    The former (:attr:`~kscale.objects.nodegroup.NodeGroup.rolling_out`) are returned second.
+    """
     rolling = {group.id for group in groups if group.rolling_out}
     unknown = {group.id for group in groups if group.rolling_out_error is not None}
     if not rolling and not unknown:

@@ -1,5 +1,6 @@
-"""Whether a pod may be moved off its node: rules and engine (upstream: ``simulator/drainability``,
-``simulator/drain.go``).
+"""Whether a pod may be moved off its node: drain rules and their evaluation.
+
+Upstream: ``simulator/drainability``, ``simulator/drain.go``.
 """
 
 from __future__ import annotations
@@ -82,12 +83,12 @@ _ControllerType = TypeVar("_ControllerType", bound=KubeObject)
 
 
 class Listers:
-    """The controllers that exist, by kind, namespace and name."""
+    """Existing controllers, by kind, namespace and name."""
 
     __slots__ = ("_objects", "_standing")
 
     def __init__(self, objects: Iterable[KubeObject] = ()) -> None:
-        """Objects of other kinds are not kept."""
+        """Store the controllers among the objects; objects of other kinds are ignored."""
         self._objects: dict[tuple[type[KubeObject], str, str], Any] = {
             (type(item), item.metadata.namespace, item.metadata.name): item
             for item in objects
@@ -96,19 +97,21 @@ class Listers:
         self._standing: tuple[int, dict[tuple[type[KubeObject], str, str], bool]] | None = None
 
     def get(self, kind: type[_ControllerType], namespace: str, name: str) -> _ControllerType | None:
-        found: _ControllerType | None = self._objects.get((kind, namespace, name))
-        return found
+        controller: _ControllerType | None = self._objects.get((kind, namespace, name))
+        return controller
 
     def standing(self, minimum: int) -> dict[tuple[type[KubeObject], str, str], bool]:
-        """All that rules read of controllers (not to be written to): which there are, and whether they want fewer
-        replicas than a minimum (:mod:`.rules.replica_count`)."""
+        """Return which controllers exist, and whether each wants fewer replicas than a minimum.
+
+        This is all that rules read of controllers. Do not modify the result.
+        """
         if self._standing is None or self._standing[0] != minimum:
             self._standing = minimum, {key: _has_too_few_replicas(item, minimum) for key, item in self._objects.items()}
         return self._standing[1]
 
     @staticmethod
     def not_found(kind: type[KubeObject], name: str) -> str:
-        """The lister's error text."""
+        """Format the lister's error message."""
         return f'{_RESOURCE_NAMES[kind]} "{name}" not found'
 
 
@@ -145,13 +148,13 @@ _UNDEFINED = DrainStatus()
 
 
 def check_daemon_set(pod: Pod, context: DrainContext) -> DrainStatus:
-    """DrainOk for DaemonSet pods."""
+    """Return DrainOk for DaemonSet pods."""
     del context
     return _OK if is_daemonset_pod(pod) else _UNDEFINED
 
 
 def check_local_storage(pod: Pod, context: DrainContext) -> DrainStatus:
-    """BlockDrain for a hostPath volume, or an emptyDir that is not in memory, that no annotation names as safe."""
+    """Return BlockDrain for a hostPath or on-disk emptyDir volume that no annotation declares as safe."""
     del context
     safe = (pod_annotation(pod, SAFE_TO_EVICT_LOCAL_VOLUMES) or "").split(",")
     if not any(is_local_volume(volume) and volume.name not in safe for volume in pod.spec.volumes):
@@ -162,7 +165,7 @@ def check_local_storage(pod: Pod, context: DrainContext) -> DrainStatus:
 
 
 def is_local_volume(volume: Volume) -> bool:
-    """On the node's own disk."""
+    """Return whether the volume is on the node's own disk."""
     if volume.host_path is not None:
         return True
     return volume.empty_dir is not None and volume.empty_dir.get("medium") != "Memory"
@@ -172,18 +175,18 @@ _SKIP = DrainStatus(outcome=SKIP_DRAIN)
 
 
 def check_long_terminating(pod: Pod, context: DrainContext) -> DrainStatus:
-    """SkipDrain for pods that overstayed their grace period."""
+    """Return SkipDrain for pods that exceeded their grace period."""
     return _SKIP if is_long_terminating(pod, context.now) else _UNDEFINED
 
 
 def check_mirror(pod: Pod, context: DrainContext) -> DrainStatus:
-    """SkipDrain for mirror pods."""
+    """Return SkipDrain for mirror pods."""
     del context
     return _SKIP if is_mirror_pod(pod) else _UNDEFINED
 
 
 def check_not_safe_to_evict(pod: Pod, context: DrainContext) -> DrainStatus:
-    """BlockDrain for the safe-to-evict value ``false``."""
+    """Return BlockDrain for the safe-to-evict value ``false``."""
     del context
     if pod_annotation(pod, SAFE_TO_EVICT) != "false":
         return _UNDEFINED
@@ -195,7 +198,7 @@ _WAIT = DrainStatus(outcome=WAIT_FOR_COMPLETION)
 
 
 def check_on_completion(pod: Pod, context: DrainContext) -> DrainStatus:
-    """WaitForCompletion for the safe-to-evict value ``on-completion``."""
+    """Return WaitForCompletion for the safe-to-evict value ``on-completion``."""
     del context
     return _WAIT if pod_annotation(pod, SAFE_TO_EVICT) == "on-completion" else _UNDEFINED
 
@@ -206,12 +209,12 @@ def is_pdb_exhausted(pod: Pod, context: DrainContext) -> bool:
 
 
 def build_over_budget_status(key: str) -> DrainStatus:
-    """BlockDrain for the pod ``namespace/name``: a budget that covers it allows no disruption."""
+    """Build BlockDrain for the pod ``namespace/name``: a budget that covers it allows no disruption."""
     return build_blocked_status(drainability_status.NOT_ENOUGH_PDB, f"not enough pod disruption budget to move {key}")
 
 
 def check_pdb(pod: Pod, context: DrainContext) -> DrainStatus:
-    """BlockDrain if any matching budget allows no disruption."""
+    """Return BlockDrain if any matching budget allows no disruption."""
     return build_over_budget_status(pod.key) if is_pdb_exhausted(pod, context) else _UNDEFINED
 
 
@@ -219,7 +222,7 @@ _APPS_GROUP = "apps"
 
 
 def check_replica_count(pod: Pod, context: DrainContext) -> DrainStatus:
-    """BlockDrain for pods whose controller is missing or has too few replicas; else undefined.
+    """Return BlockDrain for pods whose controller is missing or has too few replicas; else undefined.
 
     The controller is looked up by name in the pod's own namespace.
     """
@@ -282,8 +285,10 @@ _KNOWN_CONTROLLERS = frozenset(("ReplicationController", "Job", "ReplicaSet", "S
 
 
 def check_replicated(pod: Pod, context: DrainContext) -> DrainStatus:
-    """BlockDrain for pods without controller; with ``skip_nodes_with_custom_controller_pods`` the controller must
-    also be of a known kind."""
+    """Return BlockDrain for pods without controller.
+
+    With ``skip_nodes_with_custom_controller_pods`` the controller must also be of a known kind.
+    """
     owner = controller_of(pod.metadata)
     custom = context.options.skip_nodes_with_custom_controller_pods
     if owner is not None and (not custom or owner.kind in _KNOWN_CONTROLLERS):
@@ -292,7 +297,7 @@ def check_replicated(pod: Pod, context: DrainContext) -> DrainStatus:
 
 
 def check_safe_to_evict(pod: Pod, context: DrainContext) -> DrainStatus:
-    """DrainOk for the annotation value ``true``."""
+    """Return DrainOk for the annotation value ``true``."""
     del context
     return _OK if pod_annotation(pod, SAFE_TO_EVICT) == "true" else _UNDEFINED
 
@@ -305,8 +310,10 @@ def is_old_system_pod(pod: Pod, context: DrainContext) -> bool:
 
 
 def check_system(pod: Pod, context: DrainContext) -> DrainStatus:
-    """For kube-system pods without matching PDB: DrainOk once they are older than
-    ``blocking_system_pod_distruption_timeout``, BlockDrain before."""
+    """Check kube-system pods without matching PDB.
+
+    Returns DrainOk once they are older than ``blocking_system_pod_distruption_timeout``, BlockDrain before.
+    """
     if pod.metadata.namespace != "kube-system" or context.pdbs.matching(pod):
         return _UNDEFINED
     if is_old_system_pod(pod, context):
@@ -318,7 +325,7 @@ def check_system(pod: Pod, context: DrainContext) -> DrainStatus:
 
 
 def check_terminal(pod: Pod, context: DrainContext) -> DrainStatus:
-    """DrainOk for failed pods, and for succeeded ones that will not be started again."""
+    """Return DrainOk for failed pods, and for succeeded pods that will not be restarted."""
     del context
     ended = pod.status.phase == "Failed" or (
         pod.status.phase == "Succeeded" and pod.spec.restart_policy in ("Never", "OnFailure")
@@ -347,7 +354,7 @@ class PodsToMove(msgspec.Struct, kw_only=True):
 
 @typed
 def get_default_rules(options: AutoscalingOptions) -> list[Rule]:
-    """The rules in registration order; three of them depend on options."""
+    """Return the rules in registration order; three of them depend on options."""
     every = (
         (True, "Mirror", check_mirror),
         (True, "LongTerminating", check_long_terminating),
@@ -367,10 +374,10 @@ def get_default_rules(options: AutoscalingOptions) -> list[Rule]:
 
 @typed
 def get_drain_status(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> DrainStatus:
-    """The first verdict of ``rules``, asked in their order about a pod in a ``context``, that is not undefined.
+    """Return the first defined verdict of ``rules``, evaluated in order for a pod in a ``context``.
 
-    A status with overrides decides nothing by itself: it is kept in mind, and when a later rule has one of those
-    outcomes, the earliest such status is the answer.
+    A status with overrides is not a verdict by itself. When a later rule returns one of the overridden outcomes, the
+    earliest status that overrides it is the result.
     """
     remembered: list[DrainStatus] = []
     for rule in rules:
@@ -387,7 +394,7 @@ def get_drain_status(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> 
 
 
 def get_pods_to_move(pods: Iterable[Pod], context: DrainContext, rules: Sequence[Rule] | None = None) -> PodsToMove:
-    """Judges the pods of a node in order, up to the first that blocks (``GetPodsToMove``)."""
+    """Check the pods of a node in order, up to the first that blocks (``GetPodsToMove``)."""
     if rules is None:
         return DrainabilityChecker(context).pods_to_move(pods)
     return _collect_pods(pods, lambda pod: get_drain_status(pod, context, rules))
@@ -411,10 +418,10 @@ def _collect_pods(pods: Iterable[Pod], judge: Callable[[Pod], DrainStatus]) -> P
 
 
 class DrainabilityChecker:
-    """The default rules over many nodes, each distinct shape of pod judged once.
+    """The default rules for many nodes; each distinct shape of pod is checked once.
 
-    What the rules read of most pods is the same for all pods of a controller; only disruption budgets change while
-    nodes are removed, and they are asked anew. Verdicts are those of :func:`get_drain_status`.
+    Most of what the rules read is the same for all pods of a controller. Only disruption budgets change while nodes are
+    removed, so they are checked each time. Verdicts are those of :func:`get_drain_status`.
     """
 
     __slots__ = ("_context", "_rules", "_seen", "_without_pdb")
@@ -426,26 +433,28 @@ class DrainabilityChecker:
         self._seen: dict[tuple[object, ...], DrainStatus] = {}
 
     def status(self, pod: Pod) -> DrainStatus:
-        """The verdict on one pod."""
+        """Return the verdict on one pod."""
         key = _get_pod_shape(pod)
         if key is None:
             return get_drain_status(pod, self._context, self._rules)
-        known = self._seen.get(key)
-        if known is None:
-            known = self._seen[key] = get_drain_status(pod, self._context, self._without_pdb)
-        if known.outcome == BLOCK_DRAIN:
+        cached = self._seen.get(key)
+        if cached is None:
+            cached = self._seen[key] = get_drain_status(pod, self._context, self._without_pdb)
+        if cached.outcome == BLOCK_DRAIN:
             return get_drain_status(pod, self._context, self._rules)  # its text names the pod
-        if known.outcome != UNDEFINED_OUTCOME:
-            return known
-        return get_drain_status(pod, self._context, self._rules[-1:]) if is_pdb_exhausted(pod, self._context) else known
+        if cached.outcome != UNDEFINED_OUTCOME:
+            return cached
+        return (
+            get_drain_status(pod, self._context, self._rules[-1:]) if is_pdb_exhausted(pod, self._context) else cached
+        )
 
     def pods_to_move(self, pods: Iterable[Pod]) -> PodsToMove:
-        """``GetPodsToMove`` for one node."""
+        """Run ``GetPodsToMove`` for one node."""
         return _collect_pods(pods, self.status)
 
 
 def _get_pod_shape(pod: Pod) -> tuple[object, ...] | None:
-    """Everything that the default rules but the last read of a pod; None where that includes a time."""
+    """Return everything that the default rules but the last read of a pod; None if the verdict depends on the time."""
     metadata, spec = pod.metadata, pod.spec
     if metadata.deletion_timestamp is not None or metadata.namespace == "kube-system":
         return None
@@ -470,9 +479,10 @@ def check_drainability(
     listers: Listers | None = None,
     pdbs: RemainingPdbTracker | None = None,
 ) -> PodsToMove:
-    """Whether a node with these pods can be drained, and what happens to each: the default rules of ``options``.
+    """Check whether a node with these pods can be drained, by the default rules of ``options``.
 
-    Without ``listers`` controllers are not looked up; without ``pdbs`` there are no disruption budgets.
+    Returns what happens to each pod. Without ``listers`` controllers are not looked up; without ``pdbs`` there are no
+    disruption budgets.
     """
     options = options or AutoscalingOptions()
     context = DrainContext(moment(now), options, listers, pdbs or RemainingPdbTracker())

@@ -64,11 +64,12 @@ def check_eligibility(
     dra_claims: Iterable[ResourceClaim] = (),
     sums: Callable[[NodeGroupAutoscalingOptions], Usage | None] | None = None,
 ) -> Eligibility:
-    """Judges one node; the first check that fails is the answer.
+    """Check one node; the first failing check is the result.
 
-    ``node`` None: the candidate is not in the snapshot. ``gpu`` is the provider's GPU configuration of the node
-    (:func:`kscale.ca.gpu.get_gpu_config`). ``sums``: what its pods request, where that is summed up already, by the
-    group's options. The rest as in :func:`kscale.ca.scale_down.utilization.calculate_utilization`.
+    ``node`` is None if the candidate is not in the snapshot. ``gpu`` is the provider's GPU configuration of the node
+    (:func:`kscale.ca.gpu.get_gpu_config`). ``sums`` returns the requests of its pods by the group's options, if they
+    are summed already. The other parameters are those of
+    :func:`kscale.ca.scale_down.utilization.calculate_utilization`.
     """
     if node is None:
         return Eligibility(reason=reasons.UNEXPECTED_ERROR, error="node not found")
@@ -106,16 +107,16 @@ def check_eligibility(
         threshold = group_options.scale_down_gpu_utilization_threshold
     else:
         threshold = group_options.scale_down_utilization_threshold
-    # Not a number is not above any threshold.
+    # NaN is not above any threshold.
     reason = reasons.NOT_UNDERUTILIZED if used.utilization > threshold else None
     return Eligibility(reason=reason, utilization=used, threshold=threshold)
 
 
 class EligibilityChecker:
-    """Verdicts of :func:`~.eligibility.eligibility` on nodes as they are when the judge is made.
+    """Verdicts of :func:`check_eligibility` on nodes as they are when the checker is created.
 
-    ``changed``: nodes that have other pods than the snapshot says; these are summed up pod by pod. A verdict that does
-    not depend on the time is kept from snapshot to snapshot, while what it stands on is the same.
+    ``changed`` are nodes with other pods than in the snapshot; these are summed pod by pod. Verdicts that do not depend
+    on the time are cached between snapshots while their inputs are unchanged.
     """
 
     __slots__ = ("_changed", "_columns", "_given", "_gpu_label", "_index", "_known", "_simulator", "_slices")
@@ -135,7 +136,7 @@ class EligibilityChecker:
         self._known = _get_cached_verdicts(given, self._columns, gpu_label)
 
     def judge(self, names: Sequence[str], recently_unremovable: Collection[str]) -> list[Eligibility]:
-        """Nodes of the snapshot, in order."""
+        """Return the verdicts on nodes of the snapshot, in order."""
         index, verdicts = self._index, self._known.verdicts
         apart = {*recently_unremovable, *self._changed, *self._slices}
         known = [*map(verdicts.__getitem__, map(index.__getitem__, names))]
@@ -152,7 +153,7 @@ class EligibilityChecker:
         return verdict
 
     def _judge(self, n: int, recently_unremovable: bool) -> Eligibility:
-        given, columns, node = self._given, self._columns, self._given.nodes[n]
+        planner_input, columns, node = self._given, self._columns, self._given.nodes[n]
         name = node.metadata.name
         slices = self._slices.get(name, ())
         gpu = get_gpu_config(self._gpu_label, node)
@@ -165,26 +166,26 @@ class EligibilityChecker:
                 n,
                 resources,
                 skip_daemon_set_pods=own.ignore_daemonsets_utilization,
-                skip_mirror_pods=given.options.ignore_mirror_pods_utilization,
+                skip_mirror_pods=planner_input.options.ignore_mirror_pods_utilization,
             )
 
         return check_eligibility(
             node,
             pods,
-            groups=given.groups,
-            options=given.options,
-            now_ns=given.now,
+            groups=planner_input.groups,
+            options=planner_input.options,
+            now_ns=planner_input.now,
             gpu=gpu,
             recently_unremovable=recently_unremovable,
             dra_slices=slices,
-            dra_claims=get_pod_claims(pods, given.snapshot) if slices else (),
+            dra_claims=get_pod_claims(pods, planner_input.snapshot) if slices else (),
             sums=sums if summed else None,
         )
 
 
 @dataclass(slots=True, eq=False)
 class _CachedVerdicts:
-    """Verdicts by node, None = not known, and what they stand on."""
+    """Verdicts by node (None = unknown), and the inputs that they depend on."""
 
     nodes: Sequence[Node]
     names: Sequence[str]
@@ -206,7 +207,7 @@ class _CachedVerdicts:
         )
 
     def learn(self, last: _CachedVerdicts | None) -> None:
-        """What was known of nodes that nothing has happened to since."""
+        """Take over the verdicts on nodes whose inputs are unchanged."""
         if last is None or last.gpu_label != self.gpu_label or last.options != self.options:
             self.verdicts = [None] * len(self.nodes)
             return
@@ -236,7 +237,7 @@ class _CachedVerdicts:
                 self.verdicts[self.index[name]] = None
 
     def _same_sums(self, last: _CachedVerdicts, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """bool[nodes]: whether the pods request the same; ``rows``: where the nodes were, -1 = nowhere."""
+        """Return whether the pods request the same: bool[nodes]. ``rows`` are the old positions, -1 = none."""
         same: NDArray[np.bool_] = rows >= 0
         if not len(last.nodes):
             return same
@@ -256,27 +257,27 @@ class _LastVerdicts:
         self.known: _CachedVerdicts | None = None
 
 
-def _get_cached_verdicts(given: PlannerInput, columns: UsageColumns, gpu_label: str) -> _CachedVerdicts:
-    kept = given.snapshot.interner.memo.of(_LastVerdicts, _LastVerdicts)
-    groups, of_nodes = given.groups, given.snapshot.columns
-    made = _CachedVerdicts(
-        nodes=given.nodes,
+def _get_cached_verdicts(planner_input: PlannerInput, columns: UsageColumns, gpu_label: str) -> _CachedVerdicts:
+    last = planner_input.snapshot.interner.memo.of(_LastVerdicts, _LastVerdicts)
+    groups, of_nodes = planner_input.groups, planner_input.snapshot.columns
+    verdicts = _CachedVerdicts(
+        nodes=planner_input.nodes,
         names=of_nodes.names,
         index=of_nodes.index,
         columns=columns,
         group_of=groups.ids_of_nodes(of_nodes.names),
-        own={group.id: _get_group_options(group, given.options.node_group_defaults) for group in groups},
+        own={group.id: _get_group_options(group, planner_input.options.node_group_defaults) for group in groups},
         errors=groups.node_errors,
-        options=given.options,
+        options=planner_input.options,
         gpu_label=gpu_label,
     )
-    made.learn(kept.known)
-    kept.known = made
-    return made
+    verdicts.learn(last.known)
+    last.known = verdicts
+    return verdicts
 
 
 def _get_group_options(group: NodeGroup, defaults: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions | str:
-    """The options of a group, or why they cannot be told."""
+    """Return the options of a group, or the error message."""
     try:
         return group.options_or(defaults)
     except ProviderError as error:

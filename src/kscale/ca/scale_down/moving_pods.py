@@ -73,11 +73,12 @@ class _LazyPodNames(Sequence[str]):
 
 
 class MovingPods:
-    """Placed pods of a snapshot, in order, and pods ``more`` behind them.
+    """Placed pods of a snapshot, in order, followed by the additional pods ``more``.
 
     ``kind_of``: int32[n] into ``exemplars``; ``class_of``: int32[n], classes by number in the interner; ``priority``:
-    int64[n]; ``node``: int32[n], -1 for those behind; ``names``: ``namespace/name``. ``memo``: what is worked out of
-    these pods and nothing that changes without them.
+    int64[n]; ``node``: int32[n], -1 for additional pods; ``names``: ``namespace/name``. ``memo`` caches what is
+    computed
+    from these pods alone.
     """
 
     __slots__ = (
@@ -129,59 +130,64 @@ class MovingPods:
         self.exemplars: list[Pod] = self._exemplars(first)
 
     def _exemplars(self, first: NDArray[np.int64]) -> list[Pod]:
-        """Of kinds by the first pod of each: the exemplar of its shape, which is the same object from snapshot to
-        snapshot; the pod itself if it, or the exemplar, was told to stop."""
+        """Return the exemplar of each kind, by the first pod of each.
+
+        This is the exemplar of the pod's shape, the same object in all snapshots; the pod itself if the pod or the
+        exemplar
+        is terminating.
+        """
         table, shapes = self._snapshot.table, self._snapshot.interner.shapes
         listed = first[first < len(self._rows)]
         rows = self._rows[listed]
-        told = table.column("deleted")[rows] != ZERO_TIME
-        found = []
+        terminating = table.column("deleted")[rows] != ZERO_TIME
+        exemplars = []
         for i, number in enumerate(shapes_of(table, rows).tolist()):
             shape = shapes[number]
             assert shape is not None  # some pod has it
-            found.append(shape.exemplar)
+            exemplars.append(shape.exemplar)
             if shape.stops:
-                told[i] = True
-        for i in np.flatnonzero(told).tolist():
-            found[i] = self.pod(int(listed[i]))
-        return found + [self.pod(i) for i in first[len(listed) :].tolist()]
+                terminating[i] = True
+        for i in np.flatnonzero(terminating).tolist():
+            exemplars[i] = self.pod(int(listed[i]))
+        return exemplars + [self.pod(i) for i in first[len(listed) :].tolist()]
 
     def __len__(self) -> int:
         return len(self.kind_of)
 
     def record(self, i: int) -> PodRecord:
-        """One pod."""
+        """Return one pod's record."""
         rows = self._rows
         return self._snapshot.table.record(int(rows[i])) if i < len(rows) else self._more[i - len(rows)]
 
     def pod(self, i: int) -> Pod:
-        """One pod, decoded."""
+        """Return one pod, decoded."""
         return self.record(i).pod
 
     def of_kinds(self, what: tuple[Any, ...], make: Callable[[Pod], V]) -> list[V]:
-        """What is worked out of exemplars, kept from snapshot to snapshot
-        (:func:`kscale.ca.identity_cache.cached_by_identity`).
+        """Compute a value from each exemplar, cached between snapshots.
+
+        See :func:`kscale.ca.identity_cache.cached_by_identity`.
         """
         return cached_by_identity(self._snapshot, what, self.exemplars, make)
 
     def classes(self) -> list[PodClass]:
-        """The classes that occur."""
+        """Return the classes that occur."""
         if len(self.class_of) == len(self._snapshot.placed_class):
             return self._snapshot.placed_classes
         classes = self._snapshot.interner.classes
         return [classes[i] for i in np.unique(self.class_of).tolist()]
 
     def uids_of(self, which: NDArray[np.int32]) -> list[str]:
-        """What hints of some pods go by: the UID, or the name of a pod without one."""
+        """Return the hint keys of some pods: the UID, or the name of a pod without one."""
         known = len(self._rows)
-        found = uids_of(self._snapshot.table, self._rows[which[which < known]])
+        uids = uids_of(self._snapshot.table, self._rows[which[which < known]])
         for at in np.flatnonzero(which >= known).tolist():  # in order, so that each comes to stand where it belongs
-            found.insert(at, self._more[which[at] - known].uid)
-        return found
+            uids.insert(at, self._more[which[at] - known].uid)
+        return uids
 
     @property
     def uid_numbers(self) -> tuple[NDArray[np.int32], dict[str, int]]:
-        """(int32[n], what hints go by -> number from 1): read once in the life of a pod."""
+        """Return int32[n] and the number (from 1) of each hint key; read once in the life of a pod."""
         if self._numbers is None:
             table, rows = self._snapshot.table, self._rows
             stamps, memo = table.column("stamp")[rows], table.memo
@@ -196,7 +202,7 @@ class MovingPods:
 
 
 def get_moving_pods(snapshot: Snapshot) -> MovingPods:
-    """The placed pods, worked out once for a snapshot."""
+    """Return the placed pods, cached with the snapshot."""
     return snapshot.memo.of(MovingPods, lambda: MovingPods(snapshot))
 
 
@@ -208,10 +214,10 @@ _MAX_CONTEXTS = 4
 
 
 class DrainCodes:
-    """What the default rules but the last say of each pod; disruption budgets change and are asked anew.
+    """Verdict of the default rules but the last on each pod; disruption budgets change and are checked each time.
 
-    ``codes``: uint8[pods]. Rules read the same of all pods of a kind, but for the time of creation, which the rule on
-    kube-system pods looks at. Verdicts are those of :func:`get_drain_status`.
+    ``codes``: uint8[pods]. Rules read the same of all pods of a kind, except the creation time, which the rule on
+    kube-system pods reads. Verdicts are those of :func:`get_drain_status`.
     """
 
     __slots__ = ("_before_system", "_context", "_pods", "_rules", "codes")
@@ -234,21 +240,23 @@ class DrainCodes:
         )
 
     def _timeless(self, pod: Pod) -> int:
-        """The code of a kind, or ``_TIME_DEPENDENT`` if it depends on the time: of pods that are told to stop."""
+        """Return the code of a kind, or ``_TIME_DEPENDENT`` for terminating pods."""
         if pod.metadata.deletion_timestamp is not None:
             return _TIME_DEPENDENT
         return self._of_kind(pod, replace_context(self._context, pdbs=RemainingPdbTracker()))
 
     def _of_kind(self, pod: Pod, context: DrainContext) -> int:
-        """The code of a kind, or ``_AGE_DEPENDENT`` where the rule on kube-system pods decides: it looks at times and
-        budgets, and each pod has its own."""
+        """Return the code of a kind, or ``_AGE_DEPENDENT`` if the rule on kube-system pods decides.
+
+        That rule reads times and budgets, which differ by pod.
+        """
         if pod.metadata.namespace != _SYSTEM_NAMESPACE or self._before_system is None:
             return _compute_code(pod, context, self._rules[:-1])
         code = _compute_code(pod, context, self._before_system)
         return _AGE_DEPENDENT if code == CODE_MOVES_UNLESS_PDB else code
 
     def status(self, i: int) -> DrainStatus:
-        """The whole verdict on one pod, budgets as they are now included."""
+        """Return the full verdict on one pod, including the budgets as they are now."""
         pods = self._pods
         pod = pods.exemplars[pods.kind_of[i]]
         if pod.metadata.namespace == _SYSTEM_NAMESPACE:
@@ -272,8 +280,11 @@ def _compute_code(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> int
 
 
 class _AgeDependentPods:
-    """Pods that are judged one by one, as time goes by; kept with them all. Of time their rules ask only whether a pod
-    of the system is old enough (:func:`~.rules.system.is_old`): so each is judged once young and once old."""
+    """Pods that are checked one by one, as time passes; cached with all pods.
+
+    The only time check of their rules is whether a system pod is old enough (:func:`~.rules.system.is_old`), so each is
+    checked once young and once old.
+    """
 
     def __init__(self) -> None:
         self._pods: dict[int, Pod] = {}
@@ -282,8 +293,8 @@ class _AgeDependentPods:
     def codes_of(
         self, pods: MovingPods, which: NDArray[np.int64], context: DrainContext, rules: Sequence[Rule]
     ) -> list[int]:
-        """The codes of some of the pods."""
-        found = []
+        """Return the codes of some of the pods."""
+        codes = []
         known = self._known(context)
         for i in which.tolist():
             pod = self._pods.get(i)
@@ -293,19 +304,19 @@ class _AgeDependentPods:
             code = known.get(asked)
             if code is None:
                 code = known[asked] = _compute_code(pod, context, rules)
-            found.append(code)
-        return found
+            codes.append(code)
+        return codes
 
     def _known(self, context: DrainContext) -> dict[tuple[int, bool], int]:
-        """What was found out in contexts that differ from this one in time at most."""
+        """Return the cached codes of contexts that differ from this one in time at most."""
         budgets = context.pdbs.family if context.pdbs.pdbs else None
         what = context.listers, context.options, budgets
         for asked, known in self._last:
             if asked == what:
                 return known
-        made: dict[tuple[int, bool], int] = {}
-        self._last = [(what, made), *self._last[: _MAX_CONTEXTS - 1]]
-        return made
+        new_codes: dict[tuple[int, bool], int] = {}
+        self._last = [(what, new_codes), *self._last[: _MAX_CONTEXTS - 1]]
+        return new_codes
 
 
 class PdbCoverage:
@@ -321,18 +332,18 @@ class PdbCoverage:
         of_kind = np.zeros(len(pods.exemplars), dtype=np.int32)
         if tracker.pdbs:
             covering = pods.of_kinds(("budgets", tracker.family), tracker.covering)
-            of_kind[:] = [sets.setdefault(found, len(sets)) for found in covering]
+            of_kind[:] = [sets.setdefault(budget_ids, len(sets)) for budget_ids in covering]
         self.of_pod: NDArray[np.int32] = of_kind.take(pods.kind_of)
         self.start: NDArray[np.int32] = np.cumsum([0, *map(len, sets)]).astype(np.int32)
         self.ids: NDArray[np.int32] = np.array([i for covering in sets for i in covering], dtype=np.int32)
 
     @classmethod
     def of(cls, pods: MovingPods, tracker: RemainingPdbTracker) -> PdbCoverage:
-        """Those of a tracker, worked out once for all that have its budgets."""
-        kept = pods.memo.of(_CachedPdbCoverage, _CachedPdbCoverage)
-        if kept.last is None or kept.last[0] is not tracker.family:
-            kept.last = tracker.family, cls(pods, tracker)
-        return kept.last[1]
+        """Return the coverage of a tracker's budgets, cached for all trackers with the same budgets."""
+        cached = pods.memo.of(_CachedPdbCoverage, _CachedPdbCoverage)
+        if cached.last is None or cached.last[0] is not tracker.family:
+            cached.last = tracker.family, cls(pods, tracker)
+        return cached.last[1]
 
 
 class _CachedPdbCoverage:

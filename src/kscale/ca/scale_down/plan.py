@@ -54,12 +54,12 @@ def choose_nodes_to_delete(
     gpu_label: str = DEFAULT_GPU_LABEL,
     left: Callable[[Quota], QuotaTracker] | None = None,
 ) -> NodesToDelete:
-    """Nodes that have been unneeded long enough and whose going breaks no minimum; atomic groups only as a whole.
+    """Choose nodes that were unneeded long enough and that break no minimum; atomic groups only as a whole.
 
-    ``snapshot_nodes`` are all nodes of the snapshot, upcoming ones included. ``limits`` (default: what the options
-    say) give the cluster-wide minima, ``left`` what they leave (a tracker of its own for this call), where something is
-    kept of that. If usage cannot be worked out nothing is deleted. Size and resources that a node has used up stay used
-    up even if a later step drops it.
+    ``snapshot_nodes`` are all nodes of the snapshot, including upcoming ones. ``limits`` (default: the options') are
+    the
+    cluster-wide minima, ``left`` returns what they leave (a tracker for this call), if that is cached. If usage cannot
+    be computed nothing is deleted. Size and resources that a node used up stay used up even if a later step drops it.
     """
     quota = build_cluster_minimum_quota(options.resource_limiter if limits is None else limits)
     try:
@@ -69,15 +69,15 @@ def choose_nodes_to_delete(
             minimum = left(quota)
     except AutoscalerError as error:
         return NodesToDelete(error=error.message)
-    found = find_removable_nodes(
+    removable = find_removable_nodes(
         unneeded, groups=groups, now=now, deletions_in_progress=deletions_in_progress, minimum=minimum
     )
     # Nodes whose pods can all go at once come first.
-    ordered = [*found.empty, *sorted(found.drain, key=lambda item: item.risky)]
+    ordered = [*removable.empty, *sorted(removable.drain, key=lambda item: item.risky)]
     by_name = {item.name: item for item in ordered}
-    kept = filter_atomic_groups(list(by_name), groups=groups, options=options, snapshot_nodes=snapshot_nodes)
-    result = NodesToDelete(unremovable={**found.unremovable, **kept.unremovable})
-    for name in kept.kept:
+    retained = filter_atomic_groups(list(by_name), groups=groups, options=options, snapshot_nodes=snapshot_nodes)
+    result = NodesToDelete(unremovable={**removable.unremovable, **retained.unremovable})
+    for name in retained.kept:
         item = by_name[name]
         if item.on_completion:
             result.unremovable[name] = reasons.BLOCKED_BY_ON_COMPLETION_POD
@@ -134,7 +134,7 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
         return f"ScaleDownPlan({self.result}: {', '.join(said)})"
 
     def _repr_html_(self) -> str:
-        """For a notebook."""
+        """Render the plan as HTML for a notebook."""
         from kscale.html import notebook
 
         rows = [
@@ -146,40 +146,39 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
 
     @cached_property
     def state(self) -> LoopState:
-        """For the next loop. Written down when first read: it says of every pod of a removed node where it went."""
+        """Return the state for the next loop, encoded on first access: it has the targets of all moved pods."""
         state = self.remember()
         self.remember = lambda: state  # the cluster that it was worked out from is let go
         return state
 
     @cached_property
     def alone(self) -> AloneVerdicts:
-        """Only of ``exhaustive``: what would become of each eligible node if no other went. Worked out when first read,
-        from the cluster as the loop found it."""
+        """Return what would happen to each eligible node if no other was removed (only with ``exhaustive``)."""
         return {} if self.judge_alone is None else self.judge_alone()
 
     @property
     def delete_empty(self) -> list[str]:
-        """Empty nodes to delete now."""
+        """List the empty nodes to delete now."""
         return [name for bucket in self.delete.empty for name in bucket.nodes]
 
     @property
     def drain(self) -> dict[str, dict[str, str]]:
-        """Nodes to drain now -> the pods to move and where they would land."""
+        """Map the nodes to drain now to the pods to move and their destinations."""
         return {name: self.removable[name].placement for bucket in self.delete.drain for name in bucket.nodes}
 
     @cached_property
     def unneeded_by_name(self) -> dict[str, UnneededNode]:
-        """The unneeded nodes by name."""
+        """Map names to the unneeded nodes."""
         return {item.name: item for item in self.unneeded}
 
     @cached_property
     def skipped_names(self) -> frozenset[str]:
-        """The nodes that were left out."""
+        """Return the names of the skipped nodes."""
         return frozenset(self.skipped)
 
     @property
     def unneeded_since(self) -> dict[str, Moment]:
-        """Since when each unneeded node is so."""
+        """Map each unneeded node to the time since when it is unneeded."""
         return {item.name: item.since for item in self.unneeded}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -197,7 +196,7 @@ def _format_unremovable(node: UnremovableNode) -> str:
 
 
 def build_not_tried_plan(state: LoopState) -> ScaleDownPlan:
-    """The plan of a loop that may not scale down: the state stays as it was."""
+    """Build the plan of a loop that may not scale down: the state is unchanged."""
     return ScaleDownPlan(
         result="ScaleDownNotTried",
         candidates=[],

@@ -1,4 +1,4 @@
-"""The planner: candidates, unneeded nodes, nodes to delete (upstream: ``core/scaledown/planner``)."""
+"""The scale-down planner: candidates, unneeded nodes, and nodes to delete (upstream: ``core/scaledown/planner``)."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ __all__ = [
 
 
 def get_shortest_interval(memory: ScaleDownState, options: AutoscalingOptions, now: Moment) -> int:
-    """The shortest time between two loops so far, in nanoseconds; before the second, the unneeded time.
+    """Return the shortest time between two loops so far, in nanoseconds; before the second loop, the unneeded time.
 
-    Raises InputError for a ``now`` before the last loop's.
+    Raises InputError if ``now`` is before the last loop.
     """
     shortest = memory.update_interval
     if shortest is None:
@@ -78,20 +78,21 @@ def get_shortest_interval(memory: ScaleDownState, options: AutoscalingOptions, n
 
 
 def compute_unneeded_nodes_limit(before: int, interval: int, options: AutoscalingOptions) -> int:
-    """``unneededNodesLimit``, with ``before`` nodes unneeded until now, and so many nanoseconds between two loops.
+    """Compute the limit on unneeded nodes (``unneededNodesLimit``).
 
-    Two loops at one moment would divide by zero in upstream; here that moment counts as a nanosecond.
+    ``before`` nodes were unneeded until now; loops are ``interval`` nanoseconds apart. Two loops at one moment would
+    divide by zero in upstream; here an interval of 0 counts as one nanosecond.
     """
-    most = options.max_scale_down_parallelism
+    parallelism = options.max_scale_down_parallelism
     interval = max(interval, 1)
     unneeded_time = duration(options.scale_down_unneeded_time)
-    return min(before + 2 * most, most * (max(unneeded_time, interval) // interval) + most)
+    return min(before + 2 * parallelism, parallelism * (max(unneeded_time, interval) // interval) + parallelism)
 
 
 def get_max_simulations(options: AutoscalingOptions, max_simulations: int | None) -> int | None:
-    """How many candidates there is time for (None: for all); none if the time-out is over before it begins.
+    """Return how many candidates may be simulated; None for all, 0 if the timeout is zero.
 
-    ``max_simulations`` is what the caller says there is time for in ``--scale-down-simulation-timeout``.
+    ``max_simulations`` is the caller's number for the time of ``--scale-down-simulation-timeout``.
     """
     return 0 if options.scale_down_simulation_timeout <= timedelta() else max_simulations
 
@@ -100,11 +101,11 @@ _CONTROLLER_KINDS = frozenset(("StatefulSet", "Job", "ReplicaSet", "ReplicationC
 
 
 def count_missing_replicas(owner: OwnerReference, namespace: str, listers: Listers) -> int | None:
-    """How many pods the controller still wants; None if it is not there."""
+    """Count the pods that the controller still has to create; None if the controller does not exist."""
     match owner.kind:
         case "StatefulSet":
-            if (found := listers.get(StatefulSet, namespace, owner.name)) is not None:
-                return _default_to_one(found.spec.replicas) - found.status.current_replicas
+            if (stateful_set := listers.get(StatefulSet, namespace, owner.name)) is not None:
+                return _default_to_one(stateful_set.spec.replicas) - stateful_set.status.current_replicas
         case "ReplicaSet":
             if (replica_set := listers.get(ReplicaSet, namespace, owner.name)) is not None:
                 return _default_to_one(replica_set.spec.replicas) - replica_set.status.replicas
@@ -125,9 +126,12 @@ def _default_to_one(replicas: int | None) -> int:
 
 
 def get_pods_to_inject(evicted: Iterable[Pod], listers: Listers) -> list[Pod]:
-    """The evicted pods that a controller will create again, as many as it lacks; pods without one always."""
+    """Return the evicted pods that a controller will create again.
+
+    Of each controller's pods at most as many as it lacks are returned; pods without a controller always are.
+    """
     injected: Counter[str] = Counter()
-    found = []
+    pods = []
     for pod in evicted:
         if is_static_pod(pod) or is_mirror_pod(pod) or is_daemonset_pod(pod):
             continue
@@ -138,15 +142,18 @@ def get_pods_to_inject(evicted: Iterable[Pod], listers: Listers) -> list[Pod]:
                 if injected[owner.uid] >= missing:
                     continue
                 injected[owner.uid] += 1
-        found.append(pod)
-    return found
+        pods.append(pod)
+    return pods
 
 
 _NO_LIMIT = 1 << 40
 
 
 class Planner:
-    """One loop under way. ``barred``: nodes that may not go, and why; they were judged before."""
+    """Plans scale-down for one loop.
+
+    ``barred`` maps nodes that may not be removed to the reason of an earlier check.
+    """
 
     def __init__(
         self,
@@ -269,7 +276,8 @@ class Planner:
         )
 
     def _simulator(self, pdbs: RemainingPdbTracker) -> tuple[RemovalSimulator, PlaceState]:
-        """The cluster with the pods that were evicted a moment ago in it, and the hints of these."""
+        """Build the simulator with the recently evicted pods in the cluster, and return it with the hints of these
+        pods."""
         simulator = RemovalSimulator(
             self.snapshot,
             now=self.now,
@@ -287,24 +295,28 @@ class Planner:
     # -- candidates --------------------------------------------------------------------------------------------------
 
     def _present(self) -> list[int]:
-        """The nodes that are there, by position: not those that are on their way."""
+        """Return the positions of the nodes that are not upcoming."""
         on_their_way = cached_by_identity(self.snapshot, ("upcoming nodes",), self.nodes, is_upcoming_node)
-        found = np.flatnonzero(~np.array(on_their_way, dtype=np.bool_)).tolist()
+        positions = np.flatnonzero(~np.array(on_their_way, dtype=np.bool_)).tolist()
         upcoming, names = self.inputs.upcoming, self.snapshot.nodes
-        return [i for i in found if names[i] not in upcoming] if upcoming else found
+        return [i for i in positions if names[i] not in upcoming] if upcoming else positions
 
     def _candidates(self, present: Sequence[int], simulator: RemovalSimulator) -> list[str]:
-        # The sorter asks without controllers and budgets.
+        # The sorter ignores controllers and budgets.
         codes = DrainCodes(simulator.pods, DrainContext(self.now, self.options)).codes
         tiers = compute_emptiness_tiers(simulator.pods, codes, len(self.nodes))
-        index, every = self.snapshot.columns.index, self.snapshot.nodes
-        names = prefilter_nodes(every if len(present) == len(every) else [every[i] for i in present], self.groups)
-        of_names = tiers if len(names) == len(every) else tiers[[index[name] for name in names]]
-        found = sort_by_tier(names, of_names, self.memory.previous_candidates)
+        index, node_names = self.snapshot.columns.index, self.snapshot.nodes
+        names = prefilter_nodes(
+            node_names if len(present) == len(node_names) else [node_names[i] for i in present], self.groups
+        )
+        candidate_tiers = tiers if len(names) == len(node_names) else tiers[[index[name] for name in names]]
+        candidates = sort_by_tier(names, candidate_tiers, self.memory.previous_candidates)
         if self.options.scale_down_delay_type_local and not self.exhaustive:
-            found = filter_out_delayed(found, self.groups, self.memory.changes, options=self.options, now=self.now)
-        found, self.under_rollout = filter_out_rolling_out(found, self.groups)
-        return found
+            candidates = filter_out_delayed(
+                candidates, self.groups, self.memory.changes, options=self.options, now=self.now
+            )
+        candidates, self.under_rollout = filter_out_rolling_out(candidates, self.groups)
+        return candidates
 
     def _categorize(
         self,
@@ -314,7 +326,8 @@ class Planner:
         *,
         before: int,
     ) -> list[RemovableNode]:
-        """The removable nodes, in the order found; reasons for the others go to ``unremovable``."""
+        """Return the removable nodes in the order of the search; record the reasons of the others in
+        ``unremovable``."""
         self.unremovable = self.unremovable.update(self.snapshot.columns.index.keys(), self.now)
         judge = EligibilityChecker(self.given, simulator, self.injected_on, self.inputs.gpu_label)
         self.judged = dict(zip(names, judge.judge(names, self.unremovable.until), strict=True))
@@ -327,20 +340,20 @@ class Planner:
         limit = compute_unneeded_nodes_limit(before, self.interval, self.options)
         atomic_groups = {group.id for group in self.groups if self._is_atomic(group)}
         atomic = np.array([group in atomic_groups for group in self.groups.ids_of_nodes(eligible)], dtype=np.uint8)
-        looked = eligible if self.max_simulations is None else eligible[: self.max_simulations]
-        found = self._judge(looked, simulator, destinations, limit=limit, atomic=atomic[: len(looked)])
-        self.skipped = eligible[len(found) :]
-        return [answer for answer in found if isinstance(answer, RemovableNode)]
+        simulated = eligible if self.max_simulations is None else eligible[: self.max_simulations]
+        verdicts = self._judge(simulated, simulator, destinations, limit=limit, atomic=atomic[: len(simulated)])
+        self.skipped = eligible[len(verdicts) :]
+        return [answer for answer in verdicts if isinstance(answer, RemovableNode)]
 
     def _alone(self, names: Sequence[str], destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> AloneVerdicts:
-        """What would become of each node if no other went: in a cluster that no removal has changed."""
+        """Compute the verdict on each node as if no other node was removed."""
         simulator, _ = self._simulator(build_pdb_tracker(self.snapshot.informers.budgets))
         return dict(zip(names, simulator.judge_alone(names, destinations, threads=self.inputs.threads), strict=True))
 
     def _removable_without_barred(
         self, names: list[str], simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
     ) -> list[RemovableNode]:
-        """The same without the nodes that were held before, but for those whose group has room again."""
+        """Return the removable nodes without barred ones, except those whose group has room again."""
         for name, reason in self.barred.items():
             self.unremovable.add(name, reason)
         removable = self._removable([name for name in names if name not in self.barred], simulator, destinations)
@@ -364,14 +377,14 @@ class Planner:
     def _removable(
         self, names: list[str], simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
     ) -> list[RemovableNode]:
-        """Nodes that can go together, such that no other can go as well."""
+        """Return nodes that can be removed together, such that no further node can be removed."""
         removable: list[RemovableNode] = []
         while names:
-            found = self._judge(names, simulator, destinations)
-            more = [answer for answer in found if isinstance(answer, RemovableNode)]
+            verdicts = self._judge(names, simulator, destinations)
+            more = [verdict for verdict in verdicts if isinstance(verdict, RemovableNode)]
             removable += more
-            # Pods that moved can make room for pods that want to be near or far from them: ask again.
-            names = [answer.node for answer in found if isinstance(answer, UnremovableCandidate)] if more else []
+            # Moved pods can make room for pods with affinity or anti-affinity to them, so check again.
+            names = [verdict.node for verdict in verdicts if isinstance(verdict, UnremovableCandidate)] if more else []
         return removable
 
     def _judge(
@@ -407,7 +420,7 @@ class Planner:
         return not self.options.scale_down_delay_type_local and self.given.settles
 
     def _left(self, quota: Quota) -> QuotaTracker:
-        """What a minimum leaves of the nodes: worked out once for the very same nodes and groups."""
+        """Return what a minimum leaves of the nodes, computed once for the very same nodes and groups."""
         snapshot, label = self.snapshot, self.inputs.gpu_label
 
         def left(groups: Groups) -> QuotaTracker:
@@ -416,9 +429,9 @@ class Planner:
         def by_groups(_: object) -> IdentityCache[Groups, QuotaTracker]:
             return IdentityCache()
 
-        [known] = cached_by_identity(self.snapshot, ("what a minimum leaves", quota, label), [self.nodes], by_groups)
-        [found] = known.of([self.groups], left)
-        return found.fork()
+        [trackers] = cached_by_identity(self.snapshot, ("what a minimum leaves", quota, label), [self.nodes], by_groups)
+        [tracker] = trackers.of([self.groups], left)
+        return tracker.fork()
 
     # -- choice ------------------------------------------------------------------------------------------------------
 
@@ -431,14 +444,19 @@ class Planner:
         )
 
     def _soft_taints(self, present: Sequence[int], unneeded: Sequence[str]) -> SoftTaints:
-        """Of most nodes nothing changes: they are not unneeded and do not carry the taint."""
+        """Plan the soft taints.
+
+        Only nodes that are unneeded or carry the taint can change, so the others are skipped.
+        """
         marked = np.array(
             cached_by_identity(self.snapshot, ("soft taints",), self.nodes, _is_deletion_candidate), dtype=np.bool_
         )
         marked[[self.snapshot.columns.index[name] for name in unneeded]] = True
-        there = np.zeros(len(self.nodes), dtype=np.bool_)
-        there[present] = True
-        return plan_soft_taints([self.nodes[i] for i in np.flatnonzero(marked & there).tolist()], unneeded, self.groups)
+        present_mask = np.zeros(len(self.nodes), dtype=np.bool_)
+        present_mask[present] = True
+        return plan_soft_taints(
+            [self.nodes[i] for i in np.flatnonzero(marked & present_mask).tolist()], unneeded, self.groups
+        )
 
     def _crop(self, chosen: NodesToDelete, in_progress: DeletionsInProgress) -> CroppedNodes:
         return crop_nodes(
@@ -452,10 +470,10 @@ class Planner:
 
 
 def _build_next_state(before: LoopState, memory: ScaleDownState, remembered: Callable[[], PlaceState]) -> LoopState:
-    """What the next loop is handed: the cursor and the hints of removals are written down here."""
-    found = remembered()
+    """Build the state for the next loop, including the cursor and the hints of removals."""
+    place_state = remembered()
     return msgspec.structs.replace(
-        before, cursor=found.cursor, scale_down=msgspec.structs.replace(memory, hints=found.hints)
+        before, cursor=place_state.cursor, scale_down=msgspec.structs.replace(memory, hints=place_state.hints)
     )
 
 

@@ -1,8 +1,6 @@
-"""Simulate node removals: find new places for the pods (upstream: ``simulator/cluster.go``: RemovalSimulator).
+"""Simulation of node removals: find new places for the pods (upstream: ``simulator/cluster.go``: RemovalSimulator).
 
 The search for places is C++ (``_native/src/engine/removal.cpp``).
-
-Decided in C++: ``_native/src/engine/removal.cpp`` (which pods find a place, and where).
 """
 
 from __future__ import annotations
@@ -70,8 +68,11 @@ class PodMoves(msgspec.Struct, frozen=True, eq=False):
 
 
 class RemovableNode:
-    """A node that can go. ``risky``: budgets do not let its pods go all at once; ``drain``: it has pods to move;
-    ``waits``: it has pods that are to finish first. Names of pods are made when asked for."""
+    """A node that can be removed.
+
+    ``risky``: budgets do not allow all of its pods to be evicted at once. ``drain``: it has pods to move. ``waits``: it
+    has pods that must finish first. Names of pods are computed on access.
+    """
 
     __slots__ = ("_first", "_last", "_moves", "drain", "node", "risky", "waits")
 
@@ -88,7 +89,7 @@ class RemovableNode:
 
     @classmethod
     def of(cls, node: str, placement: dict[str, str]) -> RemovableNode:
-        """A node whose pods all find a place (``placement``: pod -> node)."""
+        """Create a removable node from the ``placement`` (pod -> node) of all its pods."""
         numbers = np.arange(len(placement), dtype=np.int32)
         codes = np.full(len(placement), CODE_MOVES, dtype=np.uint8)
         moves = PodMoves(numbers, codes, numbers, list(placement), list(placement.values()))
@@ -107,22 +108,22 @@ class RemovableNode:
 
     @property
     def pods_to_reschedule(self) -> list[str]:
-        """Pods that find another place, ``namespace/name``, in node order."""
+        """List the pods that move to another node, ``namespace/name``, in node order."""
         return self._names(CODE_MOVES_UNLESS_PDB, CODE_MOVES)
 
     @property
     def daemon_set_pods(self) -> list[str]:
-        """DaemonSet pods: they go with the node."""
+        """List the DaemonSet pods, which are removed with the node."""
         return self._names(CODE_DAEMON_SET, CODE_DAEMON_SET)
 
     @property
     def on_completion_pods(self) -> list[str]:
-        """Pods that are to finish before the node goes."""
+        """List the pods that must finish before the node is removed."""
         return self._names(CODE_WAITS, CODE_WAITS)
 
     @property
     def placement(self) -> dict[str, str]:
-        """Where each pod to reschedule went at that moment (a later removal may have moved it again)."""
+        """Map each pod to reschedule to its node at that moment (a later removal may have moved it again)."""
         moves, which = self._moves, self._pods(CODE_MOVES_UNLESS_PDB, CODE_MOVES)
         to = moves.to[which].tolist()
         return {moves.keys[i]: moves.nodes[n] for i, n in zip(moves.pods[which].tolist(), to, strict=True)}
@@ -165,8 +166,10 @@ class RemovalResult:
 
 
 class CompiledRemoval:
-    """Pods on their nodes, ready to be moved: what a simulator changes. ``moves_as``: int32[pods], the class that each
-    pod is placed with elsewhere, by its number in the session."""
+    """Pods on their nodes, compiled for simulated moves; the state that a simulator changes.
+
+    ``moves_as``: int32[pods], the session's class number that each pod has when it is placed elsewhere.
+    """
 
     __slots__ = ("moves_as", "pods", "removals", "session")
 
@@ -185,11 +188,11 @@ class CompiledRemoval:
         )
 
     def copy(self) -> CompiledRemoval:
-        """The same, which changes apart from this one."""
-        made = copy(self)
-        made.session = self.session.copy()
-        made.removals = self.removals.copy(made.session.engine)
-        return made
+        """Return an independent copy."""
+        duplicate = copy(self)
+        duplicate.session = self.session.copy()
+        duplicate.removals = self.removals.copy(duplicate.session.engine)
+        return duplicate
 
 
 class _CachedCompilation:
@@ -204,30 +207,33 @@ class _CachedCompilation:
 def get_compiled_removal(
     snapshot: Snapshot, profile: SchedulerProfile | None, pods: MovingPods, *, more: bool = False
 ) -> CompiledRemoval:
-    """The placed ``pods`` of a snapshot, compiled for one simulator that begins with them alone, and once for all
-    others; ``more``: there are more pods than these."""
+    """Compile the placed ``pods`` of a snapshot for a simulator.
+
+    The first call compiles for one simulator only; later calls share a cached compilation. With ``more`` there are
+    additional pods, and nothing is cached.
+    """
     if more:
         return CompiledRemoval(snapshot, pods, profile)
-    kept = snapshot.memo.of(_CachedCompilation, _CachedCompilation)
-    if kept.last is not None and kept.last[0] == profile:
-        return kept.last[1].copy()
-    made = CompiledRemoval(snapshot, pods, profile)
-    asked, kept.asked = kept.asked, True
-    if made.session.has_ledger or not asked:
-        return made
-    kept.last = profile, made
-    return made.copy()
+    cache = snapshot.memo.of(_CachedCompilation, _CachedCompilation)
+    if cache.last is not None and cache.last[0] == profile:
+        return cache.last[1].copy()
+    compiled = CompiledRemoval(snapshot, pods, profile)
+    asked, cache.asked = cache.asked, True
+    if compiled.session.has_ledger or not asked:
+        return compiled
+    cache.last = profile, compiled
+    return compiled.copy()
 
 
 def _strip_tpu_classes(snapshot: Snapshot, pods: MovingPods, classes: Sequence[PodClass]) -> dict[int, PodClass]:
-    """Class number -> the class without requests for TPUs, of the classes that have any."""
-    found = {}
+    """Return the classes that request TPUs without these requests, by class number."""
+    stripped = {}
     asks = cached_by_identity(snapshot, ("TPU",), classes, _requests_tpu)
     for of in [each for each, does in zip(classes, asks, strict=True) if does]:
         first = int(np.flatnonzero(pods.class_of == of.index)[0])
         [plain] = clear_tpu_requests([pods.pod(first)])
-        found[of.index] = snapshot.interner.classify(plain, placed=True, moves=True)
-    return found
+        stripped[of.index] = snapshot.interner.classify(plain, placed=True, moves=True)
+    return stripped
 
 
 def _requests_tpu(of: PodClass) -> bool:
@@ -238,11 +244,11 @@ _NO_PODS: Final = np.zeros(0, dtype=np.int32)
 
 
 class RemovalSimulator:
-    """The cluster while nodes are taken from it. Every success changes it for the candidates that follow.
+    """The cluster while nodes are removed from it. Every success changes it for the following candidates.
 
     ``state``: scan cursor and hints to start with. ``more``: pods besides those of the snapshot that
-    :meth:`place_more` may place. Neither hints nor the cursor are put back when a candidate fails: upstream keeps
-    them, too. ``pods``: everything that may be moved; pods go by their position there.
+    :meth:`place_more` may place. As in upstream, hints and cursor are kept when a candidate fails. ``pods``: all
+    movable pods; pods are identified by their position there.
     """
 
     def __init__(
@@ -273,24 +279,26 @@ class RemovalSimulator:
 
     @property
     def _compiled(self) -> CompiledRemoval:
-        """What is changed, compiled when somebody asks what becomes of a node: in most loops no node is worth it."""
-        found = self._begun
-        if found is None:
-            found = self._begun = get_compiled_removal(self.snapshot, self._profile, self.pods, more=bool(self._more))
+        """Return the state of the simulation, compiled on first use: most loops simulate no node."""
+        compiled = self._begun
+        if compiled is None:
+            compiled = self._begun = get_compiled_removal(
+                self.snapshot, self._profile, self.pods, more=bool(self._more)
+            )
             state = self._state
-            found.session.engine.cursor = state.cursor
+            compiled.session.engine.cursor = state.cursor
             if state.hints or state.old_hints:
-                found.removals.set_hints(self._hints(state, 0))
-            found.session.engine.set_ghost_rows(found.session.leaving(self._leaving))
-        return found
+                compiled.removals.set_hints(self._hints(state, 0))
+            compiled.session.engine.set_ghost_rows(compiled.session.leaving(self._leaving))
+        return compiled
 
     @property
     def engine(self) -> _engine.Engine:
-        """The packing engine."""
+        """Return the packing engine."""
         return self._compiled.session.engine
 
     def _hints(self, state: PlaceState, first: int) -> NDArray[np.int32]:
-        """Hints of the pods from ``first`` on, as nodes: int32[n], -1 = none."""
+        """Return the hints of the pods from ``first`` on as node numbers: int32[n], -1 = none."""
         numbers, known = self.pods.uid_numbers
         index = self._index
         of_number = np.full(len(known) + 1, -1, dtype=np.int32)
@@ -298,15 +306,15 @@ class RemovalSimulator:
             for uid, name in hints.items():
                 if name and uid in known:
                     of_number[known[uid]] = index.get(name, -1)
-        found: NDArray[np.int32] = of_number[numbers[first:]]
-        return found
+        node_hints: NDArray[np.int32] = of_number[numbers[first:]]
+        return node_hints
 
     def set_time(self, now: datetime | Moment) -> None:
-        """The moment that the following candidates are judged at."""
+        """Set the time of the checks of the following candidates."""
         now = moment(now)
         self._drain = DrainCodes(self.pods, DrainContext(now, self.options, self._listers, self.pdbs))
         self._budgets = PdbCoverage.of(self.pods, self.pdbs)
-        # A node on its way out carries this taint; topology spread constraints may honour it.
+        # A node that is being removed carries this taint; topology spread constraints may honour it.
         self._leaving = Taint(key=TO_BE_DELETED_TAINT, value=str(now // SECOND), effect="NoSchedule")
         if self._begun is not None:
             self.engine.set_ghost_rows(self._begun.session.leaving(self._leaving))
@@ -315,7 +323,7 @@ class RemovalSimulator:
 
     @property
     def state(self) -> PlaceState:
-        """Cursor and hints as they stand."""
+        """Return the current cursor and hints."""
         return self.remembered()()
 
     def remembered(self) -> Callable[[], PlaceState]:
@@ -328,19 +336,19 @@ class RemovalSimulator:
         return partial(_write_place_state, self.pods, pods, self._names, nodes, self.engine.cursor, self._state)
 
     def numbers_on(self, node: str) -> list[int]:
-        """The pods of a node now, in node order."""
-        found: list[int] = self._compiled.removals.on(self._index[node]).tolist()
-        return found
+        """Return the positions of the pods that are on a node now, in node order."""
+        positions: list[int] = self._compiled.removals.on(self._index[node]).tolist()
+        return positions
 
     def pods_on(self, node: str) -> list[Pod]:
-        """The same for a ``node`` by name, decoded."""
+        """Return the decoded pods that are on a node now, in node order."""
         return [self.pods.pod(i) for i in self.numbers_on(node)]
 
     def mask(self, names: Iterable[str]) -> NDArray[np.uint8]:
-        """uint8[nodes]: 1 for the named nodes; names that the snapshot does not have are passed over."""
-        found = np.zeros(len(self._names), dtype=np.uint8)
-        found[[self._index[name] for name in names if name in self._index]] = 1
-        return found
+        """Return uint8[nodes] with 1 for the named nodes; unknown names are ignored."""
+        mask = np.zeros(len(self._names), dtype=np.uint8)
+        mask[[self._index[name] for name in names if name in self._index]] = 1
+        return mask
 
     # -- acting ------------------------------------------------------------------------------------------------------
 
@@ -380,16 +388,17 @@ class RemovalSimulator:
         persist: bool = True,
         charge_pdbs: bool = True,
     ) -> list[RemovableNode | UnremovableCandidate]:
-        """Whether nodes can go one after the other and their pods fit on others (upstream: ``SimulateNodeRemoval``).
+        """Check whether nodes can be removed one after the other (upstream: ``SimulateNodeRemoval``).
 
-        ``destinations``: uint8[nodes], 1 = may take pods; a node that went is none any more. With ``limit`` the
-        answers end where so many nodes can go, those marked in ``atomic`` not counted. ``persist``: a success stays.
-        ``charge_pdbs``: it takes of the budgets.
+        ``destinations``: uint8[nodes], 1 = may take pods; a removed node is no destination any more. With ``limit`` the
+        check stops after so many removable nodes, not counting those marked in ``atomic``. ``persist``: keep the
+        changes of
+        a success. ``charge_pdbs``: a success uses up disruption budgets.
         """
         if not candidates:
             return []
         budgets, left = self._budgets, self._left()
-        found = self._compiled.removals.run(
+        raw_results = self._compiled.removals.run(
             self._numbers(candidates),
             destinations,
             self._drain.codes,
@@ -403,7 +412,7 @@ class RemovalSimulator:
             charge=charge_pdbs,
         )
         before = [pdb.disruptions_allowed for pdb in self.pdbs.pdbs]
-        answers = self._answers(candidates, *found)
+        answers = self._answers(candidates, *raw_results)
         for pdb, now, was in zip(self.pdbs.pdbs, left.tolist(), before, strict=True):
             if now != was:
                 pdb.disruptions_allowed = now
@@ -412,16 +421,16 @@ class RemovalSimulator:
     def judge_alone(
         self, candidates: Sequence[str], destinations: NDArray[np.uint8], *, threads: int | None = None
     ) -> list[RemovableNode | UnremovableCandidate]:
-        """Whether each of the nodes could go if no other did, each on an overlay of its own; nothing changes.
+        """Check whether each node could be removed if no other was, each on an overlay of its own; nothing changes.
 
-        ``destinations``: uint8[nodes], 1 = may take pods.
-
-        ``threads``: None = as many as there are CPUs; the answers do not depend on their number.
+        ``destinations``: uint8[nodes], 1 = may take pods. ``threads``: None = the number of CPUs; the results do not
+        depend
+        on it.
         """
         if not candidates:
             return []
         budgets = self._budgets
-        found = self._compiled.removals.alone(
+        raw_results = self._compiled.removals.alone(
             self._numbers(candidates),
             destinations,
             self._drain.codes,
@@ -431,7 +440,7 @@ class RemovalSimulator:
             self._left(),
             threads=(os.cpu_count() or 1) if threads is None else threads,
         )
-        return self._answers(candidates, *found)
+        return self._answers(candidates, *raw_results)
 
     def _numbers(self, names: Iterable[str]) -> NDArray[np.int32]:
         index = self._index
@@ -515,7 +524,7 @@ class RemovalSimulator:
         )
 
     def drop_old_hints(self) -> None:
-        """Hints that were not used since the last call are forgotten (``DropOldHints``)."""
+        """Drop the hints that were not used since the last call (``DropOldHints``)."""
         state = self.state
         self._state = PlaceState(cursor=state.cursor, old_hints=state.hints)
         if self._begun is not None:
@@ -535,10 +544,10 @@ def _write_place_state(
 
 
 def _any_in_ranges(true: NDArray[np.bool_], start: NDArray[np.int64]) -> list[bool]:
-    """Whether any of ``true[start[i]:start[i + 1]]``."""
+    """Return whether any of ``true[start[i]:start[i + 1]]`` is True, for each ``i``."""
     before = np.append(0, np.cumsum(true))
-    found: list[bool] = (before[start[1:]] > before[start[:-1]]).tolist()
-    return found
+    flags: list[bool] = (before[start[1:]] > before[start[:-1]]).tolist()
+    return flags
 
 
 @typed
@@ -556,10 +565,10 @@ def simulate_removals(
     charge_pdbs: bool = True,
     profile: SchedulerProfile | None = None,
 ) -> RemovalResult:
-    """Which of the candidates can go, one after the other, and where their pods land.
+    """Simulate the removal of the candidates, one after the other, and where their pods go.
 
-    Without ``listers`` and ``pdbs`` the snapshot's own controllers and disruption budgets count. ``destinations``,
-    ``persist`` and ``charge_pdbs`` as in :meth:`RemovalSimulator.run`. Raises
+    Without ``listers`` and ``pdbs`` the snapshot's own controllers and disruption budgets are used. ``destinations``,
+    ``persist`` and ``charge_pdbs`` are as in :meth:`RemovalSimulator.run`. Raises
     :class:`kscale.objects.selectors.SelectorError` for a broken budget.
     """
     time = moment(now)

@@ -49,7 +49,7 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
     nodes: dict[str, UnremovableNode] = {}
 
     def update(self, names: Container[str], now: Moment) -> UnremovableNodes:
-        """The state at the start of a pass: no reasons; times that are not over, of nodes that still exist."""
+        """Return the state at the start of a pass: no reasons; times that are not over, of existing nodes."""
         until = {name: time for name, time in self.until.items() if name in names and time > now}
         return UnremovableNodes(until=until)
 
@@ -58,7 +58,7 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
         return name in self.until
 
     def contains(self, name: str) -> bool:
-        """Whether this pass found a reason."""
+        """Return whether this pass found a reason."""
         return name in self.nodes
 
     def add_all(self, reasons: Mapping[str, str]) -> None:
@@ -124,7 +124,7 @@ def update_unneeded(
     options: AutoscalingOptions,
     now: Moment,
 ) -> list[UnneededNode]:
-    """The unneeded nodes after a pass: known names keep their time, new ones get ``now``, others are forgotten.
+    """Return the unneeded nodes after a pass: known names keep their time, new ones get ``now``, others are dropped.
 
     ``since`` (name -> time) is what a caller keeps between passes.
     """
@@ -132,10 +132,10 @@ def update_unneeded(
     names = [item.node.metadata.name for item in removable]
     group_of = groups.ids_of_nodes(names)
     thresholds = {group: _Thresholds.of(None if group is None else groups[group], options) for group in {*group_of}}
-    found = []
+    unneeded = []
     for item, name, group in zip(removable, names, group_of, strict=True):
         own = thresholds[group]
-        found.append(
+        unneeded.append(
             UnneededNode(
                 node=item.node,
                 drain=item.drain,
@@ -146,11 +146,11 @@ def update_unneeded(
                 on_completion=item.on_completion,
             )
         )
-    return found
+    return unneeded
 
 
 class _Thresholds(NamedTuple):
-    """How long nodes of a group have to be unneeded, in nanoseconds; ``error``: why that cannot be told."""
+    """How long nodes of a group have to be unneeded, in nanoseconds; ``error`` if that is unknown."""
 
     ready: int = 0
     unready: int = 0
@@ -158,7 +158,7 @@ class _Thresholds(NamedTuple):
 
     @classmethod
     def of(cls, group: NodeGroup | None, options: AutoscalingOptions) -> _Thresholds:
-        """Of a group; None: of nodes of no group, or of one that cannot be told."""
+        """Return the thresholds of a group; None: of nodes without a known group."""
         if group is None:
             return cls()
         try:
@@ -169,17 +169,16 @@ class _Thresholds(NamedTuple):
 
 
 def load_times_from_taints(nodes: Iterable[Node], *, ttl: int, now: Moment) -> dict[str, Moment]:
-    """Times from the soft taints that an earlier process left, as far as they are not older than ``ttl``
-    nanoseconds.
+    """Load the times from the soft taints of an earlier process, if not older than ``ttl`` nanoseconds.
 
-    Taints that cannot be read are skipped.
+    Unreadable taints are skipped.
     """
-    found: dict[str, Moment] = {}
+    times: dict[str, Moment] = {}
     for node in nodes:
         since = get_deletion_candidate_time(node)
         if since is not None and since + ttl >= now:
-            found[node.metadata.name] = since
-    return found
+            times[node.metadata.name] = since
+    return times
 
 
 def find_removable_nodes(
@@ -190,7 +189,7 @@ def find_removable_nodes(
     deletions_in_progress: Mapping[str, int] | None = None,
     minimum: QuotaTracker | None = None,
 ) -> RemovableNodes:
-    """Which unneeded nodes may be deleted now: all empty ones are asked first, then those to drain, in their order.
+    """Find the unneeded nodes that may be deleted now: first all empty ones, then those to drain, in their order.
 
     Every node that passes takes one from its group's size and its resources from ``minimum`` (what the cluster-wide
     minima leave; it is changed). ``deletions_in_progress`` counts nodes by group id.
@@ -230,7 +229,7 @@ def find_removable_nodes(
 
 
 def _find_early_reason(item: UnneededNode, now: Moment) -> str | None:
-    """Why a node may not go yet, whatever becomes of others."""
+    """Return why a node may not be removed yet, independent of other nodes; None if it may."""
     if item.threshold_error is not None:
         return reasons.UNEXPECTED_ERROR
     if (item.node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_KEY) == "true":
@@ -243,7 +242,10 @@ def _find_early_reason(item: UnneededNode, now: Moment) -> str | None:
 def _find_hold_reason(
     node: Node, group: NodeGroup | None, left: dict[str, int], minimum: QuotaTracker | None
 ) -> str | None:
-    """Why a node has to stay after those before it went; ``left``: how many more may go, by group."""
+    """Return why a node has to stay after the removal of those before it; None if it may be removed.
+
+    ``left`` is how many more nodes may be removed, by group.
+    """
     if group is None:
         return reasons.NOT_AUTOSCALED
     if group.id not in left:

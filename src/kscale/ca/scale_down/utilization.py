@@ -1,5 +1,6 @@
-"""Utilization of nodes: requests of their pods, and devices (upstream: ``simulator/utilization``,
-``simulator/dynamicresources/utils``).
+"""Utilization of nodes: requests of their pods, and devices.
+
+Upstream: ``simulator/utilization``, ``simulator/dynamicresources/utils``.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ __all__ = [
 def calculate_highest_pool_utilization(
     slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]
 ) -> tuple[str, float]:
-    """(``driver/pool``, utilisation) of the fullest pool; of equally full ones the last by name. No slices: ("", 0).
+    """Return the fullest device pool (``driver/pool``) and its utilization; ("", 0) without slices.
 
-    ``claims`` are those of the node's pods, each once. Raises :class:`AutoscalerError` for a claim that is not
-    allocated and for a pool whose newest generation is incomplete.
+    Of equally full pools the last by name counts. ``claims`` are those of the node's pods, each once. Raises
+    :class:`AutoscalerError` for a claim that is not allocated and for a pool whose newest generation is incomplete.
     """
     name, highest = "", 0.0
     for pool, utilization in sorted(calculate_pool_utilizations(slices, claims).items()):
@@ -57,7 +58,7 @@ def calculate_highest_pool_utilization(
 def calculate_pool_utilizations(
     slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]
 ) -> dict[tuple[str, str], float]:
-    """Utilisation by (driver, pool). Errors as :func:`calculate_highest_pool_utilization`."""
+    """Return the utilization by (driver, pool). Errors as in :func:`calculate_highest_pool_utilization`."""
     allocated = _collect_allocated_devices(claims)
     pools: dict[tuple[str, str], list[ResourceSlice]] = {}
     for item in slices:
@@ -105,9 +106,10 @@ def _calculate_pool_utilization(slices: Sequence[ResourceSlice], allocated: set[
 def _calculate_partitionable_utilization(
     slices: Sequence[ResourceSlice], devices: Sequence[Device], allocated: set[str]
 ) -> float:
-    """Every counter set stands for one piece of hardware: the mean of their most used counters.
+    """Return the mean over counter sets of the utilization of their most used counter.
 
-    Sets are summed in the order of the slices, each as its slice has it, whatever others of its name say.
+    Every counter set represents one piece of hardware. Sets are summed in the order of the slices, each as its slice
+    defines it, even if another slice defines the same name differently.
     """
     pieces = len({item.counter_set for device in devices for item in device.consumes_counters})
     if pieces == 0:
@@ -132,25 +134,25 @@ def _calculate_partitionable_utilization(
 
 
 def group_local_slices(snapshot: Snapshot) -> dict[str, list[ResourceSlice]]:
-    """The slices of each node that has any."""
-    found: dict[str, list[ResourceSlice]] = {}
+    """Return the slices of each node that has any."""
+    slices_by_node: dict[str, list[ResourceSlice]] = {}
     for item in snapshot.informers.resource_slices:
         if item.spec.node_name:
-            found.setdefault(item.spec.node_name, []).append(item)
-    return found
+            slices_by_node.setdefault(item.spec.node_name, []).append(item)
+    return slices_by_node
 
 
 def get_pod_claims(pods: Iterable[Pod], snapshot: Snapshot) -> list[ResourceClaim]:
-    """The claims of these pods, each once."""
-    found: dict[str, ResourceClaim] = {}
+    """Return the claims of these pods, each once."""
+    claims: dict[str, ResourceClaim] = {}
     for pod in pods:
-        made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+        claim_names = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
         for use in pod.spec.resource_claims:
-            name = use.resource_claim_name or made.get(use.name)
+            name = use.resource_claim_name or claim_names.get(use.name)
             claim = snapshot.informers.resource_claims.get((pod.metadata.namespace, name or ""))
             if claim is not None:
-                found[claim.metadata.uid or claim.key] = claim
-    return list(found.values())
+                claims[claim.metadata.uid or claim.key] = claim
+    return list(claims.values())
 
 
 class Utilization(msgspec.Struct, kw_only=True, frozen=True):
@@ -185,7 +187,7 @@ def sum_usage(
     skip_mirror_pods: bool = False,
     requests_of: Callable[[Pod], ResourceList] = occupancy,
 ) -> Usage:
-    """What the pods request of the given resources. Pods that should long be gone count nowhere."""
+    """Sum the pods' requests of the given resources. Pods that exceeded their grace period do not count."""
     used: list[ResourceList] = []
     skipped: list[ResourceList] = []
     for pod in pods:
@@ -211,14 +213,16 @@ def calculate_utilization(
     dra_claims: Iterable[ResourceClaim] = (),
     requests_of: Callable[[Pod], ResourceList] = occupancy,
 ) -> Utilization:
-    """How full a node is: its GPU if it has one, else its fullest device pool, else the larger of cpu and memory.
+    """Return the utilization of a node: of its GPU if it has one, else of its fullest device pool, else of cpu or
+    memory.
 
-    ``dra_slices`` are the resource slices of this node (none when dynamic resource allocation is off) and
-    ``dra_claims`` the claims of its pods. Pods that should long be gone do not count; DaemonSet and mirror pods, if
-    skipped, count neither as used nor as available. Raises :class:`AutoscalerError` if a resource is missing or zero.
+    Of cpu and memory the larger one counts. ``dra_slices`` are the resource slices of this node (none when dynamic
+    resource allocation is off) and ``dra_claims`` the claims of its pods. Pods that exceeded their grace period do not
+    count. DaemonSet and mirror pods, if skipped, count neither as used nor as available. Raises
+    :class:`AutoscalerError` if a resource is missing or zero.
     """
     counts_gpu = gpu is not None and not gpu.dra_driver
-    found = sum_usage(
+    usage = sum_usage(
         pods,
         (gpu.resource_name,) if gpu is not None and counts_gpu else (CPU, MEMORY),
         now_ns=now_ns,
@@ -226,21 +230,24 @@ def calculate_utilization(
         skip_mirror_pods=skip_mirror_pods,
         requests_of=requests_of,
     )
-    return calculate_utilization_from_usage(node, found, gpu=gpu, dra_slices=dra_slices, dra_claims=dra_claims)
+    return calculate_utilization_from_usage(node, usage, gpu=gpu, dra_slices=dra_slices, dra_claims=dra_claims)
 
 
 def calculate_utilization_from_usage(
     node: Node,
-    found: Usage,
+    usage: Usage,
     *,
     gpu: GpuConfig | None = None,
     dra_slices: Iterable[ResourceSlice] = (),
     dra_claims: Iterable[ResourceClaim] = (),
 ) -> Utilization:
-    """The same for pods that are summed up already: of the GPU's resource if there is one, else of cpu and memory."""
+    """Return the utilization of a node from summed requests.
+
+    They are requests of the GPU's resource if there is one, else of cpu and memory.
+    """
     if gpu is not None and not gpu.dra_driver:
         try:
-            fraction = _calculate_fraction(gpu.resource_name, node, found)
+            fraction = _calculate_fraction(gpu.resource_name, node, usage)
         except AutoscalerError:
             fraction = 0.0
         return Utilization(utilization=fraction, resource_name=gpu.resource_name)
@@ -248,23 +255,23 @@ def calculate_utilization_from_usage(
     if slices:
         name, fraction = calculate_highest_pool_utilization(slices, dra_claims)
         return Utilization(utilization=fraction, resource_name=name)
-    cpu, memory = (_calculate_fraction(name, node, found) for name in (CPU, MEMORY))
-    # Not a number compares false: it then hides the other one.
+    cpu, memory = (_calculate_fraction(name, node, usage) for name in (CPU, MEMORY))
+    # NaN compares false, so it hides the other value.
     name, fraction = (CPU, cpu) if cpu > memory else (MEMORY, memory)
     return Utilization(utilization=fraction, resource_name=name, cpu=cpu, memory=memory)
 
 
-def _calculate_fraction(name: str, node: Node, found: Usage) -> float:
+def _calculate_fraction(name: str, node: Node, usage: Usage) -> float:
     allocatable = (node.status.allocatable or {}).get(name)
     if allocatable is None:
         raise AutoscalerError("", f"failed to get {name} from {node.metadata.name}")
     available = allocatable.milli_value()
     if available == 0:
         raise AutoscalerError("", f"{name} is 0 at {node.metadata.name}")
-    skipped = found.skipped.get(name)
+    skipped = usage.skipped.get(name)
     if skipped:
         available = wrap_int64(available - skipped)
-    return divide_floats(float(found.used.get(name, 0)), float(available))
+    return divide_floats(float(usage.used.get(name, 0)), float(available))
 
 
 def _sum_milli_values(name: str, requests: Iterable[ResourceList]) -> int:
@@ -280,9 +287,9 @@ _SUMMED_RESOURCES: Final = (CPU, MEMORY, *GPU_VENDOR_RESOURCES)
 
 
 class UsageColumns:
-    """Sums of what utilisation goes by (cpu, memory, devices of vendors) over the placed pods of a snapshot, by node.
+    """Sums of requests (cpu, memory, vendor devices) over the placed pods of a snapshot, by node.
 
-    A node with a request that is finer than thousandths or enormous has none: it is to be summed up pod by pod.
+    A node with a request that is finer than thousandths or enormous has no sums: sum it pod by pod.
     ``sums``: int64[nodes] by resource and sort of pods; ``exact``: bool[nodes], whether there are sums.
     """
 
@@ -310,7 +317,7 @@ class UsageColumns:
 
     @classmethod
     def of(cls, pods: MovingPods, nodes: int, now_ns: int) -> UsageColumns:
-        """Those of pods, worked out once if none of them was told to stop."""
+        """Return the sums of the pods, cached unless some pod is terminating."""
         if pods.memo.of(_KindRequests, lambda: _KindRequests(pods)).stopping:
             return cls(pods, nodes, now_ns)
         return pods.memo.of(cls, lambda: cls(pods, nodes, now_ns))
@@ -318,7 +325,7 @@ class UsageColumns:
     def usage(
         self, node: int, resources: Iterable[str], *, skip_daemon_set_pods: bool, skip_mirror_pods: bool
     ) -> Usage | None:
-        """What the pods of a node request; None: not known here."""
+        """Return the requests of the pods of a node; None if the node has no sums."""
         if not self.exact[node]:
             return None
         used, skipped = {}, {}
@@ -331,7 +338,7 @@ class UsageColumns:
         return Usage(used=used, skipped=skipped)
 
     def _columns(self, name: str, skip_daemon_set_pods: bool, skip_mirror_pods: bool) -> tuple[list[int], list[int]]:
-        """What is used, and what those pods take that are left aside, by node."""
+        """Return the used and the skipped amounts, by node."""
         used, skipped = np.zeros((2, len(self.exact)), dtype=np.int64)
         for sort in self._sorts:
             aside = (skip_daemon_set_pods and sort & _DAEMON_SET_FLAG) or (skip_mirror_pods and sort & _MIRROR_FLAG)
@@ -344,14 +351,17 @@ class UsageColumns:
 
 
 class _KindRequests:
-    """Of each kind of pods: ``amounts`` in thousandths, int64[kinds] by resource; ``odd``: bool[kinds], requests that
-    are finer or enormous, which stand as 0; ``sorts``: int8[kinds]; ``stopping``: kinds that were told to stop."""
+    """Requests by kind of pods.
+
+    ``amounts``: int64[kinds] in thousandths, by resource. ``odd``: bool[kinds], requests that are finer or enormous and
+    stored as 0. ``sorts``: int8[kinds]. ``stopping``: terminating kinds.
+    """
 
     __slots__ = ("amounts", "odd", "sorts", "stopping")
 
     def __init__(self, pods: MovingPods) -> None:
-        found = chain.from_iterable(pods.of_kinds(("requests",), _summarize_requests))
-        sorts, odd, *amounts = np.fromiter(found, np.int64).reshape(-1, 2 + len(_SUMMED_RESOURCES)).T
+        summaries = chain.from_iterable(pods.of_kinds(("requests",), _summarize_requests))
+        sorts, odd, *amounts = np.fromiter(summaries, np.int64).reshape(-1, 2 + len(_SUMMED_RESOURCES)).T
         self.odd = odd != 0
         self.sorts = (sorts & ~_TERMINATING_FLAG).astype(np.int8)
         self.stopping: list[int] = np.flatnonzero(sorts & _TERMINATING_FLAG).tolist()
@@ -361,8 +371,10 @@ class _KindRequests:
 
 
 def _summarize_requests(pod: Pod) -> tuple[int, ...]:
-    """The sort of a pod, whether a request of it is finer than thousandths or enormous, and what it requests in
-    thousandths, by resource."""
+    """Return the sort of a pod, whether a request is inexact, and the requests in thousandths by resource.
+
+    A request is inexact if it is finer than thousandths or enormous.
+    """
     sort = _DAEMON_SET_FLAG * is_daemonset_pod(pod) + _MIRROR_FLAG * is_mirror_pod(pod)
     request = occupancy(pod)
     amounts = [_to_exact_milli(request[name]) if name in request else 0 for name in _SUMMED_RESOURCES]
@@ -371,7 +383,7 @@ def _summarize_requests(pod: Pod) -> tuple[int, ...]:
 
 
 def _to_exact_milli(amount: Quantity) -> int | None:
-    """The exact amount in thousandths, if it is a whole number of them and not enormous."""
+    """Return the amount in thousandths; None if it is finer or enormous."""
     try:
         milli, finer = divmod(amount.billionths(), 10**6)
     except QuantityError:

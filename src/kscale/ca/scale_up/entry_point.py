@@ -61,23 +61,47 @@ def scale_up(
     inputs: ScaleUpInputs | None = None,
     rank: RankResponder | None = None,
 ) -> ScaleUpPlan:
-    """Decide one loop of scale-up as if everything succeeded: a dry run of :func:`kscale.ca.scale_up_steps`, whose
-    arguments it takes. Nothing is changed.
+    """Decide one loop of scale-up as if everything succeeded: a dry run of :func:`kscale.ca.scale_up_steps`.
 
-    ``rank`` answers for the grpc expander (:class:`kscale.drivers.GrpcExpander` asks its server); without it that
-    expander keeps every option.
+    Takes the arguments of that function; nothing is changed.
 
-    The plan's ``groups`` have the target sizes after it. A caller who passes the same description of groups again, with
-    the plan's ``state``, need not add them: until the new nodes have come or have timed out, the sizes in the state
-    count, unless a group is described with another target size than before.
+    Parameters
+    ----------
+    cluster : Cluster or Snapshot
+        Cluster state.
+    groups : Groups or iterable
+        Node groups that exist, and those that could be created (``exists`` False).
+    now : datetime or Moment
+        Time of the loop.
+    options : AutoscalingOptions, optional
+        Flags of the cluster autoscaler.
+    state : LoopState, optional
+        State of the previous loop.
+    inputs : ScaleUpInputs, optional
+        Further inputs.
+    rank : RankResponder, optional
+        Answers for the grpc expander (:class:`kscale.drivers.GrpcExpander` queries its server). Without it that
+        expander
+        keeps every option.
+
+    Returns
+    -------
+    ScaleUpPlan
+        The plan; its ``groups`` have the target sizes after the plan.
+
+    Notes
+    -----
+    A caller who passes the same description of groups again, with the plan's ``state``, need not add the new nodes:
+    until they have come or timed out, the sizes in the state count, unless a group is described with another target
+    size than before.
     """
     if not isinstance(groups, Groups):
         groups = [*groups]
     described = {} if isinstance(groups, Groups) else get_described_targets(groups)
     known = restore_targets(groups, cluster, state, moment(now))
     steps = scale_up_steps(cluster, known, now=now, options=options, state=state, inputs=inputs)
-    given = inputs.expander_input if inputs is not None else None
-    done = as_if_done(steps, now=moment(now), respond=build_dry_run_responder(given, rank))
+    expander_input = inputs.expander_input if inputs is not None else None
+    done = as_if_done(steps, now=moment(now), respond=build_dry_run_responder(expander_input, rank))
     return done.value.with_events(done.events).remembering(described)
 
 
@@ -91,44 +115,73 @@ def scale_up_steps(
     state: LoopState | None = None,
     inputs: ScaleUpInputs | None = None,
 ) -> StepsOf[ScaleUpAction, ScaleUpPlan]:
-    """One loop of scale-up as a step machine.
+    """Run one loop of scale-up as a step machine.
 
-    ``groups``: those that exist, and those that could be made (``exists`` False). ``inputs``: what there is to say
-    besides (:class:`kscale.ca.ScaleUpInputs`). With ``profile="legacy"`` in the options the loop is that of release
-    1.3; of what that release did not know (``quotas``, ``comparator``, ``draining``, ``all_or_nothing``, salvo, minimum
-    sizes) nothing counts.
+    With ``profile="legacy"`` in the options the loop is that of release 1.3. It ignores what that release did not have:
+    ``quotas``, ``comparator``, ``draining``, ``all_or_nothing``, salvos and minimum sizes.
 
-    Raises InputError for options that upstream refuses at start-up, and :class:`kscale.ca.AutoscalerError` for a chain
-    of expanders that cannot be built, a group whose size cannot be read, or a node without CSINode where the options
-    ask for CSI-node-aware simulation.
+    Parameters
+    ----------
+    cluster : Cluster or Snapshot
+        Cluster state.
+    groups : Groups or iterable
+        Node groups that exist, and those that could be created (``exists`` False).
+    now : datetime or Moment
+        Time of the loop.
+    options : AutoscalingOptions, optional
+        Flags of the cluster autoscaler.
+    state : LoopState, optional
+        State of the previous loop.
+    inputs : ScaleUpInputs, optional
+        Further inputs (:class:`kscale.ca.ScaleUpInputs`).
+
+    Returns
+    -------
+    ScaleUpPlan
+        The plan of the loop, as the result of the generator.
+
+    Raises
+    ------
+    InputError
+        If upstream refuses the options at start-up.
+    AutoscalerError
+        If a chain of expanders cannot be built, if the size of a group cannot be read, or if a node has no CSINode and
+        the options request CSI-node-aware simulation.
     """
     options = options or AutoscalingOptions()
     check_scale_up_options(options)
     now = moment(now)
     p = Progress(now)
-    given = inputs or ScaleUpInputs()
-    given_input = given.expander_input or ExpanderInput()
-    if given.gpu_label is not None:
-        given_input = replace_input(given_input, gpu_label=given.gpu_label)
+    extra_inputs = inputs or ScaleUpInputs()
+    expander_input = extra_inputs.expander_input or ExpanderInput()
+    if extra_inputs.gpu_label is not None:
+        expander_input = replace_input(expander_input, gpu_label=extra_inputs.gpu_label)
     before = state or LoopState()
     scene = LoopContext(
-        cluster, groups, now, options, given.profile, given_input.gpu_label, given.templates, before.templates
+        cluster,
+        groups,
+        now,
+        options,
+        extra_inputs.profile,
+        expander_input.gpu_label,
+        extra_inputs.templates,
+        before.templates,
     )
     if options.legacy:
-        if not given_input.cluster_node_count:
-            given_input = replace_input(given_input, cluster_node_count=len(scene.lists.all))
+        if not expander_input.cluster_node_count:
+            expander_input = replace_input(expander_input, cluster_node_count=len(scene.lists.all))
         return (
             yield from legacy_scale_up_loop_steps(
                 p,
                 scene,
                 before,
-                templates=given.templates,
-                expander_input=replace_input(given_input, now=given_input.now or now),
-                pods=given.pods,
-                rng=given.rng,
+                templates=extra_inputs.templates,
+                expander_input=replace_input(expander_input, now=expander_input.now or now),
+                pods=extra_inputs.pods,
+                rng=extra_inputs.rng,
             )
         )
-    idle = check_actionable(len(scene.lists.all), len(scene.lists.ready), options, given.process_age)
+    idle = check_actionable(len(scene.lists.all), len(scene.lists.ready), options, extra_inputs.process_age)
     if idle is not None:
         if idle.tell:
             yield from p.emit(build_status_event(options, "Warning", "ClusterUnhealthy", idle.message))
@@ -143,25 +196,27 @@ def scale_up_steps(
         scene,
         replace(before, cluster=clear_scale_up_failures(before.cluster)),
         OrchestratorInputs(
-            expander_input=given_input,
-            quotas=given.quotas,
-            comparator=given.comparator or Comparator.from_options(options),
+            expander_input=expander_input,
+            quotas=extra_inputs.quotas,
+            comparator=extra_inputs.comparator or Comparator.from_options(options),
             profile=scene.profile,
-            all_or_nothing=given.all_or_nothing,
-            rng=given.rng,
+            all_or_nothing=extra_inputs.all_or_nothing,
+            rng=extra_inputs.rng,
         ),
     )
     yield from loop.end_old_requests()
     check_csi_nodes(scene.found)
-    loop.find_templates(given.templates)
+    loop.find_templates(extra_inputs.templates)
     yield from loop.update()
     if not is_cluster_healthy(loop.state.cluster, options):
         yield from p.emit(build_status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
         loop.state = clear_unneeded_nodes(loop.state)
         return loop.plan()
-    yield from loop.look_at_pods(given.pods, given.draining, given.enforcer, given.max_looks)
+    yield from loop.look_at_pods(
+        extra_inputs.pods, extra_inputs.draining, extra_inputs.enforcer, extra_inputs.max_looks
+    )
     yield from loop.scale()
-    # A loop that raises groups to their minimum tells of that instead.
+    # A loop that raises groups to their minimum size emits the events of that instead.
     if options.enforce_node_group_min_size:
         yield from loop.raise_to_minimum()
     else:

@@ -81,7 +81,7 @@ class GroupSchedulability:
         return self._known
 
     def verdict(self, number: int) -> Verdict:
-        """Why equivalence group ``number`` does not fit."""
+        """Return why equivalence group ``number`` does not fit."""
         return self._verdicts()[int(self.exemplar_of[number])]
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
@@ -126,25 +126,25 @@ class PodGroups(Sequence[PodGroup]):
         self._said: dict[str, _GroupVerdict] = {}
 
     def blank(self) -> PodGroups:
-        """The same groups, nothing known of them."""
+        """Return the same groups without any verdicts."""
         return PodGroups(self.exemplar_of, self.keys_of)
 
     def judge(self, group: str, judgement: GroupSchedulability) -> None:
-        """A node group takes some and not the others."""
+        """Record the verdicts of a node group."""
         self._said.pop(group, None)
         self._said[group] = _GroupVerdict(judgement)
         self.schedulable |= judgement.fits
 
     def rename(self, old: str, new: str) -> None:
-        """A group that did not exist was made, under another name."""
+        """Rename a group that was created under another name."""
         self._said = {new if name == old else name: said for name, said in self._said.items()}
 
     def erase(self, group: str) -> None:
-        """Nothing is known of the group any more."""
+        """Forget the verdicts of a group."""
         self._said.pop(group, None)
 
     def give_up(self, reason: str) -> None:
-        """Everything that would have fitted somewhere stays."""
+        """Reject all pods that would fit somewhere."""
         for said in self._said.values():
             said.reject(self.schedulable & said.takes, reason)
         self.schedulable = np.zeros(self.size, dtype=np.bool_)
@@ -185,21 +185,21 @@ class PodGroups(Sequence[PodGroup]):
         )
 
     def errors(self, number: int) -> dict[str, list[str]]:
-        """Why node groups do not take an equivalence group."""
+        """Return why node groups reject an equivalence group."""
         return {name: item.reasons(number) for name, item in self._said.items() if item.rejected[number]}
 
     def remaining(self, skipped: dict[str, list[str]]) -> list[NoScaleUpInfo]:
-        """The pods that no node group takes."""
-        found = []
+        """Return the pods that fit no node group."""
+        infos = []
         for number in np.flatnonzero(~self.schedulable).tolist():
             errors = self.errors(number)
-            found += [
+            infos += [
                 NoScaleUpInfo(pod=pod, rejected_groups=errors, skipped_groups=skipped) for pod in self.keys_of(number)
             ]
-        return found
+        return infos
 
     def awaiting(self, best: str) -> list[str]:
-        """The pods that some node group takes, but not the one that was chosen."""
+        """Return the pods that fit some node group, but not the chosen one."""
         said = self._said.get(best)
         if said is None:
             return []

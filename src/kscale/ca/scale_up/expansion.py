@@ -1,7 +1,6 @@
-"""Expansion options: which groups take which pods, and how many nodes each needs (upstream:
-``ComputeExpansionOption``).
+"""Expansion options: which groups take which pods, and how many nodes each group needs.
 
-Upstream: ``core/scaleup``.
+Upstream: ``core/scaleup`` (``ComputeExpansionOption``).
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ __all__ = ["CachedRecords", "EstimatedPodRuns", "ExpansionFinder", "ExpansionOpt
 
 
 class CachedRecords(Sequence[PodRecord]):
-    """Records by their position, each made when it is first asked for: what decodes one decodes it for all."""
+    """Pod records by position. Each record is built on first access, so it is decoded once for all readers."""
 
     def __init__(self, records: Sequence[PodRecord]) -> None:
         self._records = records
@@ -53,10 +52,10 @@ class CachedRecords(Sequence[PodRecord]):
         return len(self._records)
 
     def __getitem__(self, i: int) -> PodRecord:  # type: ignore[override]  # by number only
-        found = self._made.get(i)
-        if found is None:
-            found = self._made[i] = self._records[i]
-        return found
+        record = self._made.get(i)
+        if record is None:
+            record = self._made[i] = self._records[i]
+        return record
 
 
 class EstimatedPodRuns(PodRuns):
@@ -119,8 +118,10 @@ _INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
 
 
 class ExpansionFinder:
-    """One scale-up while its options are being found: the pods in equivalence groups, the compiled templates, and what
-    each group of nodes says of each group of pods."""
+    """Search for the options of one scale-up.
+
+    Holds the pods in equivalence groups, the compiled templates, and the verdict of each node group on each pod group.
+    """
 
     def __init__(self, p: Progress, snapshot: Snapshot, pods: PodsLike, ground: ScaleUpContext) -> None:
         groups, templates, inputs = ground.groups, ground.templates, ground.inputs
@@ -173,21 +174,23 @@ class ExpansionFinder:
             self.schedulable[group.id] = self.judge(group.id, self.egs)
 
     def judge(self, group: str, egs: PodGroups) -> NDArray[np.bool_]:
-        """The pod groups whose first pod fits an empty node of the group: bool[groups]."""
+        """Return which pod groups' first pod fits an empty node of the group: bool[groups]."""
         exemplars = egs.exemplar_of
         session, which = self.compiled[group]
-        alike = session.template_identity(which)
-        known = self._fits.get((id(session), alike)) if alike else None
-        if known is None:
+        identity = session.template_identity(which)
+        class_fits = self._fits.get((id(session), identity)) if identity else None
+        if class_fits is None:
             numbers, where = np.unique(exemplars, return_inverse=True)
-            known = self._fits[id(session), alike] = _find_fitting_classes(session, which, numbers)[where.reshape(-1)]
-        fits = known
+            class_fits = self._fits[id(session), identity] = _find_fitting_classes(session, which, numbers)[
+                where.reshape(-1)
+            ]
+        fits = class_fits
         ask = partial(session.verdicts_on_copy, which, 0)
         egs.judge(group, GroupSchedulability(fits, exemplars, ask))
         return fits
 
     def similar_to(self, group: NodeGroup) -> list[str]:
-        """The groups that may share a scale-up of this one."""
+        """Return the groups that may share a scale-up of this group."""
         return compute_similar_node_groups(
             group, self.groups, self.schedulable, self._alike, self.is_safe, self.options
         )
@@ -221,7 +224,7 @@ class ExpansionFinder:
                 break
 
     def _heterogeneity(self, node: Node, estimated: NDArray[np.bool_]) -> Observation:
-        """How many groups of pods an estimate is about; many namespaces are told roughly."""
+        """Return an observation of how many pod groups an estimate covers; the number of namespaces is bucketed."""
         classes = np.unique(self.grouped.class_of[self.grouped.starts[:-1][estimated]])
         namespaces = len({self.grouped.unique[which].namespace for which in classes.tolist()})
         return build_observation(
@@ -271,21 +274,25 @@ class ExpansionFinder:
 
     def _part(self, mine: NDArray[np.bool_]) -> GroupedPods:
         key = mine.tobytes()
-        found = self._parts.get(key)
-        if found is None:
-            found = self._parts[key] = self.grouped.restricted(np.flatnonzero(mine))
-        return found
+        part = self._parts.get(key)
+        if part is None:
+            part = self._parts[key] = self.grouped.restricted(np.flatnonzero(mine))
+        return part
 
     @cached_property
     def records(self) -> CachedRecords:
-        """The pods, each to be decoded once at most."""
+        """Return the pods; each is decoded at most once."""
         return CachedRecords(self.grouped.records)
 
     def expander_options(self, names: Sequence[str]) -> list[Option]:
-        """What the expander sees. Where nobody looks at single pods, like pods in a row are counted only: the prices
-        of groups ask for a pod's requests alone, those of a cloud for whatever the cloud reads of it."""
-        given = self.inputs.expander_input
-        by_requests = given is not None and isinstance(given.prices, GroupPrices)
+        """Return the options as the expanders see them.
+
+        If no expander reads single pods, consecutive equal pods are only counted. Prices of groups need a pod's
+        requests
+        alone; prices of a cloud provider may read anything of the pod.
+        """
+        expander_input = self.inputs.expander_input
+        by_requests = expander_input is not None and isinstance(expander_input.prices, GroupPrices)
         one_by_one = "grpc" in names or ("price" in names and not by_requests)
         return [
             Option(
@@ -300,7 +307,7 @@ class ExpansionFinder:
 
 
 def _find_fitting_classes(session: Session, which: int, classes: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Whether pods of the classes fit an empty node of a template, each alone: bool[n]."""
+    """Return whether a pod of each class fits alone on an empty node of a template: bool[n]."""
     engine = session.engine
     engine.fork()
     try:

@@ -1,12 +1,10 @@
-"""A loop of scale-up in progress: cluster state, pod lists, orchestrator, and salvos of scale-ups (upstream:
-``RunOnce``, ``runScaleUpSalvo``).
+"""Scale-up of one loop: cluster state, pod lists, orchestrator, and salvos of scale-ups.
 
 Each scale-up of a salvo (``--salvo-scale-up``) sees the nodes that the previous ones requested.
+:mod:`kscale.ca.pod_lists.should_scale_up` decides whether the loop tries to scale up at all;
+``scale_up/orchestrator.py`` has the order of one scale-up.
 
-Upstream: ``core/static_autoscaler.go`` (runScaleUpSalvo).
-
-Whether it tries at all: :mod:`kscale.ca.pod_lists.should_scale_up`. The order of one scale-up:
-``scale_up/orchestrator.py``.
+Upstream: ``core/static_autoscaler.go`` (``RunOnce``, ``runScaleUpSalvo``).
 """
 
 from __future__ import annotations
@@ -106,11 +104,11 @@ def scale_up_salvo_steps(
     *,
     now: datetime | Moment,
 ) -> StepsOf[OrchestratorAction | WriteStatus, SalvoResult]:
-    """:func:`kscale.ca.orchestrate_steps` again and again with the pods that remain.
+    """Run :func:`kscale.ca.orchestrate_steps` repeatedly with the pods that remain.
 
-    Ends with an error, a scale-up that did nothing, when no pod is left, or when ``--salvo-scale-up-budget`` is over
-    after a round. Between rounds the new nodes are put into the simulated cluster with the pods that triggered them,
-    their claims allocated.
+    The salvo ends after an error, after a scale-up that did nothing, when no pod is left, or when
+    ``--salvo-scale-up-budget`` is used up after a round. Between rounds the new nodes are added to the simulated
+    cluster, with the pods that triggered them and allocated claims.
     """
     return scale_up_salvo_substeps(Progress(moment(now)), snapshot, pods, ground)
 
@@ -122,7 +120,10 @@ def scale_up_salvo_substeps(
     ground: ScaleUpContext,
     orchestrate: OrchestrateFunction = orchestrate_substeps,
 ) -> StepsOf[OrchestratorAction | WriteStatus, SalvoResult]:
-    """The same within a machine that is under way; ``orchestrate``: what takes the place of the orchestrator."""
+    """Run a salvo within a step machine that is in progress.
+
+    ``orchestrate`` replaces the orchestrator.
+    """
     until = (yield from p.clock()) + duration(ground.options.salvo_scale_up_budget)
     result, uid_of = SalvoResult(rounds=[], snapshot_after=snapshot), snapshot.pod_uid
     pending = [pod_record(pod) for pod in pods]
@@ -140,8 +141,8 @@ def scale_up_salvo_substeps(
             return result
         inputs = replace(ground.inputs, initializers=done.initializers)
         if done.compared:
-            known = inputs.expander_input or ExpanderInput()
-            inputs = replace(inputs, expander_input=replace_dataclass(known, compared=done.compared))
+            expander_input = inputs.expander_input or ExpanderInput()
+            inputs = replace(inputs, expander_input=replace_dataclass(expander_input, compared=done.compared))
         suffix = f"salvo-{number}"
         fresh = [
             mark_upcoming(copy_template(done.templates[info.group], f"{copy}-{suffix}"))
@@ -149,8 +150,8 @@ def scale_up_salvo_substeps(
             for copy in range(info.new - info.current)
         ]
         order = [fitted[key] for key in done.status.pods_triggered]
-        found = _place_on_new_nodes(snapshot.with_nodes(fresh), order, suffix, done.cursor)
-        result.snapshot_after, cursor, result.warning = found
+        placement_result = _place_on_new_nodes(snapshot.with_nodes(fresh), order, suffix, done.cursor)
+        result.snapshot_after, cursor, result.warning = placement_result
         if result.warning:
             return result
         ground = replace_dataclass(
@@ -168,27 +169,30 @@ def scale_up_salvo_substeps(
 def _place_on_new_nodes(
     snapshot: Snapshot, records: Sequence[PodRecord], suffix: str, cursor: int
 ) -> tuple[Snapshot, int, str]:
-    """Puts the pods on this round's nodes: what there is then, the cursor, and which pod found no place if one did."""
+    """Place the pods on the new nodes of this round.
+
+    Return the snapshot afterwards, the cursor, and a warning if a pod did not fit.
+    """
     view = fork(snapshot, [record.pod for record in records], cursor=cursor)
     acceptable = np.fromiter((name.endswith(suffix) for name in snapshot.nodes), np.uint8, len(snapshot.nodes))
-    found: list[int] = []
+    node_indices: list[int] = []
     warning = ""
     for record in records:
         node = view.schedule_anywhere(record.key, acceptable)
         if node is None:
             warning = f"pod {record.key} found no place on the nodes that it triggered"
             break
-        found.append(node)
-    placed = records[: len(found)]
-    after = snapshot.with_placed(placed, found, reserve(snapshot, placed, found))
+        node_indices.append(node)
+    placed = records[: len(node_indices)]
+    after = snapshot.with_placed(placed, node_indices, reserve(snapshot, placed, node_indices))
     return after, int(view.engine.cursor), warning
 
 
 class ScaleUpLoop:
-    """The scale-up of one loop under way, step by step: its parts are called in the order in which they stand here.
+    """Scale-up of one loop in progress. Call its methods in the order of their definition.
 
-    ``state`` is what the next loop will be handed, as far as it has come; ``snapshot_after`` the simulated cluster with
-    what found a place, ``groups`` what there is with the targets of now.
+    ``state`` is the current state for the next loop, ``snapshot_after`` the simulated cluster with the placed pods, and
+    ``groups`` the groups with their current targets.
     """
 
     def __init__(self, p: Progress, scene: LoopContext, before: LoopState, inputs: OrchestratorInputs) -> None:
@@ -215,7 +219,7 @@ class ScaleUpLoop:
         return self.scene.groups
 
     def plan(self) -> ScaleUpPlan:
-        """What came of it."""
+        """Return the plan of the loop."""
         state = self.state
         if self.provisioning is not None:
             state = replace(state, provisioning=self.provisioning.memory)
@@ -234,18 +238,24 @@ class ScaleUpLoop:
     # -- provisioning requests ---------------------------------------------------------------------------------------
 
     def end_old_requests(self) -> StepsOf[WriteStatus | Delete, None]:
-        """At the start of a loop: provisioning requests whose time is over."""
+        """Update expired provisioning requests at the start of a loop."""
         if self.provisioning is not None:
             yield from self.provisioning.upkeep(self.p.now)
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 
     def find_templates(self, given: Mapping[str, NodeTemplate]) -> None:
-        """What a new node of each group is. Raises :class:`kscale.ca.AutoscalerError` for nodes that cannot be."""
+        """Compute the template of each group's new nodes.
+
+        Raises :class:`kscale.ca.AutoscalerError` for invalid nodes.
+        """
         self.made, self._examples = self.scene.templates(given, self.state.templates)
 
     def update(self, has_instance: Mapping[str, bool] | None = None) -> StepsOf[ClusterUpdateAction, None]:
-        """A look at the nodes. Raises :class:`kscale.ca.AutoscalerError` for a group whose size cannot be read."""
+        """Update the cluster state from the nodes.
+
+        Raises :class:`kscale.ca.AutoscalerError` for a group whose size cannot be read.
+        """
         scene = self.scene
         update = yield from update_nodes_steps(
             self.state.cluster, scene.lists.registered, scene.groups, now=self.now, options=self.options,
@@ -295,22 +305,24 @@ class ScaleUpLoop:
         moving: Mapping[str, Sequence[PodRecord]],
         max_looks: int | None,
     ) -> StepsOf[Emit | WriteStatus, None]:
-        """The chain of list processors; what each took out goes to ``before``."""
+        """Run the pod list processors, and record in ``before`` which pods each took out."""
         scene, options, before, state = self.scene, self.options, self.before, self.state
         waiting, ignored = self._waiting(asked)
         if options.enable_proactive_scaleup:
             waiting = self._with_missing(waiting)
         if options.capacity_buffer_pod_injection_enabled:
             waiting = yield from self._with_buffers(waiting)
-        kept = waiting.kept_by(lambda pods: filter_out_expendable_pods(pods, options.expendable_pods_priority_cutoff))
-        gone = len(waiting) - len(kept)
-        plain = kept.in_play
-        needed = kept
+        retained = waiting.kept_by(
+            lambda pods: filter_out_expendable_pods(pods, options.expendable_pods_priority_cutoff)
+        )
+        expendable_count = len(waiting) - len(retained)
+        plain = retained.in_play
+        needed = retained
         if draining or any(new is not old for new, old in zip(clear_tpu_requests(plain), plain, strict=True)):
-            records = [*kept.records, *(record for found in moving.values() for record in found)]
+            records = [*retained.records, *(record for found in moving.values() for record in found)]
             by_key = {record.key: record for record in records}
             drained = add_drained_pods(
-                clear_tpu_requests([record.pod for record in records[: len(kept)]]),
+                clear_tpu_requests([record.pod for record in records[: len(retained)]]),
                 draining,
                 lambda name: [record.pod for record in moving[name]] if name in moving else None,
             )
@@ -332,7 +344,7 @@ class ScaleUpLoop:
         left = needed.take(placed.unschedulable_positions)
         wanted = left.kept_by(filter_out_daemon_set_pods)
         before.placed, cursor = placed, placed.state.cursor
-        of_daemon_sets, consuming = len(left) - len(wanted), 0
+        daemon_set_count, consuming = len(left) - len(wanted), 0
         if self.provisioning is not None:
             passed = yield from self.provisioning.process(self.p, wanted, before.snapshot_after, cursor)
             wanted, consuming = passed.waiting, passed.consuming
@@ -348,11 +360,11 @@ class ScaleUpLoop:
         before.lists = PodCounts(
             waiting=len(waiting),
             ignored=ignored + scene.snapshot.counts["gated"],
-            expendable=gone,
-            drained=len(needed) - len(kept),
+            expendable=expendable_count,
+            drained=len(needed) - len(retained),
             on_existing=placed.placed_count,
             out_of_time=len(placed.not_tried),
-            daemon_set=of_daemon_sets,
+            daemon_set=daemon_set_count,
             consuming=consuming,
             young=len(before.young),
             asked=len(before.asked),
@@ -361,7 +373,7 @@ class ScaleUpLoop:
         self.state = replace(state, cursor=cursor, scale_up=memory)
 
     def _with_missing(self, waiting: PendingPodList) -> PendingPodList:
-        """The pods, then those that controllers have not made yet."""
+        """Append the pods that controllers have not created yet."""
         snapshot = self.scene.snapshot
         records = [*snapshot.placed, *waiting.records, *snapshot.gated_records]
         missing = build_missing_pods(self.scene.found.informers.workloads, (record.pod for record in records))
@@ -369,16 +381,18 @@ class ScaleUpLoop:
         return waiting.followed_by(missing)
 
     def _with_buffers(self, waiting: PendingPodList) -> StepsOf[WriteStatus, PendingPodList]:
-        """The pods, then those of capacity buffers."""
+        """Append the pods of capacity buffers."""
         informers = self.scene.found.informers
-        found = yield from inject_buffer_pods_steps(informers.capacity_buffers, informers.pod_templates, now=self.p.now)
-        self.scene.warnings += found.warnings
-        buffers = {pod.key: found.buffers[pod.metadata.uid] for pod in found.pods}
+        injection = yield from inject_buffer_pods_steps(
+            informers.capacity_buffers, informers.pod_templates, now=self.p.now
+        )
+        self.scene.warnings += injection.warnings
+        buffers = {pod.key: injection.buffers[pod.metadata.uid] for pod in injection.pods}
         self.before.made_up = replace(self.before.made_up, buffers=buffers)
-        return waiting.followed_by(found.pods)
+        return waiting.followed_by(injection.pods)
 
     def _waiting(self, asked: Collection[str] | None) -> tuple[PendingPodList, int]:
-        """The pods that need a place, and how many pending ones nobody looks at."""
+        """Return the pending pods that need nodes, and the number of pending pods that are ignored."""
         options, records = self.options, self.scene.snapshot.pending_records
         if asked is not None:
             names = frozenset(asked)
@@ -388,7 +402,7 @@ class ScaleUpLoop:
         lists = split_pods(
             pending.in_play, bypassed=options.bypassed_scheduler_names, allowed=options.allowed_scheduler_names
         )
-        positions_of = [np.flatnonzero(pending.among(found)) for found in (lists.unschedulable, lists.unprocessed)]
+        positions_of = [np.flatnonzero(pending.among(pods)) for pods in (lists.unschedulable, lists.unprocessed)]
         self.before.unschedulable, self.before.unprocessed = map(len, positions_of)
         waiting = pending.take(np.concatenate(positions_of))
         return waiting, len(pending) - len(waiting)
@@ -396,7 +410,7 @@ class ScaleUpLoop:
     # -- the groups --------------------------------------------------------------------------------------------------
 
     def scale(self) -> StepsOf[OrchestratorAction | WriteStatus, None]:
-        """The scale-up, or several of them, if the pods ask for one."""
+        """Run one scale-up, or a salvo of them, if there are pods that need nodes."""
         if self.result:
             return
         scene, options, state, before = self.scene, self.options, self.state, self.before
@@ -440,7 +454,7 @@ class ScaleUpLoop:
             done = yield from orchestrate(self.p, simulated, before.asked.records, ground)
             self.rounds = [done]
             status = done.status
-            # There may be an event for every pod: they are made when somebody looks at them.
+            # There may be an event for every pod, so the events are built only when they are read.
             yield from self.p.act(Emit(Deferred(lambda: before.made_up.events(status, scene.snapshot.pod_uid))))
         for done in self.rounds:
             done.status = before.made_up.without(done.status)
@@ -471,24 +485,24 @@ class ScaleUpLoop:
         yield from self.p.emit(*build_scale_up_events(self.minimum.status))
 
     def tell_untried(self) -> StepsOf[Emit, None]:
-        """What is said of pods for which no scale-up was tried."""
+        """Emit the events of pods for which no scale-up was tried."""
         if not self.rounds:
             uid_of = self.scene.snapshot.pod_uid
             yield from self.p.act(Emit(Deferred(lambda: build_untried_events(self.before, self.result, uid_of))))
 
     def _quotas(self) -> Sequence[Quota] | AutoscalerError:
-        """Those that are given, or the limits of the options and then those of the cluster's quota objects."""
+        """Return the given quotas, else the limits of the options and the cluster's quota objects."""
         if self.inputs.quotas is not None:
             return self.inputs.quotas
-        found = [build_cluster_maximum_quota(self.options.resource_limiter)]
+        quotas = [build_cluster_maximum_quota(self.options.resource_limiter)]
         if self.options.capacity_quotas_enabled:
             limits, left_out = read_capacity_quotas(self.scene.found.informers.quotas)
-            found += limits
+            quotas += limits
             for name, reason in left_out.items():
                 text = f"CapacityQuota {name} does not count: {reason}"
                 if text not in self.scene.warnings:
                     self.scene.warnings.append(text)
-        return found
+        return quotas
 
     def _remember(self, result: str, resized: Iterable[tuple[ScaleUpInfo, Moment]]) -> None:
         """Scale-down waits after a scale-up: everywhere, or in the groups that grew."""

@@ -64,7 +64,7 @@ def find_not_ready_reason(
     *,
     has_template: bool = True,
 ) -> str | None:
-    """Why an existing group is not safe to scale up; None if it is."""
+    """Return why an existing group is not safe to scale up; None if it is."""
     if not is_group_healthy(state, group.id, options):
         return NOT_READY_REASON
     return BACKOFF_REASON if get_backoff_status(state, group.id, now, has_template=has_template) is not None else None
@@ -174,7 +174,7 @@ def compute_similar_node_groups(
 
 
 def build_group_size(group: NodeGroup) -> GroupSize:
-    """What balancing reads of a group."""
+    """Build the sizes that balancing reads of a group."""
     return GroupSize(id=group.id, target=group.size, max=group.max_size, target_error=group.target_size_error)
 
 

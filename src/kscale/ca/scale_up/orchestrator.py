@@ -70,27 +70,28 @@ __all__ = [
 
 
 class OrchestratorResult(msgspec.Struct, kw_only=True):
-    """What was decided and done: the status, every option, the choice, the cluster state after.
+    """Decision and effects of one scale-up: the status, every option, the choice, the cluster state afterwards.
 
-    ``expansion``: what the expander chose, and by which steps; None: it was not asked, because there was no option or
-    something failed before. ``skipped``: upstream's reasons, by id, of the groups that were sorted out before any
-    estimate.
-
-    ``cursor`` is where the scan over nodes stands; ``pod_groups`` what was found out about like pods;
-    ``asked_groups`` are all groups that were looked at, ``groups`` and ``templates`` what there is afterwards, with new
-    target sizes and with groups that were made. ``unmodelled``: what pods use that no rule here looks at.
-    ``compared``: pods that an outside ranker was shown without environment, and will be. ``initializers``: what groups
-    that are still being made shall get. ``resized``: the groups that were, and when;
-    ``exceeded``: for which resources quotas held groups back; ``expander_options``, ``expander_input``: what the
-    expander could choose from, and what it went by (None: it was not asked). ``observations``: what is to be counted
-    of estimates and groups that were made. ``sharing``: the groups among which the new nodes were divided, the best
-    option's first.
-
-    ``failure``: an error that upstream returns beside a status that tells of success; the scale-up does not count then.
-    ``existing``: pod -> node, for pods of a provisioning request for which there is room already. ``waiting_turn``:
-    pods (``namespace/name``) that this scale-up was not for: requests and other pods take turns.
-
-    ``events``: what upstream would have sent, if it was run as if everything succeeded.
+    - ``expansion``: what the expander chose, and by which steps; None if it was not called, because there was no option
+      or something failed earlier.
+    - ``skipped``: upstream's reasons, by id, of the groups that were skipped before any estimate.
+    - ``cursor``: where the scan over nodes stands.
+    - ``pod_groups``: verdicts on the groups of equivalent pods.
+    - ``asked_groups``: all groups that were considered.
+    - ``groups``, ``templates``: the groups and templates afterwards, with new target sizes and created groups.
+    - ``unmodelled``: features that pods use and that kscale does not model.
+    - ``compared``: pods that an external ranker sees without environment, now and later.
+    - ``initializers``: what groups that are still being created will get.
+    - ``resized``: the groups that were resized, and when.
+    - ``exceeded``: resources whose quotas held groups back.
+    - ``expander_options``, ``expander_input``: the options and inputs of the expander (None if it was not called).
+    - ``observations``: metrics of estimates and created groups.
+    - ``sharing``: the groups among which the new nodes were divided, the best option's group first.
+    - ``failure``: an error that upstream returns beside a successful status; the scale-up does not count then.
+    - ``existing``: pod -> node, for pods of a provisioning request that fit already.
+    - ``waiting_turn``: pods (``namespace/name``) that this scale-up ignored, because requests and other pods take
+      turns.
+    - ``events``: what upstream would have sent, after a dry run.
     """
 
     status: ScaleUpStatus
@@ -126,7 +127,7 @@ class OrchestratorResult(msgspec.Struct, kw_only=True):
         templates: Mapping[str, NodeTemplate],
         initializers: Mapping[str, AsyncInitializer],
     ) -> OrchestratorResult:
-        """Of a scale-up that looked at no group."""
+        """Build the result of a scale-up that considered no group."""
         return cls(
             status=status,
             state=state,
@@ -143,14 +144,18 @@ class OrchestratorResult(msgspec.Struct, kw_only=True):
 
     @property
     def best(self) -> ExpansionOption | None:
-        """The option that was chosen, if one was."""
+        """Return the chosen option, None if none was chosen."""
         best = self.expansion.best if self.expansion is not None else None
         return next((option for option in self.options if best is not None and option.group == best.group), None)
 
 
 class ScaleUpResultBuilder(ExpansionFinder):
-    """A scale-up whose options were found, and what there is to tell of it. ``created``: groups that were made;
-    ``grown``: the groups with the targets of now; ``tells_left``: whether the status says why pods are left."""
+    """A scale-up whose options were found, with methods that build its result.
+
+    - ``created``: the groups that were created.
+    - ``grown``: the groups with their current targets.
+    - ``tells_left``: whether the status explains the remaining pods.
+    """
 
     expansion: Expansion | None = None
     asked: Sequence[Option] = ()
@@ -171,32 +176,33 @@ class ScaleUpResultBuilder(ExpansionFinder):
         return [ConsideredGroup(id=group.id, exists=group.exists) for group in every]
 
     def created_groups(self) -> list[MadeGroups]:
-        return [MadeGroups(main=made.main.id, extra=[item.id for item in made.extra]) for made in self.created]
+        return [MadeGroups(main=created.main.id, extra=[item.id for item in created.extra]) for created in self.created]
 
     def left(self) -> Sequence[NoScaleUpInfo]:
-        """The pods that are left, once somebody looks at them."""
+        """Return the remaining pods with reasons that are computed when they are read."""
         self.tells_left = True
         return Deferred(self.remaining)
 
     def remaining(self) -> list[NoScaleUpInfo]:
+        """Return the pods that stay unschedulable, with the reasons of every group."""
         skipped = self.filtered.skipped
         if not self.options.scaleup_simulation_for_skipped_node_groups_enabled:
             return self.egs.remaining(skipped)
-        # What the skipped groups would have said; where they would not have taken the pod, that counts.
+        # Simulate the skipped groups; if such a group rejects the pod, the rejection replaces the skip reason.
         judged = self.egs.blank()
         for group in self.every:
             if group.id in skipped and group.id in self.templates:
                 self.judge(group.id, judged)
-        found = []
+        infos = []
         for number in np.flatnonzero(~self.egs.schedulable).tolist():
             simulated = judged.errors(number)
             rejected = {**self.egs.errors(number), **simulated}
             left = {name: reasons for name, reasons in skipped.items() if name not in simulated}
-            found += [
+            infos += [
                 NoScaleUpInfo(pod=pod, rejected_groups=rejected, skipped_groups=left)
                 for pod in self.egs.keys_of(number)
             ]
-        return found
+        return infos
 
     def unmodelled(self) -> list[str]:
         sessions = {id(session): session for session in (self.session, *(late for late, _ in self.compiled.values()))}
@@ -254,8 +260,12 @@ class ScaleUpResultBuilder(ExpansionFinder):
         )
 
     def with_simulation(self, done: OrchestratorResult) -> StepsOf[Wait, OrchestratorResult]:
-        """With ``--scaleup-simulation-for-skipped-node-groups-enabled`` the groups that were skipped are simulated
-        before the scale-up ends, and it is counted how long that takes."""
+        """Add the duration of simulating the skipped node groups to the observations.
+
+        With ``--scaleup-simulation-for-skipped-node-groups-enabled`` the skipped groups are simulated before the
+        scale-up
+        ends; otherwise the result is returned unchanged.
+        """
         if not (self.tells_left and self.options.scaleup_simulation_for_skipped_node_groups_enabled):
             return done
         begun = self.p.now
@@ -277,15 +287,17 @@ def orchestrate_steps(
     *,
     now: datetime | Moment,
 ) -> StepsOf[OrchestratorAction, OrchestratorResult]:
-    """The bare orchestrator: the pods as given, no filtering before. No further group is asked once
-    ``--max-binpacking-time`` is over."""
+    """Run one scale-up as a step machine, without filtering the pods first.
+
+    No further group is considered once ``--max-binpacking-time`` has passed.
+    """
     return orchestrate_substeps(Progress(moment(now)), snapshot, pods, ground)
 
 
 def orchestrate_substeps(
     p: Progress, snapshot: Snapshot, pods: PodsLike, ground: ScaleUpContext
 ) -> StepsOf[OrchestratorAction, OrchestratorResult]:
-    """The same within a machine that is under way."""
+    """Run one scale-up within a step machine that is in progress."""
     run = _ScaleUpOrchestrator(p, snapshot, pods, ground)
     done = yield from _run_scale_up_steps(run)
     return (yield from run.with_simulation(done))
@@ -294,7 +306,7 @@ def orchestrate_substeps(
 def _run_scale_up_steps(run: _ScaleUpOrchestrator) -> StepsOf[OrchestratorAction, OrchestratorResult]:
     p, groups, inputs, options, templates = run.p, run.groups, run.inputs, run.options, run.templates
     expander_input = inputs.expander_input or ExpanderInput()
-    given = replace_input(expander_input, nodes={name: item.node for name, item in templates.items()})
+    ranking_input = replace_input(expander_input, nodes={name: item.node for name, item in templates.items()})
     for name in get_upcoming_nodes(run.state, groups, p.now, templates=run.known):
         if name not in templates:
             text = f"could not get upcoming nodes: failed to find template node for node group {name}"
@@ -310,7 +322,7 @@ def _run_scale_up_steps(run: _ScaleUpOrchestrator) -> StepsOf[OrchestratorAction
     try:
         if isinstance(limits, AutoscalerError):
             raise limits
-        tracker = QuotaTracker.maximum(limits, run.nodes, groups, gpu_label=given.gpu_label)
+        tracker = QuotaTracker.maximum(limits, run.nodes, groups, gpu_label=ranking_input.gpu_label)
     except AutoscalerError as error:
         text = f"could not create quotas tracker: {error.message}"
         return run.fail_early(AutoscalerError(error.type or INTERNAL_ERROR, text))
@@ -320,10 +332,14 @@ def _run_scale_up_steps(run: _ScaleUpOrchestrator) -> StepsOf[OrchestratorAction
         return run.finish(SCALE_UP_NO_OPTIONS_AVAILABLE)
     names = options.expander_names if inputs.expanders is None else inputs.expanders
     if GRPC_EXPANDER in names:
-        given = replace_input(given, compared=given.compared | find_compared_pods(run.grouped, run.records))
-        run.compared = given.compared
-    run.asked, run.given = run.expander_options(names), given
-    run.expansion = yield from expand_steps(run.asked, names, given, now=p, rng=inputs.rng, filters=inputs.filters)
+        ranking_input = replace_input(
+            ranking_input, compared=ranking_input.compared | find_compared_pods(run.grouped, run.records)
+        )
+        run.compared = ranking_input.compared
+    run.asked, run.given = run.expander_options(names), ranking_input
+    run.expansion = yield from expand_steps(
+        run.asked, names, ranking_input, now=p, rng=inputs.rng, filters=inputs.filters
+    )
     yield from p.emit(*run.expansion.events)
     best = run.expansion.best
     if best is None or best.node_count <= 0:
@@ -333,7 +349,7 @@ def _run_scale_up_steps(run: _ScaleUpOrchestrator) -> StepsOf[OrchestratorAction
 
 
 class _ScaleUpOrchestrator(ScaleUpResultBuilder):
-    """The same scale-up while a choice is carried out."""
+    """A scale-up that executes the chosen option."""
 
     def carry_out(self, best: Option, tracker: QuotaTracker) -> StepsOf[OrchestratorAction, OrchestratorResult]:
         group = self.every[best.group]
@@ -371,15 +387,17 @@ class _ScaleUpOrchestrator(ScaleUpResultBuilder):
                 )
                 return self.result(status)
             self.observations.append(build_observation("created_node_groups_total", group_type=""))
-            made = outcome.value
-            if made is None:
-                made = CreatedGroups(main=replace(group, exists=not asynchronous, upcoming=asynchronous, target_size=0))
+            created = outcome.value
+            if created is None:
+                created = CreatedGroups(
+                    main=replace(group, exists=not asynchronous, upcoming=asynchronous, target_size=0)
+                )
             if asynchronous:
-                coming = [item.id for item in (made.main, *made.extra) if item.upcoming]
+                coming = [item.id for item in (created.main, *created.extra) if item.upcoming]
                 later = AsyncInitializer(groups=coming, pods=list(chosen.pods), atomic=self.all_or_nothing)
-                self.initializers[made.main.id] = later
-            self.adopt(group.id, made)
-            group = made.main
+                self.initializers[created.main.id] = later
+            self.adopt(group.id, created)
+            group = created.main
         try:
             nodes = {name: item.node for name, item in self.templates.items()}
             similar = [self.groups[name] for name in self.similar_to(group)]
@@ -431,7 +449,7 @@ class _ScaleUpOrchestrator(ScaleUpResultBuilder):
         return self.result(status)
 
     def adopt(self, old: str, made: CreatedGroups) -> None:
-        """Takes groups that were made into account, in place of the candidate."""
+        """Replace the candidate by the groups that were created from it."""
         fresh = {}
         for item in (made.main, *made.extra):
             if item.template is not None and item.template_error is None:
@@ -474,8 +492,10 @@ def orchestrate(
     now: datetime | Moment,
     rank: RankResponder | None = None,
 ) -> OrchestratorResult:
-    """:func:`orchestrate_steps` as if everything succeeded: a dry run. ``rank`` answers for the grpc expander; without
-    it that keeps every option."""
+    """Run :func:`orchestrate_steps` as if everything succeeded: a dry run.
+
+    ``rank`` answers for the grpc expander; without it that expander keeps every option.
+    """
     respond = build_dry_run_responder(ground.inputs.expander_input, rank)
     done = as_if_done(orchestrate_steps(snapshot, pods, ground, now=now), now=moment(now), respond=respond)
     return replace(done.value, events=done.events)

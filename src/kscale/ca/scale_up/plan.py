@@ -1,4 +1,4 @@
-"""The plan of a scale-up: sizes at once; names, texts and reasons on request."""
+"""Plan of a scale-up. Sizes are available at once; names, texts and reasons are computed on request."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ __all__ = [
 
 
 def build_expander_score(step: ExpanderStep, group: str, *, kept: bool) -> ExpanderScore:
-    """What an expander of the chain made of a group."""
+    """Build the record of how one expander of the chain scored a group."""
     filtered = step.filtered
     score = filtered.scores.get(group)
     finite = score is None or isfinite(score)
@@ -75,23 +75,26 @@ def build_expander_score(step: ExpanderStep, group: str, *, kept: bool) -> Expan
 
 
 def build_choices(done: OrchestratorResult, chosen: Sequence[str], *, bound_effort: int = 0) -> list[ScaleUpChoice]:
-    """Every group, in the provider's order, then those that could be made or were. ``bound_effort``: of one bound."""
+    """Return one choice per group: groups in the provider's order, then candidates and created groups.
+
+    ``bound_effort`` is the effort spent on the lower bound of one estimate.
+    """
     options = {option.group: option for option in done.options}
     steps = done.expansion.steps if done.expansion is not None else []
-    kept = [{left.group for left in step.filtered.survivors} for step in steps]
+    survivors_by_step = [{left.group for left in step.filtered.survivors} for step in steps]
     names = dict.fromkeys([*done.asked_groups, *(group.id for group in done.groups)])
-    found = []
+    choices = []
     for name in names:
         option = options.get(name)
         if option is None:
-            found.append(ScaleUpChoice(group=name, skipped=list(done.skipped.get(name, []))))
+            choices.append(ScaleUpChoice(group=name, skipped=list(done.skipped.get(name, []))))
             continue
         bound = option.estimate.bound(effort=bound_effort)
         scores = [
             build_expander_score(step, name, kept=name in survivors)
-            for step, survivors in zip(steps, kept, strict=True)
+            for step, survivors in zip(steps, survivors_by_step, strict=True)
         ]
-        found.append(
+        choices.append(
             ScaleUpChoice(
                 group=name,
                 nodes=option.node_count,
@@ -103,13 +106,13 @@ def build_choices(done: OrchestratorResult, chosen: Sequence[str], *, bound_effo
                 bound_method=bound.method,
             )
         )
-    return found
+    return choices
 
 
 def find_pods_beyond_limits(done: OrchestratorResult) -> list[str]:
-    """Pods of the chosen option that its estimate puts on nodes that quotas or the limit on nodes did not permit.
+    """Return the pods of the chosen option that have no node because quotas or the node limit permit too few nodes.
 
-    Upstream says of them, too, that they triggered the scale-up.
+    Upstream reports these pods as having triggered the scale-up, too.
     """
     best = done.best
     permitted = sum(info.new - info.current for info in done.status.scale_ups)
@@ -123,37 +126,38 @@ def find_pods_beyond_limits(done: OrchestratorResult) -> list[str]:
 
 
 def build_pending_pods(done: OrchestratorResult, left: Sequence[str], result: str) -> list[PendingPods]:
-    """Pods that stay after the last scale-up of a loop: those of which everything said is the same together."""
+    """Return the pods that stay pending after the last scale-up of a loop; pods with the same reasons share a
+    record."""
     groups, best = done.pod_groups, done.best
     number_of = {name: number for number in range(len(groups)) for name in groups.keys_of(number)}
     unscheduled = best.estimate.unscheduled if best is not None else {}
     limit = describe_limit(best.limits) if best is not None else ""
     limited = f" ({limit})" if limit else ""
-    known: dict[int, tuple[PodGroup, str]] = {}
-    found: dict[tuple[int, str], list[str]] = {}
+    cached: dict[int, tuple[PodGroup, str]] = {}
+    pods_by_reason: dict[tuple[int, str], list[str]] = {}
     for name in left:
         number = number_of.get(name)
         exemplar = -1 if number is None else int(groups.exemplar_of[number])
-        if number is not None and exemplar not in known:
-            known[exemplar] = groups[number], _explain_pod_group(groups[number], done)
-        group, why = known.get(exemplar, (None, ""))
+        if number is not None and exemplar not in cached:
+            cached[exemplar] = groups[number], _explain_pod_group(groups[number], done)
+        group, reason = cached.get(exemplar, (None, ""))
         if group is not None and group.schedulable and best is not None and best.group not in group.verdicts:
             text = unscheduled.get(name, result)
-            why = f"{best.group} was chosen: {text}{limited if text == NO_NODE_PERMITTED else ''}"
-        found.setdefault((exemplar, why or result), []).append(name)
+            reason = f"{best.group} was chosen: {text}{limited if text == NO_NODE_PERMITTED else ''}"
+        pods_by_reason.setdefault((exemplar, reason or result), []).append(name)
     return [
         PendingPods(
             pods=names,
-            why=why,
-            rejected=_build_rejections(known[exemplar][0]) if exemplar >= 0 else {},
-            taken_by=list(known[exemplar][0].schedulable_groups) if exemplar >= 0 else [],
+            why=reason,
+            rejected=_build_rejections(cached[exemplar][0]) if exemplar >= 0 else {},
+            taken_by=list(cached[exemplar][0].schedulable_groups) if exemplar >= 0 else [],
         )
-        for (exemplar, why), names in found.items()
+        for (exemplar, reason), names in pods_by_reason.items()
     ]
 
 
 def _explain_pod_group(group: PodGroup, done: OrchestratorResult) -> str:
-    """Why pods of an equivalence group stay; empty where it is the same for all pods of the scale-up."""
+    """Return why the pods of an equivalence group stay pending; empty if the reason is that of the whole scale-up."""
     best = done.best
     if not group.schedulable:
         item = NoScaleUpInfo(pod="", rejected_groups=group.errors, skipped_groups=done.skipped)
@@ -172,10 +176,13 @@ def _build_rejections(group: PodGroup) -> dict[str, GroupRejection]:
 
 @dataclass
 class PodFilterResult:
-    """What a loop knows before it scales up. ``asked``: the pods that need nodes; None: the loop ended before.
+    """Pods and cluster as a loop sees them before it scales up.
 
-    ``found``: the snapshot that it began with; ``unschedulable``, ``unprocessed``: how many pending pods the scheduler
-    has given up, and has not looked at; ``made_up``: pods that nobody has made, of which nothing is told.
+    - ``asked``: the pods that need nodes; None if the loop ended earlier.
+    - ``found``: the snapshot at the start of the loop.
+    - ``unschedulable``, ``unprocessed``: the number of pending pods that the scheduler has given up, and has not
+      processed yet.
+    - ``made_up``: fake pods, which are not reported.
     """
 
     found: Snapshot
@@ -194,12 +201,12 @@ class PodFilterResult:
 
     @property
     def names(self) -> list[str]:
-        """The pods that need nodes, as far as somebody has made them."""
+        """Return the names of the pods that need nodes, without fake pods."""
         return [] if self.asked is None else [name for name in self.asked.keys if name not in self.made_up]
 
     @property
     def snapshot_after(self) -> Snapshot:
-        """The simulated cluster with what found a place in it."""
+        """Return the simulated cluster, including the pods that were placed."""
         if self._after is not None:
             return self._after
         return self.placed.snapshot_after if self.placed is not None else self.found
@@ -229,12 +236,12 @@ _NOT_TRIED_TEXTS = {
 
 
 class ScaleUpPlan:
-    """One loop of scale-up as if everything succeeded (or as its outcomes were).
+    """One loop of scale-up as if everything succeeded (or with the outcomes that the actions had).
 
-    ``result``, ``error``, ``scale_ups``, ``min_sizes``, ``lists``, ``groups`` and ``warnings`` are there at once, the
-    rest is made when it is asked for. ``rounds``: every scale-up of the loop, more than one in a salvo, none if the
-    loop ended before. ``groups``: the node groups with their target sizes after the plan; pass them to the next call,
-    with ``state``. ``record()`` is the whole answer as a document; it says what the fields are.
+    ``result``, ``error``, ``scale_ups``, ``min_sizes``, ``lists``, ``groups`` and ``warnings`` are available at once;
+    the rest is computed on request. ``rounds`` holds every scale-up of the loop: more than one in a salvo, none if the
+    loop ended earlier. ``groups`` holds the node groups with their target sizes after the plan; pass them to the next
+    call together with ``state``. ``record()`` returns the complete result as a document, which describes its fields.
     """
 
     def __init__(
@@ -278,24 +285,24 @@ class ScaleUpPlan:
         return f"ScaleUpPlan({self.result}: {', '.join(said)})"
 
     def _repr_html_(self) -> str:
-        """For a notebook."""
+        """Render the plan as HTML for a notebook."""
         from kscale.html import notebook
 
         rows = [(info.group, info.current, info.new) for info in self.scale_ups]
         return notebook.listing(repr(self), ("group", "size", "new size"), rows)
 
     def __getstate__(self) -> dict[str, Any]:
-        """With the examples to remember instead of what makes them."""
+        """Return the attributes to pickle, with the example templates instead of the function that builds them."""
         return {**vars(self), "_state": self.state, "_examples": None}
 
     @cached_property
     def requests(self) -> dict[str, str]:
-        """Pod -> ProvisioningRequest (``namespace/name`` both), for pods that stand for a request."""
+        """Map pods to their ProvisioningRequest (``namespace/name`` both), for pods that belong to a request."""
         return {pod: key for pod, (key, _) in self._requests.items()}
 
     @cached_property
     def fake_pods(self) -> FakePodCounts:
-        """How many of the pods are fake: in no list of names, but in ``lists`` and in the options."""
+        """Count the fake pods. Fake pods are in no list of names, but they count in ``lists`` and in the options."""
         before = self._before
         asked = 0 if before.asked is None else len(before.asked) - len(before.names)
         placed = {} if before.placed is None or not before.made_up else before.placed.placement
@@ -309,29 +316,29 @@ class ScaleUpPlan:
 
     @property
     def schedulable(self) -> list[str]:
-        """Pods that wait although there is a place for them, on nodes that are there or on their way."""
+        """List the pending pods that fit on existing or upcoming nodes."""
         return [] if self._before.placed is None else list(self._before.placed.placement)
 
     # -- numbers -----------------------------------------------------------------------------------------------------
 
     @property
     def new_nodes(self) -> int:
-        """How many nodes are added for pods."""
+        """Count the nodes that are added for pods."""
         return sum(info.new - info.current for info in self.scale_ups)
 
     @property
     def triggered_count(self) -> int:
-        """How many pods are helped."""
+        """Count the pods that triggered the scale-up."""
         return sum(done.best.pod_count for done in self._good if done.best is not None)
 
     @property
     def pending_count(self) -> int:
-        """How many pods stay without a place."""
+        """Count the pods that stay pending."""
         return self.lists.asked - self.triggered_count - sum(len(done.existing) for done in self.rounds)
 
     @property
     def chosen(self) -> str | None:
-        """The group that was chosen (first)."""
+        """Return the group that was chosen (first), None if none was."""
         return next(iter(self._chosen), None)
 
     @property
@@ -344,109 +351,119 @@ class ScaleUpPlan:
 
     @property
     def created_groups(self) -> list[MadeGroups]:
-        """Groups that would be made."""
-        return [made for done in self.rounds for made in done.status.created_groups]
+        """List the groups that would be created."""
+        return [groups for done in self.rounds for groups in done.status.created_groups]
 
     @property
     def snapshot_after(self) -> Snapshot:
-        """The simulated cluster after the loop: pods that fit on nodes that exist or are coming run there, nodes that
-        have not started are left out. What scale-down is to go by in the same loop. Of a salvo the nodes of all rounds
-        but the last are in it."""
+        """Return the simulated cluster after the loop, which scale-down uses in the same loop.
+
+        Pods that fit on existing or upcoming nodes run there; nodes that have not started are left out. After a salvo
+        the
+        cluster includes the new nodes of all rounds but the last.
+        """
         return self._before.snapshot_after
 
     # -- names and texts ---------------------------------------------------------------------------------------------
 
     @cached_property
     def state(self) -> LoopState:
-        """For the next loop."""
+        """Return the state for the next loop."""
         return self._state if self._examples is None else replace(self._state, templates=self._examples())
 
     @cached_property
     def options(self) -> list[ScaleUpChoice]:
-        """Every group as a way to scale up."""
+        """List every group as a way to scale up."""
         return build_choices(self.rounds[0], self._chosen, bound_effort=self.bound_effort) if self.rounds else []
 
     @cached_property
     def not_similar(self) -> dict[str, list[str]]:
-        """Why groups that would take pods, too, do not share the new nodes of the group chosen first: the labels or
-        resources that differ, its own values first. Empty unless similar groups are balanced."""
+        """Return why other groups that take the pods do not share the new nodes of the group chosen first.
+
+        Maps a group to the labels or resources that differ, the chosen group's values first. Empty unless similar
+        groups
+        are balanced.
+        """
         if self._comparator is None or not self._good or self._good[0].best is None:
             return {}
         done, best = self._good[0], self._good[0].best
-        found: dict[str, list[str]] = {}
+        differences: dict[str, list[str]] = {}
         for option in done.options:
             if option.group == best.group or option.group in best.similar or option.group not in done.templates:
                 continue
             details = find_differences(done.templates[best.group], done.templates[option.group], self._comparator)
             if details:
-                found[option.group] = details
-        return found
+                differences[option.group] = details
+        return differences
 
     @cached_property
     def triggered(self) -> list[str]:
-        """The pods that are helped."""
+        """List the pods that triggered the scale-up."""
         return list(chain.from_iterable(done.status.pods_triggered for done in self._good))
 
     @cached_property
     def beyond_limits(self) -> list[str]:
-        """Those of the pods that are helped for which the limits leave no node: fewer were permitted than they need."""
+        """List the triggering pods for which the limits leave no node: fewer nodes were permitted than the pods
+        need."""
         names = [name for done in self._good for name in find_pods_beyond_limits(done)]
         return [name for name in names if name not in self._before.made_up]
 
     @cached_property
     def pending(self) -> list[PendingPods]:
-        """The pods that are not, like ones together, and why."""
+        """List the pods that stay pending with the reasons; pods with the same reasons share a record."""
         names = self._before.names
         if not self.rounds:
             return [PendingPods(pods=names, why=_NOT_TRIED_TEXTS.get(self.result, self.result))] if names else []
         last = self.rounds[-1]
         helped = {*self.triggered, *last.waiting_turn, *(name for done in self.rounds for name in done.existing)}
         left = [name for name in names if name not in helped]
-        of_others = [name for name in left if name not in self._requests]
-        found = build_pending_pods(last, of_others, self.result)
-        found += self._pending_of_requests(last, [name for name in left if name in self._requests])
+        other_pods = [name for name in left if name not in self._requests]
+        pending = build_pending_pods(last, other_pods, self.result)
+        pending += self._pending_of_requests(last, [name for name in left if name in self._requests])
         if last.waiting_turn:
-            why = "provisioning requests and other pods take turns: this loop was for the others"
-            found.append(PendingPods(pods=list(last.waiting_turn), why=why))
-        return found
+            reason = "provisioning requests and other pods take turns: this loop was for the others"
+            pending.append(PendingPods(pods=list(last.waiting_turn), why=reason))
+        return pending
 
     def _pending_of_requests(self, last: OrchestratorResult, left: Sequence[str]) -> list[PendingPods]:
-        """The pods of requests that were not provided: the request by name, and what became of it."""
-        found = []
+        """Return the pending pods of unprovisioned requests, with the name and the message of the request."""
+        pending = []
         for key in dict.fromkeys(self.requests[name] for name in left):
-            of_request = [name for name in left if self.requests[name] == key]
-            message = self._requests[of_request[0]][1]
-            for item in build_pending_pods(last, of_request, ""):
+            request_pods = [name for name in left if self.requests[name] == key]
+            message = self._requests[request_pods[0]][1]
+            for item in build_pending_pods(last, request_pods, ""):
                 parts = [part.rstrip(".") for part in (message, item.why) if part]
-                why = f"ProvisioningRequest {key}: {'; '.join(parts) or self.result}"
-                found.append(PendingPods(pods=item.pods, why=why, rejected=item.rejected, taken_by=item.taken_by))
-        return found
+                reason = f"ProvisioningRequest {key}: {'; '.join(parts) or self.result}"
+                pending.append(PendingPods(pods=item.pods, why=reason, rejected=item.rejected, taken_by=item.taken_by))
+        return pending
 
     @cached_property
     def existing(self) -> dict[str, str]:
-        """Pod -> node, for pods that fit without new nodes."""
+        """Map pods that fit without new nodes to their nodes."""
         if self._before.placed is None:
             return {}
-        found, made_up = self._before.placed.placement, self._before.made_up
+        placement, made_up = self._before.placed.placement, self._before.made_up
         for done in self.rounds:
             if done.existing:
-                found = {**found, **done.existing}
-        return {pod: node for pod, node in found.items() if pod not in made_up} if made_up else found
+                placement = {**placement, **done.existing}
+        return {pod: node for pod, node in placement.items() if pod not in made_up} if made_up else placement
 
     @cached_property
     def young(self) -> list[str]:
-        """Pods that are given some more time."""
+        """List the pods that are too young to trigger a scale-up."""
         return self._before.young.keys if self._before.young is not None else []
 
     @cached_property
     def not_tried(self) -> list[str]:
-        """Pods that nobody had time for."""
+        """List the pods that were not tried because time ran out."""
         return self._before.placed.not_tried if self._before.placed is not None else []
 
     @property
     def events(self) -> list[Event]:
-        """Upstream's events, in order, of a plan that was made as if everything succeeded. Whoever runs the steps gets
-        them as actions instead."""
+        """List upstream's events in order, for a plan of a dry run.
+
+        A caller who runs the steps gets the events as actions instead.
+        """
         return list(self._events)
 
     def remembering(self, described: Mapping[str, int | None]) -> Self:
@@ -457,20 +474,20 @@ class ScaleUpPlan:
         return self
 
     def with_events(self, events: Sequence[Event]) -> Self:
-        """The same plan, and what was said on the way (``events``, in order)."""
+        """Set the events of the dry run, in order, and return this plan."""
         self._events = events
         return self
 
     @cached_property
     def unmodelled(self) -> list[str]:
-        """What pods use that no rule here looks at."""
-        found = dict.fromkeys(self._before.placed.unmodelled if self._before.placed is not None else ())
+        """List the features that pods use and that kscale does not model."""
+        features = dict.fromkeys(self._before.placed.unmodelled if self._before.placed is not None else ())
         for done in self.rounds:
-            found |= dict.fromkeys(done.unmodelled)
-        return list(found)
+            features |= dict.fromkeys(done.unmodelled)
+        return list(features)
 
     def record(self) -> ScaleUpPlanRecord:
-        """The whole answer."""
+        """Return the complete result as a record."""
         return ScaleUpPlanRecord(
             result=self.result,
             error=self.error,
@@ -497,7 +514,7 @@ class ScaleUpPlan:
 
 
 def build_untried_events(before: PodFilterResult, result: str, uid_of: PodUidLookup) -> list[Event]:
-    """What is told of pods for which no scale-up was tried: that the cluster has all the nodes it may have."""
+    """Build the events of pods for which no scale-up was tried because the cluster has its maximum number of nodes."""
     if result != SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL or before.asked is None:
         return []
     left = [NoScaleUpInfo(pod=name) for name in before.asked.keys]

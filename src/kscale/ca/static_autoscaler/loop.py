@@ -1,6 +1,6 @@
 """One loop in upstream's order (upstream: ``core/static_autoscaler.go``: RunOnce).
 
-Candidates, cool-down and choice: :mod:`kscale.ca.scale_down.planner`.
+Candidates, cooldown and choice: :mod:`kscale.ca.scale_down.planner`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ LoopAction = (
 
 
 def build_actuator(state: LoopState, snapshot: Snapshot, options: AutoscalingOptions, inputs: LoopInputs) -> Actuator:
-    """One for this loop alone: the deletions of the state are under way as long as their nodes are there."""
+    """Build an actuator for this loop alone; deletions of the state are in progress while their nodes exist."""
     there, known = snapshot.columns.index, state.deletions
     still = Deletions(
         empty={node: group for node, group in known.empty.items() if node in there},
@@ -159,7 +159,7 @@ class AutoscalerLoopBase:
 
 
 class ScaleDownPhase(AutoscalerLoopBase):
-    """A loop that comes to its scale-down."""
+    """The scale-down part of a loop."""
 
     def shrink(self) -> StepsOf[LoopAction, None]:
         p, up, options, inputs, now = self.p, self.up, self.options, self.inputs, self.now
@@ -209,21 +209,21 @@ class ScaleDownPhase(AutoscalerLoopBase):
             raise LoopEndedError(error=error)
 
     def track(self, plan: ScaleDownPlan) -> list[Observation]:
-        """How long nodes wait to be looked at, and to go, where somebody wants to know."""
-        options, found = self.options, []
+        """Track how long nodes wait for evaluation and for removal, if the options request it."""
+        options, observations = self.options, []
         if options.max_node_skip_eval_time_tracker_enabled:
             known = self.state.skipped or MaxNodeSkipEvalTime(last=self.now)
             skipped, longest = known.update(plan.skipped, self.now)
             self.state = replace(self.state, skipped=skipped)
-            found.append(build_observation("max_node_skip_eval_duration_seconds", longest / SECOND))
+            observations.append(build_observation("max_node_skip_eval_duration_seconds", longest / SECOND))
         if options.node_removal_latency_tracking_enabled:
             latencies, needed = self.state.latencies.update(plan.unneeded, self.now)
             self.state = replace(self.state, latencies=latencies)
-            found += loop_metrics.build_latency_observations(needed)
-        return found
+            observations += loop_metrics.build_latency_observations(needed)
+        return observations
 
     def start(self, plan: ScaleDownPlan) -> StepsOf[LoopAction, AutoscalerError | None]:
-        """Begins deletions, and does not wait for them."""
+        """Start deletions without waiting for them."""
         p = self.p
         timer = FunctionTimer(p, "scaleDown")
         yield from p.observe(build_last_activity_observation("scaleDown", p.now))
@@ -245,19 +245,19 @@ _FILTER_OUT_SCHEDULABLE_REQUESTOR: Final = "filter-out-pod-list-processor"
 
 
 class AutoscalerLoop(ScaleDownPhase):
-    """One loop under way, part after part."""
+    """One loop in progress, divided into parts."""
 
     def legacy(self) -> LegacyAutoscalerLoop:
-        """The same for the loop of release 1.3."""
-        given = self.up.inputs.expander_input or ExpanderInput()
-        if not given.cluster_node_count:
-            given = replace_input(given, cluster_node_count=len(self.scene.lists.all))
-        given = replace_input(given, now=given.now or self.now)
+        """Return the loop of release 1.3 with the same inputs."""
+        expander_input = self.up.inputs.expander_input or ExpanderInput()
+        if not expander_input.cluster_node_count:
+            expander_input = replace_input(expander_input, cluster_node_count=len(self.scene.lists.all))
+        expander_input = replace_input(expander_input, now=expander_input.now or self.now)
         up = LegacyScaleUpLoop(
             self.p,
             self.scene,
             replace(self.state, cluster=clear_scale_up_failures(self.state.cluster)),
-            given,
+            expander_input,
             self.inputs.rng,
         )
         return LegacyAutoscalerLoop(self.p, self.scene, up, self.actuator, self.inputs)
@@ -302,7 +302,7 @@ class AutoscalerLoop(ScaleDownPhase):
         yield from self.be_actionable()
         taints = TaintConfig.from_options(options)
         yield from p.observe(*loop_metrics.build_node_observations(scene.found, self.now, taints))
-        # Before the cloud is looked at anew: what is deleted meanwhile is still among its nodes.
+        # Read the tracker before the provider is refreshed: nodes deleted meanwhile are still among its nodes.
         self.under_way = self.actuator.tracker.status(self.now)
         self.report.deletions_under_way = bool(self.under_way.deleting or self.under_way.draining)
         self.state = sync_deletions(self.state, self.actuator.tracker)
@@ -329,24 +329,28 @@ class AutoscalerLoop(ScaleDownPhase):
             yield from self.up.update(machines.value if machines.error is None else None)
         except AutoscalerError as error:
             self.state = clear_unneeded_nodes(self.state)
-            found = AutoscalerError(error.type or CLOUD_PROVIDER_ERROR, error.message)
-            raise LoopEndedError(error=found) from None
+            provider_error = AutoscalerError(error.type or CLOUD_PROVIDER_ERROR, error.message)
+            raise LoopEndedError(error=provider_error) from None
         yield from p.observe(*loop_metrics.build_readiness_observations(self.state.cluster, scene.groups, options))
         yield from timer.stop()
 
     def compare_devices(self) -> list[Observation]:
-        """How the devices of nodes differ from what templates say. Of drivers that differed the last time it is said
-        that they do no more."""
+        """Observe how the devices of nodes differ from the templates.
+
+        Drivers that differed the last time are reset to zero.
+        """
         scene, before = self.scene, self.state.differing_drivers
         nodes = iterate_nodes_with_gpus(scene.found.columns.objects, self.inputs.gpu_label)
         slices = scene.found.informers.resource_slices
-        told = count_device_mismatches(nodes, scene.groups, slices, self.inputs.templates, self.state.templates)
-        if before or told:
-            self.state = replace(self.state, differing_drivers=[*told])
-        return loop_metrics.build_device_mismatch_observations({driver: Counter[str]() for driver in before} | told)
+        mismatches = count_device_mismatches(nodes, scene.groups, slices, self.inputs.templates, self.state.templates)
+        if before or mismatches:
+            self.state = replace(self.state, differing_drivers=[*mismatches])
+        return loop_metrics.build_device_mismatch_observations(
+            {driver: Counter[str]() for driver in before} | mismatches
+        )
 
     def be_actionable(self) -> StepsOf[LoopAction, None]:
-        """Ends a loop that has nothing to go by. It shows its status itself."""
+        """End the loop if the cluster is not actionable, after writing the status."""
         lists, options = self.scene.lists, self.options
         idle = check_actionable(len(lists.all), len(lists.ready), options, self.inputs.process_age)
         if idle is None:
@@ -420,7 +424,7 @@ class AutoscalerLoop(ScaleDownPhase):
             yield from p.observe(*loop_metrics.build_scale_up_observations(up.minimum.resized, *labels))
 
     def growing(self, steps: StepsOf[OrchestratorAction | WriteStatus, None]) -> StepsOf[LoopAction, None]:
-        """A part that makes the cluster grow, timed. What a loop keeps of its outcome: ``scale_up/loop.py``."""
+        """Run and time a part that adds nodes. ``scale_up/loop.py`` keeps its result."""
         timer = FunctionTimer(self.p, "scaleUp")
         yield from self.p.observe(build_last_activity_observation("scaleUp", self.p.now))
         yield from steps
@@ -432,9 +436,9 @@ class AutoscalerLoop(ScaleDownPhase):
         if self.state.cluster.unregistered:
             steps = remove_old_unregistered_steps(p, self.state.cluster, scene.groups, repair, now=now, options=options)
             yield from steps
-            gone = sum(map(len, repair.removed.values()))
-            if gone:
-                yield from p.observe(build_observation("old_unregistered_nodes_removed_count", gone))
+            removed_count = sum(map(len, repair.removed.values()))
+            if removed_count:
+                yield from p.observe(build_observation("old_unregistered_nodes_removed_count", removed_count))
         if not is_cluster_healthy(self.state.cluster, options):
             repair.healthy = False
             self.state = clear_unneeded_nodes(self.state)
@@ -456,7 +460,7 @@ class AutoscalerLoop(ScaleDownPhase):
     # -- what is shown -----------------------------------------------------------------------------------------------
 
     def conclude(self) -> StepsOf[LoopAction, None]:
-        """What upstream defers until the loop is over, however it ended."""
+        """Run what upstream defers until the loop is over, however it ended."""
         p, options, tracker = self.p, self.options, self.actuator.tracker
         if self.up.before.asked is not None:
             self.report.scale_up = self.up.plan()
@@ -471,18 +475,18 @@ class AutoscalerLoop(ScaleDownPhase):
         if not options.enforce_node_group_min_size:
             yield from self.up.tell_untried()
         if self.report.scale_down is not None and options.node_removal_latency_tracking_enabled:
-            kept = {name: item.reason for name, item in self.report.scale_down.unremovable.items()}
+            unremovable = {name: item.reason for name, item in self.report.scale_down.unremovable.items()}
             started = self.report.started.nodes if self.report.started is not None else []
-            latencies, gone = self.state.latencies.process(kept, [item.node for item in started], self.now)
+            latencies, removed = self.state.latencies.process(unremovable, [item.node for item in started], self.now)
             self.state = replace(self.state, latencies=latencies)
-            yield from p.observe(*loop_metrics.build_latency_observations(gone))
+            yield from p.observe(*loop_metrics.build_latency_observations(removed))
         results, newest = tracker.results(p.now)
         tracker.clear_results_not_newer_than(newest)
         self.report.deletion_results = results
         labels = self.up.made, self.inputs.gpu_label, self.inputs.gpu_types
         yield from p.observe(*loop_metrics.build_failed_scale_up_observations(self.state.cluster, *labels))
         if options.emit_per_nodegroup_metrics:
-            found = loop_metrics.build_group_health_observations(
+            observations = loop_metrics.build_group_health_observations(
                 self.state.cluster, self.scene.groups, self.now, options, known
             )
-            yield from p.observe(*found)
+            yield from p.observe(*observations)

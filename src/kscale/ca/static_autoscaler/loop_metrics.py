@@ -45,7 +45,7 @@ _NODE_STATES: Final = ("ready", "unready", "notStarted", "suspended", "longUnreg
 
 
 def build_node_observations(snapshot: Snapshot, now: Moment, taints: TaintConfig) -> list[Observation]:
-    """Cores and bytes of the nodes that stay, and how many taints of which kind there are."""
+    """Build observations of the cores and bytes of the nodes that stay, and of the taints by kind."""
 
     def amounts(node: Node) -> tuple[int, int, list[str]]:
         capacity = node.status.capacity or {}
@@ -53,10 +53,10 @@ def build_node_observations(snapshot: Snapshot, now: Moment, taints: TaintConfig
         return _get_amount(capacity.get("cpu")), _get_amount(capacity.get("memory")), kinds
 
     nodes = snapshot.columns.objects
-    found = cached_by_identity(snapshot, ("sizes of nodes", taints), nodes, amounts)
-    cores, memory, kinds = cached_by_identity(snapshot, ("sizes of all nodes", taints), [found], _sum_sizes)[0]
+    sizes = cached_by_identity(snapshot, ("sizes of nodes", taints), nodes, amounts)
+    cores, memory, kinds = cached_by_identity(snapshot, ("sizes of all nodes", taints), [sizes], _sum_sizes)[0]
     if TO_BE_DELETED_TAINT in kinds:
-        stay = [each for each, node in zip(found, nodes, strict=True) if not is_being_deleted(node, now)]
+        stay = [each for each, node in zip(sizes, nodes, strict=True) if not is_being_deleted(node, now)]
         cores, memory, _ = _sum_sizes(stay)
     return [
         build_observation("cluster_cpu_current_cores", cores),
@@ -77,47 +77,49 @@ def _get_amount(amount: Quantity | None) -> int:
 
 
 def build_group_observations(groups: Groups, options: AutoscalingOptions) -> list[Observation]:
-    """The bounds of the groups that exist, and the most nodes that there may be."""
+    """Build observations of the sizes of existing groups, and of the maximum number of nodes."""
     there = [group for group in groups if group.exists]
-    most = sum(group.max_size for group in there)
+    max_nodes = sum(group.max_size for group in there)
     if options.max_nodes_total > 0:
-        most = min(most, options.max_nodes_total)
-    found = [build_observation("max_nodes_count", most)]
+        max_nodes = min(max_nodes, options.max_nodes_total)
+    observations = [build_observation("max_nodes_count", max_nodes)]
     if options.emit_per_nodegroup_metrics:
         for group in there:
-            found.append(build_observation("node_group_min_count", group.min_size, node_group=group.id))
-            found.append(build_observation("node_group_max_count", group.max_size, node_group=group.id))
-    return found
+            observations.append(build_observation("node_group_min_count", group.min_size, node_group=group.id))
+            observations.append(build_observation("node_group_max_count", group.max_size, node_group=group.id))
+    return observations
 
 
 def build_readiness_observations(
     state: ClusterStateRegistry, groups: Groups, options: AutoscalingOptions
 ) -> list[Observation]:
-    """What the update found out."""
+    """Build observations of the readiness after an update of the cluster state."""
     running = [group for group in groups if not group.upcoming]
     provisioned = sum(group.autoprovisioned for group in running)
     total = state.total
     lists = (
         total.ready, total.unready, total.not_started, total.suspended, total.long_unregistered, total.unregistered,
     )  # fmt: skip
-    found = [
+    observations = [
         build_observation("node_groups_count", len(running) - provisioned, node_group_type="autoscaled"),
         build_observation("node_groups_count", provisioned, node_group_type="autoprovisioned"),
     ]
     if options.emit_per_nodegroup_metrics:
-        found += [build_observation("node_group_target_count", group.size, node_group=group.id) for group in running]
-    found.append(build_observation("cluster_safe_to_autoscale", int(is_cluster_healthy(state, options))))
-    found += [
+        observations += [
+            build_observation("node_group_target_count", group.size, node_group=group.id) for group in running
+        ]
+    observations.append(build_observation("cluster_safe_to_autoscale", int(is_cluster_healthy(state, options))))
+    observations += [
         build_observation("nodes_count", len(names), state=which)
         for which, names in zip(_NODE_STATES, lists, strict=True)
     ]
-    return found
+    return observations
 
 
 def build_inactive_observations() -> list[Observation]:
-    """What is said of a cluster that is left alone."""
-    found = [build_observation("cluster_safe_to_autoscale", 0)]
-    return found + [build_observation("nodes_count", 0, state=which) for which in _NODE_STATES]
+    """Build the observations of a cluster that is not actionable."""
+    observations = [build_observation("cluster_safe_to_autoscale", 0)]
+    return observations + [build_observation("nodes_count", 0, state=which) for which in _NODE_STATES]
 
 
 def build_scale_up_observations(
@@ -126,20 +128,20 @@ def build_scale_up_observations(
     gpu_label: str,
     gpu_types: Collection[str],
 ) -> list[Observation]:
-    """The nodes that were asked for."""
-    found = []
+    """Build observations of the requested nodes."""
+    observations = []
     for info, _ in resized:
         labels = _get_device_labels(templates.get(info.group), gpu_label, gpu_types)
         count = info.new - info.current
-        found.append(build_observation("scaled_up_nodes_total", count, **labels))
+        observations.append(build_observation("scaled_up_nodes_total", count, **labels))
         del labels["dra_drivers"]
         if labels["gpu_name"]:
-            found.append(build_observation("scaled_up_gpu_nodes_total", count, **labels))
-    return found
+            observations.append(build_observation("scaled_up_gpu_nodes_total", count, **labels))
+    return observations
 
 
 def build_skipped_scale_up_observations(exceeded: Mapping[str, Iterable[str]]) -> list[Observation]:
-    """Groups that quotas held back."""
+    """Build observations of groups that quotas held back."""
     return [
         build_observation("skipped_scale_events_count", 1.0, direction="up", reason=_SKIPPED_REASONS[name])
         for names in exceeded.values()
@@ -151,18 +153,18 @@ def build_skipped_scale_up_observations(exceeded: Mapping[str, Iterable[str]]) -
 def build_failed_scale_up_observations(
     state: ClusterStateRegistry, templates: Mapping[str, NodeTemplate], gpu_label: str, gpu_types: Collection[str]
 ) -> list[Observation]:
-    """Scale-ups that failed in this loop, and how many nodes with them."""
-    found = []
+    """Build observations of the scale-ups that failed in this loop, and of their node counts."""
+    observations = []
     for group, failures in state.failures.items():
         for failure in failures:
             reason = failure.error.code
             labels = _get_device_labels(templates.get(group), gpu_label, gpu_types)
-            found.append(build_observation("failed_scale_ups_total", 1.0, reason=reason, **labels))
-            found.append(build_observation("failed_node_creations_total", failure.delta, reason=reason))
+            observations.append(build_observation("failed_scale_ups_total", 1.0, reason=reason, **labels))
+            observations.append(build_observation("failed_node_creations_total", failure.delta, reason=reason))
             del labels["dra_drivers"]
             if labels["gpu_name"]:
-                found.append(build_observation("failed_gpu_scale_ups_total", 1.0, reason=reason, **labels))
-    return found
+                observations.append(build_observation("failed_gpu_scale_ups_total", 1.0, reason=reason, **labels))
+    return observations
 
 
 def _get_device_labels(template: NodeTemplate | None, gpu_label: str, gpu_types: Collection[str]) -> dict[str, str]:
@@ -173,7 +175,7 @@ def _get_device_labels(template: NodeTemplate | None, gpu_label: str, gpu_types:
 
 
 def build_latency_observations(found: Iterable[NodeLatency]) -> list[Observation]:
-    """How much longer than they had to nodes were unneeded."""
+    """Build observations of how long nodes stayed past their unneeded-time threshold."""
     return [
         build_observation(
             "node_removal_latency_seconds",
@@ -186,7 +188,7 @@ def build_latency_observations(found: Iterable[NodeLatency]) -> list[Observation
 
 
 def build_device_mismatch_observations(mismatches: Mapping[str, Counter[str]]) -> list[Observation]:
-    """How many groups of devices differ from templates, by driver and by how they do."""
+    """Build observations of the device groups that differ from templates, by driver and mismatch type."""
     return [
         build_observation("dra_node_template_resources_mismatch", counts[type_], driver=driver, mismatch_type=type_)
         for driver, counts in mismatches.items()
@@ -195,7 +197,7 @@ def build_device_mismatch_observations(mismatches: Mapping[str, Counter[str]]) -
 
 
 def build_unremovable_observations(unremovable: Mapping[str, UnremovableNode]) -> list[Observation]:
-    """Why nodes stay; of reasons that nothing stays for nothing is said."""
+    """Build observations of unremovable nodes by reason; reasons without nodes are left out."""
     counts = Counter(map(attrgetter("reason"), unremovable.values()))
     return [build_observation("unremovable_nodes_count", count, reason=reason) for reason, count in counts.items()]
 
@@ -203,15 +205,15 @@ def build_unremovable_observations(unremovable: Mapping[str, UnremovableNode]) -
 def build_group_health_observations(
     state: ClusterStateRegistry, groups: Groups, now: Moment, options: AutoscalingOptions, templates: Collection[str]
 ) -> list[Observation]:
-    """Of every group, with ``emit_per_nodegroup_metrics``: whether it is healthy, and why it is left alone."""
-    found = []
+    """Build observations of the health and backoff of every group, for ``emit_per_nodegroup_metrics``."""
+    observations = []
     for group in groups:
         if group.upcoming or not group.exists:
             continue
         healthy = is_group_healthy(state, group.id, options)
-        found.append(build_observation("node_group_healthiness", int(healthy), node_group=group.id))
+        observations.append(build_observation("node_group_healthiness", int(healthy), node_group=group.id))
         backoff = get_backoff_status(state, group.id, now, has_template=group.id in templates)
         if backoff is not None:
             reason = backoff.error.code or "unknown"
-            found.append(build_observation("node_group_backoff_status", 1, node_group=group.id, reason=reason))
-    return found
+            observations.append(build_observation("node_group_backoff_status", 1, node_group=group.id, reason=reason))
+    return observations

@@ -36,7 +36,7 @@ __all__ = ["build_snapshot_responder", "run_once", "run_once_steps"]
 
 
 def build_snapshot_responder(snapshot: Snapshot, has_instance: Mapping[str, bool], others: Respond) -> Respond:
-    """Answers from a snapshot: nodes and pods as they stand there, no ConfigMap, evicted pods gone at once."""
+    """Build a responder from a snapshot: its nodes and pods, no ConfigMap, evicted pods removed at once."""
 
     def answer(action: Action) -> Any:
         match action:
@@ -72,15 +72,15 @@ def run_once(
     rank: RankResponder | None = None,
     prices: PriceResponder | None = None,
 ) -> LoopReport:
-    """One whole loop as if everything succeeded: a dry run of :func:`run_once_steps`. Nothing is changed.
+    """Run one loop as if everything succeeded: a dry run of :func:`run_once_steps`. Nothing is changed.
 
-    ``groups``: as the cloud or a file describes them, or as the loop before left them (``report.groups``). Target sizes
-    that the loop of ``state`` asked for count until the nodes have come, unless a group is described with another size
-    than before.
+    ``groups`` are as the cloud provider or a file describes them, or as the previous loop left them
+    (``report.groups``). Target sizes that the loop of ``state`` requested count until the nodes have come, unless a
+    group is described with another size than before.
 
-    ``has_instance``: what the cloud says of machines, by node name (a node left out: it does not say); ``rank`` answers
-    for the grpc expander, ``prices`` for a cloud that tells them. Deletions are carried on to their end, with the pods
-    of the nodes gone as soon as they are evicted: the state of the report is that after.
+    ``has_instance`` is what the cloud provider reports of instances, by node name (a missing node is unknown). ``rank``
+    answers for the grpc expander, ``prices`` for a provider with prices. Deletions run to their end, and evicted pods
+    are removed at once: the report has the state after that.
     """
     now = moment(now)
     loop_inputs, options = inputs or LoopInputs(), options or AutoscalingOptions()
@@ -112,16 +112,16 @@ def run_once_steps(
     state: LoopState | None = None,
     inputs: LoopInputs | None = None,
 ) -> StepsOf[LoopAction, LoopReport]:
-    """One whole loop as a step machine.
+    """Run one loop as a step machine.
 
-    ``cluster``: as it was observed; ``groups``: as the loop before left them (``report.groups``), or as the cloud tells
-    them: it is asked again in the course of the loop (:class:`~kscale.effects.Refresh`), and may answer that they are
-    as they were. ``state``: what the loop before handed on; a process that goes on with what another one saved begins
-    with :func:`kscale.ca.reset_for_new_process`.
+    ``cluster`` is the observed cluster. ``groups`` are as the previous loop left them (``report.groups``), or as the
+    provider reports them; the loop asks the provider again (:class:`~kscale.effects.Refresh`), which may answer that
+    they are unchanged. ``state`` is that of the previous loop; a process that continues with the saved state of another
+    starts with :func:`kscale.ca.reset_for_new_process`.
 
-    Raises InputError for options that upstream refuses at start-up and for what no cloud has, and
-    :class:`kscale.ca.AutoscalerError` for a chain of expanders that cannot be built. What goes wrong in the loop itself
-    is in the report; so is a pod that is found to be none when a loop needs it whole (``image: 5``).
+    Raises InputError for options that upstream refuses at start-up and for impossible groups, and
+    :class:`kscale.ca.AutoscalerError` for an invalid chain of expanders. Errors within the loop are in the report; so
+    is a pod that turns out to be malformed when the loop decodes it (``image: 5``).
     """
     options = options or AutoscalingOptions()
     check_scale_up_options(options)

@@ -5,13 +5,6 @@ returned the state that it was given, apart from the times of loops (:func:`repe
 loops compare with now is as long ago as one of the durations that they compare with (:func:`find_next_difference`).
 Moments are found by the type of their field, durations by the type of the option or of the constant
 (:data:`COMPARED_CONSTANTS`).
-
-A loop is a function of the cluster, the groups, the state that it was handed, and now. Of equal clusters and groups it
-finds the same again, if it was handed the same, and if now makes no difference. The first is so if the last loop handed
-on what it was handed itself, but for the moments of loops (:func:`repeat_state`). The second is so until one of the
-moments that a loop can compare now with is so long ago as one of the durations that it can compare with
-(:func:`find_next_difference`). Both are found by their declarations: moments of the state by the type of their field,
-durations by the type of the option or of the constant (:data:`COMPARED_CONSTANTS`).
 """
 
 from __future__ import annotations
@@ -73,8 +66,10 @@ COMPARED_CONSTANTS: Final = (
 
 
 def repeat_state(state: LoopState, now: Moment) -> LoopState | None:
-    """What a loop at ``now`` hands on that finds what the loop before it found, which handed on ``state``. None: no
-    loop is like another yet, or this one comes sooner than any before."""
+    """Return the state after a loop at ``now`` that repeats the previous loop, which returned ``state``.
+
+    Returns None if no two loops are the same yet, or if this loop comes sooner than any before.
+    """
     cluster, down = state.cluster, state.scale_down
     last = cluster.last_update
     if last is None or down.last_update != last or down.update_interval is None or now - last < down.update_interval:

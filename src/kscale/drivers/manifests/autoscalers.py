@@ -133,7 +133,7 @@ _OLD_VERSION: Final[ApiObject] = {
 
 
 def vpa_definitions() -> list[ApiObject]:
-    """CustomResourceDefinitions of VerticalPodAutoscaler and VerticalPodAutoscalerCheckpoint, in version v1."""
+    """Build the CustomResourceDefinitions of VerticalPodAutoscaler and VerticalPodAutoscalerCheckpoint, version v1."""
     columns: list[ApiObject] = [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in _COLUMNS]
     columns += [{"name": name, "type": kind, "jsonPath": path, "priority": 1} for name, kind, path in _WIDE_COLUMNS]
     return [
@@ -178,7 +178,7 @@ def _required(struct: type) -> ApiObject:
 
 
 def _schema(of: Type, name: str = "") -> ApiObject:
-    """The schema of a field; ``name``: what it is called."""
+    """Build the schema of the field ``name``."""
     if isinstance(of, UnionType):
         (inner,) = [each for each in of.types if not isinstance(each, NoneType)]
         return _schema(inner, name)
@@ -296,10 +296,10 @@ _NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def autoscaler_roles(program: str, options: Mapping[str, Any] = _NO_OPTIONS) -> tuple[list[ApiObject], list[ApiObject]]:
-    """The rules of a program (of :data:`PROGRAMS`) for the whole cluster, and those where its lease is.
+    """Return the cluster-wide rules of a program (of :data:`PROGRAMS`), and the rules in the namespace of its lease.
 
-    ``options`` of ``kscale run PROGRAM`` as it reads them, by their names (``leader_elect_resource_name``, ``plan``);
-    those that are left out are as without a flag.
+    ``options`` are the parsed options of ``kscale run PROGRAM`` by name (``leader_elect_resource_name``, ``plan``);
+    missing ones have their defaults.
     """
     named = "status_lease_name" if program == "vpa-admission" else "leader_elect_resource_name"
     lease = options.get(named, PROGRAMS[program][2])
@@ -320,13 +320,13 @@ def autoscaler_manifests(
     options: Mapping[str, Any] = _NO_OPTIONS,
     replicas: int = 2,
 ) -> list[ApiObject]:
-    """The objects of a program of which one leads, in the order in which they are to be applied.
+    """Build the objects of a program with leader election, in the order in which to apply them.
 
-    ``flags``: further flags of ``kscale run PROGRAM``; ``options``: as it reads them (:func:`autoscaler_roles`).
+    ``flags``: further flags of ``kscale run PROGRAM``; ``options``: the parsed options (:func:`autoscaler_roles`).
     """
     led = ["--leader-elect", f"--leader-elect-resource-namespace={namespace}"]
-    found = _program(program, [*led, *flags], options, replicas, {}, {})
-    return program_manifests(found, image=image, namespace=namespace)
+    objects = _program(program, [*led, *flags], options, replicas, {}, {})
+    return program_manifests(objects, image=image, namespace=namespace)
 
 
 def admission_manifests(
@@ -340,43 +340,46 @@ def admission_manifests(
     keys: str = "upstream",
     callers: Sequence[str] = (),
 ) -> list[ApiObject]:
-    """The objects of the admission controller. ``callers``: the networks (CIDR) of the API servers, from which alone
-    the webhook may be reached; empty: from anywhere. ``secret``: with its certificate, under the names of
-    :data:`CERTIFICATES`; ``keys`` ``cert-manager``: an issuer and a certificate that fill it are among the objects.
-    ``flags`` and ``options`` as in :func:`autoscaler_manifests`: the Service has the name of ``webhook_service``, and
-    leads to ``port``."""
+    """Build the objects of the admission controller.
+
+    ``callers``: the networks (CIDR) of the API servers that may reach the webhook; empty: all. ``secret`` holds its
+    certificate, under the names of :data:`CERTIFICATES`. With ``keys`` ``cert-manager`` an issuer and a certificate
+    that
+    fill it are among the objects. ``flags`` and ``options`` as in :func:`autoscaler_manifests`: the Service is named
+    ``webhook_service``, and forwards to ``port``.
+    """
     name = webhook_service(options)
     files = [f"--{flag}={_FILES}/{key}" for flag, key in CERTIFICATES[keys].items()]
     more = ["--reload-cert", f"--webhook-service={name}", *files, *flags]
     ports = {"webhook": int(options.get("port", _WEBHOOK_PORT))}
-    found = replace(
+    objects = replace(
         _program("vpa-admission", more, options, replicas, ports, {"tls-certs": (_FILES, secret)}), callers=callers
     )
-    here = {"namespace": namespace, "labels": found.labels}
-    spec = {"selector": found.chosen, "ports": [{"name": "webhook", "port": 443, "targetPort": "webhook"}]}
+    here = {"namespace": namespace, "labels": objects.labels}
+    spec = {"selector": objects.chosen, "ports": [{"name": "webhook", "port": 443, "targetPort": "webhook"}]}
     before: list[ApiObject] = []
     if keys == "cert-manager":
         host = f"{name}.{namespace}.svc"
         wanted = {
             "secretName": secret,
             "dnsNames": [host, f"{host}.cluster.local"],
-            "issuerRef": {"kind": "Issuer", "name": found.name},
+            "issuerRef": {"kind": "Issuer", "name": objects.name},
         }
         before = [
-            made("cert-manager.io/v1", "Issuer", {"name": found.name, **here}, spec={"selfSigned": {}}),
-            made("cert-manager.io/v1", "Certificate", {"name": found.name, **here}, spec=wanted),
+            made("cert-manager.io/v1", "Issuer", {"name": objects.name, **here}, spec={"selfSigned": {}}),
+            made("cert-manager.io/v1", "Certificate", {"name": objects.name, **here}, spec=wanted),
         ]
     service = made("v1", "Service", {"name": name, **here}, spec=spec)
-    return [*before, service, *program_manifests(found, image=image, namespace=namespace)]
+    return [*before, service, *program_manifests(objects, image=image, namespace=namespace)]
 
 
 def webhook_service(options: Mapping[str, Any] = _NO_OPTIONS) -> str:
-    """The name of the Service that the API server asks, by ``options`` as in :func:`autoscaler_manifests`."""
+    """Return the name of the Service that the API server calls, by ``options`` as in :func:`autoscaler_manifests`."""
     return str(options.get("webhook_service", _SERVICE))
 
 
 def secret_of(pair: SelfSigned, name: str, namespace: str) -> ApiObject:
-    """The Secret that holds a certificate of one's own, under upstream's names."""
+    """Build the Secret of a self-signed certificate, under upstream's names."""
     content = {"caCert.pem": pair.authority, "serverCert.pem": pair.certificate, "serverKey.pem": pair.key}
     data = {key: b64encode(value).decode() for key, value in content.items()}
     return made("v1", "Secret", {"name": name, "namespace": namespace}, type="Opaque", data=data)
@@ -409,7 +412,7 @@ NAME: Final = "kscale-reader"
 
 
 def reader_rules() -> list[ApiObject]:
-    """The rules for the whole cluster: kinds are listed; scales of HPAs' targets and metrics are asked for one by one.
+    """Return the cluster-wide rules of a read-only account: kinds are listed, scales and metrics are read one by one.
 
     Discovery (``/api``, ``/apis``) is open to every account.
     """
@@ -422,5 +425,5 @@ def reader_rules() -> list[ApiObject]:
 
 
 def reader_manifests(namespace: str = "kube-system") -> list[ApiObject]:
-    """The account in ``namespace``, its ClusterRole and the binding, in the order in which they are to be applied."""
+    """Build the account in ``namespace``, its ClusterRole and the binding, in the order in which to apply them."""
     return account_manifests(NAME, reader_rules(), namespace=namespace, labels={"app.kubernetes.io/name": NAME})

@@ -1,8 +1,7 @@
-"""Admit a HorizontalPodAutoscaler as the API server does: decode, default, convert, validate (upstream:
-``pkg/registry/autoscaling/horizontalpodautoscaler/strategy.go``). Also coerces structs, plain data and client objects
-to HPAs, scales and pods.
+"""Admit a HorizontalPodAutoscaler as the API server does: decode, default, convert, validate.
 
-Upstream: ``pkg/registry/autoscaling/horizontalpodautoscaler/strategy.go``; the parts name their own files.
+Also coerces structs, plain data and client objects to HPAs, scales and pods. Upstream:
+``pkg/registry/autoscaling/horizontalpodautoscaler/strategy.go``; the parts name their own files.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ K = TypeVar("K", bound=KubeObject)
 
 
 def to_plain_data(value: object, what: str = "object") -> Mapping[str, Any]:
-    """Plain data of an object. Raises :class:`~kscale.errors.InputError` for what is none."""
+    """Convert an object to plain data. Raises :class:`~kscale.errors.InputError` for other values."""
     if isinstance(value, Mapping):
         return value
     if isinstance(value, KubeObject):
@@ -66,7 +65,7 @@ def to_plain_data(value: object, what: str = "object") -> Mapping[str, Any]:
 
 
 def coerce_hpa(value: object) -> HorizontalPodAutoscaler:
-    """An HPA as v2: a v2 struct as it is, anything else converted and defaulted as the API server does.
+    """Convert an object to a v2 HPA. A v2 struct is returned as it is, anything else is defaulted as by the API server.
 
     Raises :class:`~kscale.errors.InputError` for what cannot be read.
     """
@@ -84,9 +83,9 @@ def coerce_hpa(value: object) -> HorizontalPodAutoscaler:
 
 
 def coerce_scale(value: object) -> Scale:
-    """A scale of any of the four kinds; what does not say is of autoscaling/v1.
+    """Convert an object to a scale of any of the four kinds (autoscaling/v1 if it names none).
 
-    Raises :class:`~kscale.errors.InputError` for what is none.
+    Raises :class:`~kscale.errors.InputError` for an object that is not a scale.
     """
     if isinstance(value, Scale):
         return value
@@ -98,12 +97,12 @@ def coerce_scale(value: object) -> Scale:
 
 
 def coerce_pod(value: object) -> Pod:
-    """A pod. Raises :class:`~kscale.errors.InputError` for what is none."""
+    """Convert an object to a pod. Raises :class:`~kscale.errors.InputError` for other objects."""
     return value if isinstance(value, Pod) else _decode_named(to_plain_data(value, "Pod"), Pod)
 
 
 def _decode_named(data: Mapping[str, Any], type_: type[K]) -> K:
-    """:func:`~kscale.objects.decode.from_dict`; an error says which object it is of, as far as that has a name."""
+    """Decode with :func:`~kscale.objects.decode.from_dict`, naming the object in errors if it has a name."""
     try:
         check_kind(data, type_)
         return from_dict(data, type_)
@@ -153,13 +152,26 @@ def admit(
     subresource: str = "",
     options: HPAOptions | None = None,
 ) -> Admission:
-    """What the API server makes of an object (v1 or v2) about to be created, or updated from ``old``.
+    """Admit an object (v1 or v2) about to be created, or updated from ``old``, as the API server does.
 
-    - ``data``, ``old``: plain data, structs or objects of a client library; None: there is no old one;
-    - ``subresource``: ``status`` for a write to the status, else empty;
-    - ``options``: the feature gates that the server has on.
+    Parameters
+    ----------
+    data, old : object
+        Plain data, structs or objects of a client library. ``old`` is None for a creation.
+    subresource : str
+        ``status`` for a write to the status, else empty.
+    options : HPAOptions, optional
+        Feature gates of the server.
 
-    Raises :class:`~kscale.errors.InputError` for what is no object at all; what a server would refuse is in the answer.
+    Returns
+    -------
+    Admission
+        The admitted object, or the errors with which a server would reject it.
+
+    Raises
+    ------
+    InputError
+        If ``data`` is not an object at all.
     """
     try:
         hpa = decode_hpa(to_plain_data(data, "HorizontalPodAutoscaler"))
@@ -176,7 +188,7 @@ def admit_decoded(
     subresource: str = "",
     options: HPAOptions | None = None,
 ) -> Admission:
-    """:func:`admit` of objects as :func:`decode_hpa` gives them."""
+    """Admit objects from :func:`decode_hpa` as :func:`admit` does."""
     options = options or _DEFAULT_OPTIONS
     hpa = apply_defaults(hpa)
     if before is None and subresource != "status":
@@ -200,7 +212,10 @@ def validate_stored(hpa: HorizontalPodAutoscaler, *, is_stored: bool) -> Admissi
 
 
 def _prepare_for_create(hpa: HorizontalPodAutoscaler, options: HPAOptions) -> HorizontalPodAutoscaler:
-    """``PrepareForCreate``: nobody but the controller sets a status, nobody but the server a generation."""
+    """Reset the status and set the generation of a new object (``PrepareForCreate``).
+
+    Only the controller sets a status, and only the server a generation.
+    """
     metadata = hpa.metadata
     if options.enabled("HPAGeneration"):
         metadata = msgspec.structs.replace(metadata, generation=1)
@@ -211,7 +226,7 @@ def _prepare_for_create(hpa: HorizontalPodAutoscaler, options: HPAOptions) -> Ho
 def _prepare_for_update(
     hpa: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler, subresource: str, options: HPAOptions
 ) -> HorizontalPodAutoscaler:
-    """``BeforeUpdate`` and ``PrepareForUpdate``: what a writer cannot change is as it was in ``old``."""
+    """Restore the fields of ``old`` that a writer cannot change (``BeforeUpdate``, ``PrepareForUpdate``)."""
     replace = msgspec.structs.replace
     generation = old.metadata.generation
     if subresource == "status":
@@ -233,7 +248,10 @@ def _prepare_for_update(
 
 
 def _is_equal(a: Any, b: Any) -> bool:
-    """``apiequality.Semantic.DeepEqual``: an absent list or map equals an empty one, quantities compare by value."""
+    """Compare as ``apiequality.Semantic.DeepEqual`` does.
+
+    An absent list or map equals an empty one, and quantities compare by value.
+    """
     if not a and not b and all(each is None or isinstance(each, (list, dict)) for each in (a, b)):
         return True
     if type(a) is not type(b):
@@ -264,7 +282,7 @@ def _remove_tolerance(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
 
 
 def decode_hpa(data: Mapping[str, Any]) -> HorizontalPodAutoscaler:
-    """The v2 object of plain data, with the defaults of its own version. Raises :class:`DecodeError`."""
+    """Decode plain data to a v2 object with the defaults of its own version. Raises :class:`DecodeError`."""
     version, kind = str(data.get("apiVersion", "")), str(data.get("kind", ""))
     types = {"autoscaling/v1": HorizontalPodAutoscalerV1, "autoscaling/v2": HorizontalPodAutoscaler}
     if version not in types or kind != "HorizontalPodAutoscaler":
@@ -279,12 +297,14 @@ def decode_hpa(data: Mapping[str, Any]) -> HorizontalPodAutoscaler:
 
 
 def decode_hpa_fast(text: bytes) -> HorizontalPodAutoscaler | None:
-    """:func:`decode_hpa` of the JSON text of a v2 object in which nothing is unusual (half a character, a null, a
-    number that may be none of Go's integers); None: it is decoded slowly, or refused."""
+    """Decode the JSON text of a v2 object as :func:`decode_hpa` does, if the text has nothing unusual.
+
+    None for half surrogates, nulls, numbers that Go may not accept as integers, and errors: use :func:`decode_hpa`.
+    """
     if b"\\ud" in text or b"\\uD" in text or _SLOW_DECODE_PATTERN.search(text):
         return None
     try:
-        text.decode()  # what the struct does not have is skipped, and may be anything
+        text.decode()  # fields that the struct lacks are skipped, whatever they contain
         hpa = decoder(HorizontalPodAutoscaler).decode(text)
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return None
@@ -302,12 +322,12 @@ def _complete_decoded(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
 
 @cache
 def _inspect_type(type_: type[KubeObject]) -> msgspec.inspect.Type:
-    """Milliseconds to make, and the same for every object of the type."""
+    """Return the type's description, cached as it takes milliseconds to build."""
     return msgspec.inspect.type_info(type_)
 
 
 def _non_null_type(type_: msgspec.inspect.Type) -> msgspec.inspect.Type:
-    """The type of what is not null."""
+    """Return the type without None."""
     if not isinstance(type_, msgspec.inspect.UnionType):
         return type_
     return next(each for each in type_.types if not isinstance(each, msgspec.inspect.NoneType))
@@ -315,14 +335,14 @@ def _non_null_type(type_: msgspec.inspect.Type) -> msgspec.inspect.Type:
 
 @cache
 def _json_field_types(struct: type) -> dict[str, msgspec.inspect.Type]:
-    """The types of a struct's fields by their names in JSON."""
+    """Return the types of a struct's fields by their JSON names."""
     shape = msgspec.inspect.type_info(struct)
     assert isinstance(shape, msgspec.inspect.StructType)
     return {field.encode_name: _non_null_type(field.type) for field in shape.fields}
 
 
 def _check_value(value: Any, type_: msgspec.inspect.Type, struct: str, path: tuple[str, ...], package: str) -> None:
-    """Raise for the first value that Go's decoder would not take, in the order of the document."""
+    """Raise ``DecodeError`` for the first value, in document order, that Go's decoder would reject."""
     if value is None:
         return
     type_ = _non_null_type(type_)
@@ -348,7 +368,7 @@ def _check_value(value: Any, type_: msgspec.inspect.Type, struct: str, path: tup
 
 
 def _replace_nulls(value: Any, type_: msgspec.inspect.Type) -> Any:
-    """A null in a list or a map is the zero of its type, to Go."""
+    """Replace nulls in lists and maps by the zero value of their type, as Go does."""
     if value is None or isinstance(value, str):
         return value
     type_ = _non_null_type(type_)
@@ -398,7 +418,7 @@ def _is_value_of(type_: msgspec.inspect.Type, value: Any, bits: int) -> bool:
 
 
 def _go_type_name(type_: msgspec.inspect.Type, package: str, bits: int = 32) -> str:
-    """The type's name in Go."""
+    """Return the type's name in Go."""
     if isinstance(type_, msgspec.inspect.IntType):
         return f"int{bits}"
     if isinstance(type_, msgspec.inspect.StrType):

@@ -1,9 +1,7 @@
-"""Convert autoscaling/v1 to v2 and back. Fields that v1 lacks are stored as JSON in annotations (upstream:
-``pkg/apis/autoscaling/v1/conversion.go``, ``annotations.go``).
+"""Convert autoscaling/v1 to v2 and back. Fields that v1 lacks are stored as JSON in annotations.
 
-Upstream: ``pkg/apis/autoscaling/annotations.go`` and the v1 shapes in ``k8s.io/api/autoscaling/v1``.
-
-Upstream: ``pkg/apis/autoscaling/v1/conversion.go``.
+Upstream: ``pkg/apis/autoscaling/v1/conversion.go``, ``pkg/apis/autoscaling/annotations.go`` and the v1 types in
+``k8s.io/api/autoscaling/v1``.
 """
 
 from __future__ import annotations
@@ -133,7 +131,7 @@ _CASE_SENSITIVE_KEYS: Final = frozenset({"matchlabels"})  # maps whose keys are 
 
 
 def _read_annotation(text: str | None, type_: _Type) -> Any:
-    """An annotation as Go reads it, keys in any case; None where it does not parse."""
+    """Parse an annotation as Go does, with keys in any case, or return None if it is invalid."""
     if text is None:
         return None
     try:
@@ -143,7 +141,7 @@ def _read_annotation(text: str | None, type_: _Type) -> Any:
 
 
 def _normalize_keys(data: Any) -> Any:
-    """Keys as the structs spell them, nulls left out."""
+    """Return data with the structs' spelling of keys and without nulls."""
     names = _field_names()
     if isinstance(data, list):
         return [_normalize_keys(each) for each in data if each is not None]
@@ -186,7 +184,7 @@ def _field_names() -> dict[str, str]:
 
 
 def read_metrics(annotations: Mapping[str, str]) -> list[MetricSpec]:
-    """Metric specs; none where they cannot be read."""
+    """Read metric specs, none if they are invalid."""
     return [
         _build_metric_spec(each)
         for each in _read_annotation(annotations.get(METRICS_ANNOTATION), list[_MetricV1]) or []
@@ -194,7 +192,7 @@ def read_metrics(annotations: Mapping[str, str]) -> list[MetricSpec]:
 
 
 def read_current_metrics(annotations: Mapping[str, str]) -> list[MetricStatus]:
-    """Metric statuses; none where they cannot be read."""
+    """Read metric statuses, none if they are invalid."""
     return [
         _build_metric_status(each)
         for each in _read_annotation(annotations.get(CURRENT_METRICS_ANNOTATION), list[_MetricV1]) or []
@@ -202,12 +200,12 @@ def read_current_metrics(annotations: Mapping[str, str]) -> list[MetricStatus]:
 
 
 def read_conditions(annotations: Mapping[str, str]) -> list[HorizontalPodAutoscalerCondition]:
-    """Conditions; none where they cannot be read."""
+    """Read conditions, none if they are invalid."""
     return _read_annotation(annotations.get(CONDITIONS_ANNOTATION), list[HorizontalPodAutoscalerCondition]) or []
 
 
 def read_behavior(annotations: Mapping[str, str]) -> HorizontalPodAutoscalerBehavior | None:
-    """The behavior; an empty one is none."""
+    """Read the behavior, or return None if it is empty or invalid."""
     behavior: HorizontalPodAutoscalerBehavior | None = _read_annotation(
         annotations.get(BEHAVIOR_ANNOTATION), HorizontalPodAutoscalerBehavior
     )
@@ -292,7 +290,7 @@ def write_annotations(
     behavior: HorizontalPodAutoscalerBehavior | None,
     status: HorizontalPodAutoscalerStatus,
 ) -> dict[str, str]:
-    """The annotations, in upstream's order; what is absent has none."""
+    """Build the annotations, in upstream's order, without absent ones."""
     out = {}
     if metrics:
         out[METRICS_ANNOTATION] = _encode_go_json([_encode_metric(each) for each in metrics])
@@ -306,7 +304,7 @@ def write_annotations(
 
 
 def _encode_go_json(value: Any) -> str:
-    """As Go's encoder writes it: no blanks, and what HTML minds is escaped."""
+    """Encode JSON as Go does, without blanks and with HTML characters escaped."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
@@ -314,7 +312,7 @@ def _encode_go_json(value: Any) -> str:
 
 
 def _omit_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is absent (``omitempty``)."""
+    """Remove absent fields (``omitempty``)."""
     return {key: value for key, value in fields.items() if value is not None}
 
 
@@ -360,7 +358,7 @@ _PodOrObjectSource = (
 
 
 def _get_prefix_and_values(source: _PodOrObjectSource) -> tuple[str, MetricTarget | MetricValueStatus]:
-    """What the fields of a spec or of a status begin with, and their values."""
+    """Return the prefix of the fields (``target`` or ``current``), and their values."""
     if isinstance(
         source,
         (
@@ -376,7 +374,7 @@ def _get_prefix_and_values(source: _PodOrObjectSource) -> tuple[str, MetricTarge
 
 
 def _encode_metric(metric: MetricSpec | MetricStatus) -> dict[str, Any]:
-    """A metric's spec or status: flat, and alike but for ``target`` and ``current`` in the names."""
+    """Encode a metric's spec or status, which differ by ``target`` and ``current`` in field names."""
     out: dict[str, Any] = {"type": metric.type}
     if metric.object is not None:
         of, (prefix, values) = metric.object, _get_prefix_and_values(metric.object)
@@ -444,7 +442,7 @@ def _encode_condition(condition: HorizontalPodAutoscalerCondition) -> dict[str, 
 
 
 def _encode_behavior(behavior: HorizontalPodAutoscalerBehavior) -> dict[str, Any]:
-    """With the field names of Go's internal type, and every field."""
+    """Encode a behavior with the field names of Go's internal type, including empty fields."""
     return {"ScaleUp": _encode_rules(behavior.scale_up), "ScaleDown": _encode_rules(behavior.scale_down)}
 
 
@@ -464,8 +462,10 @@ def _encode_rules(rules: HPAScalingRules | None) -> dict[str, Any] | None:
 
 @typed
 def from_v1(old: HorizontalPodAutoscalerV1) -> HorizontalPodAutoscaler:
-    """The v2 object of a v1 one, ``old``. Annotations that cannot be read are dropped without an error, as upstream
-    does."""
+    """Convert the v1 object ``old`` to v2.
+
+    Invalid annotations are dropped without an error, as upstream does.
+    """
     annotations = old.metadata.annotations or {}
     metrics = read_metrics(annotations)
     if old.spec.target_cpu_utilization_percentage is not None:
@@ -495,16 +495,19 @@ def from_v1(old: HorizontalPodAutoscalerV1) -> HorizontalPodAutoscaler:
 
 
 def strip_v1_annotations(metadata: HorizontalPodAutoscalerMeta) -> HorizontalPodAutoscalerMeta:
-    """Without the annotations that only v1 objects carry."""
+    """Remove the annotations that only v1 objects have."""
     if metadata.annotations is None:
         return metadata
-    kept = {key: value for key, value in metadata.annotations.items() if key not in V1_ANNOTATIONS}
-    return replace(metadata, annotations=kept or None)
+    remaining = {key: value for key, value in metadata.annotations.items() if key not in V1_ANNOTATIONS}
+    return replace(metadata, annotations=remaining or None)
 
 
 @typed
 def to_v1(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscalerV1:
-    """The same object as v1. Of several cpu utilisation metrics only the first survives, as upstream has it."""
+    """Convert a v2 object to v1.
+
+    Of several cpu utilization metrics only the first survives, as in upstream.
+    """
     annotations = dict(strip_v1_annotations(hpa.metadata).annotations or {})
     cpu = None
     for spec in hpa.spec.metrics or ():

@@ -1,8 +1,9 @@
 """Columns that the native kernels read and write: targets, metric rows, samples, histories and conditions, and the
-states of HPAs kept as columns between batches.
+states
+of HPAs kept as columns between batches.
 
-Pods are rows in groups, one group a (namespace, selector); samples lie in the order of the pods of their group, so that
-only a change of pods asks for names again.
+Pods are rows in groups, one group per (namespace, selector). Samples are in the order of their group's pods, so that
+names are looked up again only if pods change.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class UnchangedRows:
-    """``source`` int64[n]: the row before of each row, -1: it is new; ``fresh`` int64: the new ones, ascending.
+    """Rows that are unchanged since the last batch.
 
-    ``in_place``: every row that was kept is where it was, and there are as many as before.
+    ``source`` int64[n]: the old row of each row, -1 for a new one. ``fresh`` int64: the new rows, ascending.
+    ``in_place``: every unchanged row is at its old position, and the number of rows is the same.
     """
 
     source: NDArray[np.int64]
@@ -67,16 +69,16 @@ class UnchangedRows:
 
     @property
     def all(self) -> bool:
-        """Whether nothing is new and nothing moved."""
+        """Return True if nothing is new or moved."""
         return self.in_place and not len(self.fresh)
 
     def also(self, fresh: NDArray[np.bool_]) -> UnchangedRows:
-        """With more rows that are taken to be new: bool[n]."""
+        """Mark more rows as new (bool[n])."""
         source = np.where(fresh, -1, self.source)
         return UnchangedRows(source, np.flatnonzero(source < 0), self.in_place)
 
     def array(self, old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-        """One value a row: those of ``old`` that were kept, and ``new`` for the fresh ones in their order."""
+        """Merge unchanged values of ``old`` with ``new`` values of the fresh rows."""
         if not len(old):
             return new
         out = old.copy() if self.in_place else old[self.source]
@@ -84,7 +86,7 @@ class UnchangedRows:
         return out
 
     def list(self, old: Sequence[_T], new: Sequence[_T]) -> Sequence[_T]:
-        """The same of a list; ``old`` itself where nothing is new."""
+        """Merge lists in the same way, returning ``old`` itself if nothing is new."""
         if self.all:
             return old
         out = list(old) if self.in_place else [new[0] if row < 0 else old[row] for row in self.source.tolist()]
@@ -171,7 +173,7 @@ def calculate_rows(
     now: int,
     threads: int = 1,
 ) -> CalculatorResults:
-    """The replica calculator over all rows."""
+    """Run the replica calculator over all rows."""
     return CalculatorResults(
         *_replicas.calculate(
             rows.mode,
@@ -213,7 +215,7 @@ class PodRowIndex:
         return len(self._table)
 
     def rows(self, keys: Sequence[str]) -> NDArray[np.int64]:
-        """The row of each key, -1 where there is none; cheapest where the keys come in the order of the rows."""
+        """Return the row of each key, -1 if unknown. Fastest if keys are in row order."""
         return self._table.rows(keys)
 
 
@@ -284,20 +286,23 @@ CONDITION_REASONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ConditionColumns:
-    """[n, 4] by ``CONDITION_TYPES``: ``status`` 0 absent, 1 True, 2 False, 3 else; ``reason``; ``time``."""
+    """Conditions as arrays [n, 4] by ``CONDITION_TYPES``.
+
+    ``status``: 0 absent, 1 True, 2 False, 3 other. ``reason``; ``time``.
+    """
 
     status: NDArray[np.uint8]
     reason: NDArray[np.uint8]
     time: NDArray[np.int64]
 
     def copy(self) -> ConditionColumns:
-        """A copy that may be written to."""
+        """Copy the columns for writing."""
         return ConditionColumns(self.status.copy(), self.reason.copy(), self.time.copy())
 
 
 @dataclass(frozen=True, slots=True)
 class StateColumns:
-    """What a :class:`~kscale.hpa.ControllerState` holds of every HPA: ``fresh`` uint8[n]: never reconciled."""
+    """Columns of every HPA's :class:`~kscale.hpa.ControllerState`. ``fresh`` uint8[n]: never reconciled."""
 
     fresh: NDArray[np.uint8]
     past: HistoryColumns
@@ -306,7 +311,7 @@ class StateColumns:
 
     @classmethod
     def of(cls, states: Sequence[HPAState]) -> StateColumns:
-        """Of states in their order."""
+        """Build the columns of states in their order."""
         return cls(
             np.array([each.recommendations is None for each in states], np.uint8),
             HistoryColumns.recommendations([each.recommendations or () for each in states]),
@@ -315,11 +320,11 @@ class StateColumns:
         )
 
     def take(self, rows: NDArray[np.int64]) -> StateColumns:
-        """Some rows."""
+        """Select some rows."""
         return StateColumns(self.fresh[rows], self.past.take(rows), self.added.take(rows), self.removed.take(rows))
 
     def joined(self, other: StateColumns) -> StateColumns:
-        """The rows of this one, then those of another."""
+        """Concatenate these rows and the rows of another."""
         return StateColumns(
             np.concatenate([self.fresh, other.fresh]),
             self.past.joined(other.past),
@@ -328,13 +333,13 @@ class StateColumns:
         )
 
     def with_rows(self, rows: NDArray[np.int64], others: StateColumns) -> StateColumns:
-        """With some rows exchanged for those of another, in their order."""
+        """Replace some rows by the rows of another, in their order."""
         which = np.arange(len(self.fresh))
         which[rows] = len(which) + np.arange(len(rows))
         return self.joined(others).take(which)
 
     def state(self, row: int, before: HPAState) -> HPAState:
-        """The state of one HPA; what is not kept as columns is as ``before``."""
+        """Build the state of one HPA, with fields outside the columns from ``before``."""
         return msgspec.structs.replace(
             before,
             recommendations=None if self.fresh[row] else self.past.recommended(row),
@@ -352,10 +357,10 @@ class KernelState:
 
 
 class LazyStates(Mapping[str, HPAState]):
-    """States of HPAs by key, made when asked for; compares and pickles as a dictionary of them.
+    """States of HPAs by key, built on access; compares and pickles as a dictionary of them.
 
-    ``keys_in_order`` of those that have a row, ``rows``: which; ``rest``: what is not kept as columns; ``others``:
-    states of HPAs that have no row.
+    ``keys_in_order``: keys with a row. ``rows``: the row by key. ``rest``: states without their columns. ``others``:
+    states of HPAs without a row.
     """
 
     __slots__ = ("histories", "keys_in_order", "others", "rest", "rows")
@@ -372,13 +377,13 @@ class LazyStates(Mapping[str, HPAState]):
         self.histories, self.rest, self.others = histories, rest, others
 
     def of(self, keys: Sequence[str]) -> tuple[StateColumns, Sequence[HPAState]] | None:
-        """(histories, the rest) of HPAs in their order; None where one of them has no row."""
+        """Return the histories and the remaining states of HPAs in their order, or None if one has no row."""
         if self.keys_in_order is keys or self.keys_in_order == keys:
             return self.histories, self.rest
-        found = [self.rows.get(key, -1) for key in keys]
-        if min(found, default=-1) < 0:
+        indices = [self.rows.get(key, -1) for key in keys]
+        if min(indices, default=-1) < 0:
             return None
-        return self.histories.take(np.array(found, np.int64)), [self.rest[row] for row in found]
+        return self.histories.take(np.array(indices, np.int64)), [self.rest[row] for row in indices]
 
     def __getitem__(self, key: str) -> HPAState:
         row = self.rows.get(key)
@@ -410,9 +415,9 @@ class _BatchStates:
 
 
 class StateStore(MutableMapping[str, HPAState]):
-    """The states of HPAs between batches, each as its last batch left it: columns stay columns.
+    """States of HPAs between batches, as each HPA's last batch left them, in columns.
 
-    What is not known is the state of an HPA that was never reconciled.
+    An unknown HPA has the state of one that was never reconciled.
     """
 
     __slots__ = ("_last", "_single", "_where")
@@ -423,8 +428,7 @@ class StateStore(MutableMapping[str, HPAState]):
         self._last: tuple[Sequence[str], _BatchStates] | None = None  # the last that was put, if all of it is there yet
 
     def put(self, keys: Sequence[str], histories: StateColumns, rest: Sequence[HPAState]) -> None:
-        """What a batch leaves of these: ``histories`` as columns, ``rest`` what is not kept so, each in the order of
-        the keys."""
+        """Store the result of a batch, ``histories`` as columns and ``rest`` without them, in the order of the keys."""
         if self._last is not None and self._last[0] is keys:
             shelf = self._last[1]
             shelf.histories, shelf.rest = histories, rest
@@ -437,7 +441,7 @@ class StateStore(MutableMapping[str, HPAState]):
                 self._single.pop(key, None)
 
     def of(self, keys: Sequence[str]) -> tuple[StateColumns, Sequence[HPAState]]:
-        """(histories, what is not kept as columns) of HPAs in their order."""
+        """Return the histories and the remaining states of HPAs in their order."""
         if self._last is not None and (self._last[0] is keys or self._last[0] == keys):
             return self._last[1].histories, self._last[1].rest
         shelves: dict[int, tuple[_BatchStates, int]] = {}
@@ -445,12 +449,12 @@ class StateStore(MutableMapping[str, HPAState]):
         places: list[tuple[int, int]] = []
         end = 0
         for key in keys:
-            found = self._where.get(key)
-            if found is None:
+            location = self._where.get(key)
+            if location is None:
                 places.append((-1, len(single)))
                 single.append(self._single.get(key, _NEW_STATE))
                 continue
-            shelf, row = found
+            shelf, row = location
             if id(shelf) not in shelves:
                 shelves[id(shelf)] = shelf, end
                 end += len(shelf.rest)
@@ -463,22 +467,22 @@ class StateStore(MutableMapping[str, HPAState]):
                 return histories, rest
             return histories.take(np.array(rows, np.int64)), [rest[row] for row in rows]
         parts = [*((shelf.histories, shelf.rest) for shelf, _ in shelves.values()), (StateColumns.of(single), single)]
-        whole, all_rest = parts[0][0], list(parts[0][1])
+        all_histories, all_rest = parts[0][0], list(parts[0][1])
         for histories, rest in parts[1:]:
-            whole, all_rest = whole.joined(histories), [*all_rest, *rest]
+            all_histories, all_rest = all_histories.joined(histories), [*all_rest, *rest]
         rows = [(end if at < 0 else at) + row for at, row in places]
-        return whole.take(np.array(rows, np.int64)), [all_rest[row] for row in rows]
+        return all_histories.take(np.array(rows, np.int64)), [all_rest[row] for row in rows]
 
     def rest(self, key: str) -> HPAState | None:
-        """What is not kept as columns of one; None: nothing is known of it."""
-        found = self._where.get(key)
-        return self._single.get(key) if found is None else found[0].rest[found[1]]
+        """Return the state of one HPA without its columns, or None if it is unknown."""
+        location = self._where.get(key)
+        return self._single.get(key) if location is None else location[0].rest[location[1]]
 
     def __getitem__(self, key: str) -> HPAState:
-        found = self._where.get(key)
-        if found is None:
+        location = self._where.get(key)
+        if location is None:
             return self._single[key]
-        shelf, row = found
+        shelf, row = location
         return shelf.histories.state(row, shelf.rest[row])
 
     def __setitem__(self, key: str, state: HPAState) -> None:

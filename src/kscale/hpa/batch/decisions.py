@@ -1,9 +1,7 @@
-"""Decide many HPAs at once over columns: one row per HPA, explained on request by its step machine.
+"""Decide many HPAs at once over columns, one row per HPA, explained on request by the HPA's step machine.
 
-Decisions are codes; texts and objects of one HPA are made when asked for, by running its step machine. Upstream, one by
-one: ``pkg/controller/podautoscaler/horizontal.go``.
-
-Upstream, one by one: ``pkg/controller/podautoscaler/horizontal.go``.
+Decisions are codes. Texts and objects of one HPA are created on request, by running its step machine. Upstream decides
+one by one: ``pkg/controller/podautoscaler/horizontal.go``.
 """
 
 from __future__ import annotations
@@ -75,7 +73,7 @@ __all__ = [
 
 
 class MetricResultRows:
-    """The answers of the calculator, row by row. Columns are taken as lists once: their rows are slow to look at."""
+    """Calculator results, row by row, from columns converted to lists once (reading single rows is slow)."""
 
     def __init__(self, chosen: PreparedBatch, given: BatchColumns, answers: CalculatorResults, now: int) -> None:
         self._chosen, self._given, self._now = chosen, given, now
@@ -93,17 +91,20 @@ class MetricResultRows:
         self._ends = [] if given.selected is None else given.selected.ends.tolist()
 
     def of(self, row: int) -> tuple[CalculatedReplicas, ...] | None:
-        """Of an HPA whose metrics could all be computed; None: one of them is not of pods, or was asked for alone."""
+        """Return the calculator's results of an HPA all of whose metrics could be computed.
+
+        None if a metric is not a pod metric, or was requested on its own.
+        """
         group = self._group[row]
         metrics = self._chosen.specs.metric_lists[self._facet[row]]
-        found = [self._joined(each) for each in metrics]
-        if self._given.selected is None or group < 0 or None in found:
+        joined_metrics = [self._joined(each) for each in metrics]
+        if self._given.selected is None or group < 0 or None in joined_metrics:
             return None
         names, begin = self._names(group), self._begin[row]
         return tuple(
             [
                 self._of(begin + i, metric, joined, names, group)
-                for i, (metric, joined) in enumerate(zip(metrics, found, strict=True))
+                for i, (metric, joined) in enumerate(zip(metrics, joined_metrics, strict=True))
                 if joined is not None
             ]
         )
@@ -148,11 +149,11 @@ class MetricResultRows:
         }
 
     def _first(self, joined: JoinedUsage, begin: int, count: int, group: int) -> int:
-        """When the first item that the API answers was measured."""
-        known = self._measured.get(id(joined))
-        if known is None:
-            known = self._measured[id(joined)] = joined.item.tolist(), joined.usage.time.tolist()
-        items, times = known
+        """Return the time of the first item in the API's response."""
+        cached = self._measured.get(id(joined))
+        if cached is None:
+            cached = self._measured[id(joined)] = joined.item.tolist(), joined.usage.time.tolist()
+        items, times = cached
         rows = [row for row in items[begin : begin + count] if row >= 0]
         rows += joined.others.get(group, ())
         return times[min(rows)] if rows else ZERO_TIME
@@ -183,7 +184,7 @@ MaskedInt32 = np.ma.MaskedArray[Any, np.dtype[np.int32]]
 
 @dataclass(frozen=True, slots=True)
 class DecisionInputs:
-    """What was decided from: for explaining, and for the next round."""
+    """Inputs of decisions, for explanations and for the next batch."""
 
     chosen: PreparedBatch
     given: BatchColumns
@@ -193,36 +194,36 @@ class DecisionInputs:
 
     @property
     def observed(self) -> BatchObjects:
-        """HPAs, scales, pods, metrics."""
+        """Return the HPAs, scales, pods and metrics."""
         return self.chosen.observed
 
     @property
     def options(self) -> HPAOptions:
-        """Flags and gates."""
+        """Return the flags and feature gates."""
         return self.chosen.options
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Decisions:
-    """One row an HPA, in the order given; ``keys``: ``namespace/name``.
+    """Decisions with one row per HPA, in input order. ``keys``: ``namespace/name``.
 
     - ``branch`` uint8 (:data:`DECISION_BRANCHES`);
-    - ``current``, ``desired``, ``proposal``, ``stabilized``: masked int32. No ``current``: the scale could not be
-      read; no ``desired``: the size stays, nothing could be decided or the write was refused; ``proposal`` (of the
-      metrics) and ``stabilized`` only where metrics decided;
-    - ``best``, ``first_invalid`` int32: rows among the HPA's metrics or -1; ``invalid`` the number that failed;
+    - ``current``, ``desired``, ``proposal``, ``stabilized``: masked int32. ``current`` is masked if the scale could not
+      be read. ``desired`` is masked if the replicas stay, nothing could be decided or the write was refused.
+      ``proposal`` (of the metrics) and ``stabilized`` are set only where metrics decided;
+    - ``best``, ``first_invalid`` int32: rows among the HPA's metrics or -1; ``invalid``: the number that failed;
     - ``rescaled`` uint8: the scale is written; ``reason`` uint8 (:data:`RESCALE_REASONS`);
     - ``events`` uint8: bits 1 FailedGetScale, 2 selector, 4 metric failed, 8 FailedComputeMetricsReplicas,
       16 SuccessfulRescale, 32 FailedRescale; ``error`` uint8: 0 none, 1 internal, 2 spec;
-    - ``held`` uint8: who made ``stabilized`` of ``proposal`` (index into ``conditions.STABILIZED``);
-    - ``metrics``: what the calculator said of every metric; ``problems``: what of an HPA was malformed, by its row;
+    - ``held`` uint8: what changed ``proposal`` to ``stabilized`` (index into ``conditions.STABILIZED``);
+    - ``metrics``: the calculator's result for every metric; ``problems``: what was malformed in an HPA, by its row;
     - ``memory``: histories and conditions after these decisions, as columns;
-    - ``refusals``: by key, why writing the scale failed for good, as :meth:`refused` was told; else empty;
-    - ``origin``: what was decided from; None: from columns alone, or these were unpickled;
+    - ``refusals``: by key, the error of a scale write that failed for good, as passed to :meth:`refused`; else empty;
+    - ``origin``: inputs of the decisions. None if they were made from columns alone, or were unpickled;
     - ``carried``: the :attr:`state` of decisions that were made from objects and then unpickled; else None.
 
-    ``state`` is what to pass next time. ``decisions[i]`` tells everything of one HPA. Pickles without what it was
-    decided from, which explaining needs.
+    Pass ``state`` to the next call. ``decisions[i]`` explains one HPA in full. Pickling drops ``origin``, which
+    explanations need.
     """
 
     keys: Sequence[str]
@@ -250,9 +251,14 @@ class Decisions:
     def of(
         cls, columns: tuple[NDArray[Any], ...], given: BatchColumns, metrics: CalculatorResults, memory: KernelState
     ) -> Decisions:
-        """Of what the kernel says: ``columns`` in its order, an entry an HPA; ``memory``: the histories of them all."""
+        """Build decisions from the kernel's result.
+
+        ``columns``: the kernel's arrays in its order, with one entry per HPA. ``given``: columns of the inputs.
+        ``memory``:
+        histories of all HPAs.
+        """
         branch, desired, proposal, stabilized = columns[:4]
-        best, invalid, first_invalid, rescaled, reason, events, error, held = columns[4:]
+        best, invalid, first_invalid, rescaled, reason, events, error, stabilized_by = columns[4:]
         unknown = branch == _NO_SCALE_BRANCH
         undecided = unknown | (branch == _FAILED_BRANCH)
         by_metrics = branch == _METRICS_BRANCH
@@ -273,18 +279,18 @@ class Decisions:
             reason=reason,
             events=events,
             error=error,
-            held=held,
+            held=stabilized_by,
             metrics=metrics,
             memory=memory,
             problems=given.problems,
         )
 
     def came_of(self, columns: tuple[NDArray[Any], ...]) -> bool:
-        """Whether these are what :meth:`of` makes of what the kernel says, of HPAs as they were."""
-        told = dict(zip(_KERNEL_RESULT_FIELDS, columns, strict=True))
+        """Return True if :meth:`of` would build these decisions from the kernel's result for unchanged HPAs."""
+        results = dict(zip(_KERNEL_RESULT_FIELDS, columns, strict=True))
         for name in _KERNEL_RESULT_FIELDS:
-            mine, theirs = getattr(self, name), told[name]
-            if isinstance(mine, np.ma.MaskedArray):  # beneath what is masked is nothing: that follows from the rest
+            mine, theirs = getattr(self, name), results[name]
+            if isinstance(mine, np.ma.MaskedArray):  # ignore masked entries, which follow from the rest
                 mine, theirs = mine.data, np.where(np.ma.getmaskarray(mine), mine.data, theirs)
             if not _is_bitwise_equal(mine, theirs):
                 return False
@@ -301,15 +307,15 @@ class Decisions:
         return f"<Decisions of {len(self):,} HPAs: {', '.join(texts)}>"
 
     def _repr_html_(self) -> str:
-        """For a notebook: what is not decided is an empty cell."""
+        """Render a table for a notebook, with empty cells for undecided values."""
         from kscale.html import notebook
 
-        sizes = ([("" if each is None else each) for each in size.tolist()] for size in (self.current, self.desired))
+        sizes = ([("" if value is None else value) for value in size.tolist()] for size in (self.current, self.desired))
         rows = zip(
             self.keys or [str(row) for row in range(len(self))],
             *sizes,
-            (DECISION_BRANCHES[each] for each in self.branch.tolist()),
-            (RESCALE_REASONS[each] for each in self.reason.tolist()),
+            (DECISION_BRANCHES[value] for value in self.branch.tolist()),
+            (RESCALE_REASONS[value] for value in self.reason.tolist()),
             strict=True,
         )
         return notebook.listing(repr(self), ("HPA", "current", "desired", "decided by", "reason"), list(rows))
@@ -321,7 +327,7 @@ class Decisions:
 
     @property
     def state(self) -> ControllerState:
-        """What is remembered of every HPA afterwards, and of those of the state before that are not in the batch."""
+        """Return the state of every HPA after the decisions, and of the previous state's HPAs outside the batch."""
         if self.origin is None:
             if self.carried is None:
                 raise TypeError("decisions made from columns alone have no states: pass their memory on")
@@ -334,7 +340,7 @@ class Decisions:
         return ControllerState(hpas=LazyStates(self.keys, histories, rest, others, rows))
 
     def machine(self, row: int) -> ReconcileSteps:
-        """The step machine of one HPA: for a driver to perform, where writing goes another way than it should."""
+        """Build the step machine of one HPA, for a driver to perform if a write does not succeed as assumed."""
         origin, row = self._known(), range(len(self))[row]
         return reconcile(
             origin.observed.hpas[row],
@@ -346,9 +352,9 @@ class Decisions:
         )
 
     def __getitem__(self, row: int) -> DryRun[ReconcileResult]:
-        """Everything about one HPA, texts included; only for decisions made from objects.
+        """Return the full result of one HPA with its texts, for decisions made from objects.
 
-        Raises what :attr:`problems` holds of it.
+        Raises the error in :attr:`problems` if the HPA has one.
         """
         origin, row = self._known(), range(len(self))[row]
         if row in self.problems:
@@ -362,25 +368,27 @@ class Decisions:
         )
 
     def told(self, rows: Sequence[int]) -> list[DryRun[ReconcileResult]]:
-        """As ``decisions[row]`` of each, for less: what was decided over columns is not worked out again. What
-        was asked and counted for those decisions is not in them. Raises what :attr:`problems` holds of one."""
+        """Return ``decisions[row]`` for each row, without repeating what was decided over columns.
+
+        Requests and observations of those decisions are left out. Raises the error in :attr:`problems` of a row.
+        """
         origin = self._known()
-        given, references = origin.given, origin.chosen.references
-        replicas = MetricResultRows(origin.chosen, given, self.metrics, origin.now)
-        whole = self.by_metrics() & (self.events & FAILED_RESCALE_EVENT == 0)
-        whole[list(self.problems)] = False
+        columns, references = origin.given, origin.chosen.references
+        replicas = MetricResultRows(origin.chosen, columns, self.metrics, origin.now)
+        is_precomputed = self.by_metrics() & (self.events & FAILED_RESCALE_EVENT == 0)
+        is_precomputed[list(self.problems)] = False
         normalized, past = self.normalized().rows(), self.memory.histories.past
         out = []
         for row in rows:
-            scale, found = given.scales[row], replicas.of(row) if whole[row] else None
-            if found is None or isinstance(scale, ApiError):
+            scale, calculated = columns.scales[row], replicas.of(row) if is_precomputed[row] else None
+            if calculated is None or isinstance(scale, ApiError):
                 out.append(self[row])
                 continue
             decided = PrecomputedReconcile(
                 origin.observed.hpas[row],
                 origin.state.get(self.keys[row]),
                 PrecomputedDecision(
-                    scale, found, msgspec.structs.replace(normalized[row], recommendations=past.recommended(row))
+                    scale, calculated, msgspec.structs.replace(normalized[row], recommendations=past.recommended(row))
                 ),
                 TargetScale(scale, references.resources[row][0]),
                 now=origin.now,
@@ -390,13 +398,15 @@ class Decisions:
         return out
 
     def by_metrics(self) -> NDArray[np.bool_]:
-        """Where metrics decided, and the columns say what became of the proposals: of what leaves zero they hold the
-        size that it gets, and no longer what it was normalized to."""
-        found: NDArray[np.bool_] = (self.branch == _METRICS_BRANCH) & (self.invalid == 0) & (self.current.data != 0)
-        return found
+        """Return a mask of the HPAs that were decided by metrics and whose normalized proposals are in the columns.
+
+        HPAs that leave zero replicas are excluded: their columns hold the final replicas, not the normalized proposal.
+        """
+        mask: NDArray[np.bool_] = (self.branch == _METRICS_BRANCH) & (self.invalid == 0) & (self.current.data != 0)
+        return mask
 
     def normalized(self) -> NormalizedColumns:
-        """What became of the proposals. It means something :meth:`by_metrics`, where the scale can be written."""
+        """Return the normalized proposals, meaningful for rows of :meth:`by_metrics` whose scale can be written."""
         conditions = self.memory.conditions
         return NormalizedColumns(
             self.stabilized.data,
@@ -407,16 +417,19 @@ class Decisions:
         )
 
     def refused(self, errors: Mapping[str, ApiError]) -> Decisions:
-        """What is decided where writing the scale failed for good (``errors``), by the HPA's ``namespace/name``: no
-        event is stored, and its conditions tell. Those that write nothing have nothing to be refused."""
+        """Decide again with scale writes that failed for good (``errors``, by the HPA's ``namespace/name``).
+
+        No event is stored for a failed write; the conditions report it. Errors of HPAs that write nothing have no
+        effect.
+        """
         origin = self._known()
         all_errors = {**self.refusals, **errors}
         flags = np.fromiter((key in all_errors for key in self.keys), np.uint8, len(self.keys))
-        given = replace(origin.given, targets=replace(origin.given.targets, refused=flags))
-        again = decide_columns(
-            given, origin.chosen.memory, now=origin.now, options=origin.options, threads=origin.threads
+        columns = replace(origin.given, targets=replace(origin.given.targets, refused=flags))
+        decisions = decide_columns(
+            columns, origin.chosen.memory, now=origin.now, options=origin.options, threads=origin.threads
         )
-        return replace(again, keys=self.keys, refusals=all_errors, origin=origin)
+        return replace(decisions, keys=self.keys, refusals=all_errors, origin=origin)
 
     def _known(self) -> DecisionInputs:
         if self.origin is None:
@@ -433,9 +446,11 @@ def decide_columns(
     options: HPAOptions | None = None,
     threads: int = 1,
 ) -> Decisions:
-    """Decides from columns: ``given``, those of what was read; ``memory``, of the rounds before.
+    """Decide HPAs from columns.
 
-    Nothing that is passed in is changed; the result does not depend on ``threads``.
+    ``given``: columns of the inputs. ``memory``: state of earlier batches. The inputs are not changed, and the result
+    does
+    not depend on ``threads``.
     """
     options, time = options or HPAOptions(), moment(now)
     answers = calculate_rows(
@@ -447,14 +462,17 @@ def decide_columns(
 def repeat_decisions(
     last: Decisions, given: BatchColumns, *, since: Moment, now: Moment, options: HPAOptions
 ) -> Decisions | None:
-    """What is decided ``now`` from the columns of the ``last`` decisions, made at ``since``, and from what they
-    remember. None: something else is decided, or for other reasons."""
+    """Decide again at ``now`` from the columns of the ``last`` decisions, made at ``since``, and from their state.
+
+    None if the decisions or their reasons differ.
+    """
     answers = last.metrics
     if options.legacy or not len(given.pods) or given.pods.start.max() + options.cpu_initialization_ns > since:
         rows = given.rows, given.pods, given.samples, given.requests, given.values
         answers = calculate_rows(*rows, options=options, now=now)
         if not all(
-            _is_bitwise_equal(getattr(last.metrics, each.name), getattr(answers, each.name)) for each in fields(answers)
+            _is_bitwise_equal(getattr(last.metrics, field.name), getattr(answers, field.name))
+            for field in fields(answers)
         ):
             return None
     columns, _, _, memory = _run_decision_kernel(given, answers, last.memory, now, options, 1)
@@ -468,14 +486,14 @@ def repeat_decisions(
 
 
 def _is_bitwise_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """So that no number is another of its kind that is equal to it, and what is none is itself."""
+    """Compare the bytes of two arrays, so that 0.0 differs from -0.0 and NaN equals NaN."""
     return one.tobytes() == other.tobytes()
 
 
 def _run_decision_kernel(
     given: BatchColumns, answers: CalculatorResults, memory: KernelState, now: Moment, options: HPAOptions, threads: int
 ) -> tuple[tuple[NDArray[Any], ...], BatchColumns, CalculatorResults, KernelState]:
-    """What :meth:`Decisions.of` takes."""
+    """Run the decision kernel and return the arguments of :meth:`Decisions.of`."""
     error = (answers.error != 0).astype(np.uint8)
     np.copyto(error, 2, where=given.rows.invalid != 0)
     before = memory.histories
@@ -500,7 +518,7 @@ def _run_decision_kernel(
         threads,
     )
     fresh = before.fresh * (columns[0] == 0).astype(np.uint8)
-    if given.problems:  # nothing of them is decided, and nothing changes
+    if given.problems:  # these HPAs stay undecided and unchanged
         rows = np.array(sorted(given.problems))
         columns[0][rows], columns[9][rows] = DECISION_BRANCHES.index("failed"), 0
         old = memory.conditions
@@ -519,13 +537,13 @@ def _mask(values: NDArray[np.int32], nothing: NDArray[np.bool_]) -> MaskedInt32:
 
 
 def _respond(action: Action, row: int, origin: DecisionInputs) -> Any:
-    observed, given = origin.observed, origin.given
+    observed, columns = origin.observed, origin.given
     if isinstance(action, GetScale):
-        return given.scales[row]
+        return columns.scales[row]
     if isinstance(action, List):
-        return given.pods_of(row, observed.pods)
+        return columns.pods_of(row, observed.pods)
     if isinstance(action, GetMetric):
-        return given.answer(row, action, observed.metrics)
+        return columns.answer(row, action, observed.metrics)
     return None
 
 
@@ -545,25 +563,51 @@ def decide(
     threads: int = 1,
     previous: Decisions | None = None,
 ) -> Decisions:
-    """Reconciles HPAs once. Objects may be structs, plain data or those of a Kubernetes client library.
+    """Reconcile HPAs once, assuming that every write succeeds.
 
-    - ``hpas``: v2 structs defaulted; anything else is converted and defaulted (v1 too), not validated;
-    - ``scales``: the scale of each HPA's target by the HPA's ``namespace/name``, or a function that answers
-      :class:`~kscale.effects.GetScale`; an :class:`~kscale.effects.ApiError` says why there is none, and one that is
-      missing is not found;
-    - ``pods``: a :class:`~kscale.Cluster`, a snapshot or the index of one, or a list of pods;
-    - ``metrics`` answers queries: :class:`~kscale.hpa.MetricLists` (many at once), or any function of a
-      :class:`~kscale.effects.GetMetric`;
-    - ``selectors``: of HPAs that are not in the batch. The selectors of all are known before the first is checked;
-    - ``mapper``: what kinds of targets there are; without it those that Kubernetes has itself;
-    - ``state``: what is remembered, ``decisions.state`` the next; ``now``: an aware datetime or nanoseconds since 1970;
-    - ``previous``: the decisions of the last round, to save work: what is the very same object as then (an HPA, a
-      scale, a pod of a cluster, a list of metrics) is not read again, so do not change objects that were passed. The
-      answer is the same.
+    Objects may be structs, plain data or those of a Kubernetes client library. Use :meth:`Decisions.refused` for writes
+    that failed.
 
-    Every write is taken to succeed; :meth:`Decisions.refused` tells of those that did not. Raises
-    :class:`~kscale.errors.InputError` for HPAs and pods that cannot be read, and for an HPA that comes twice. What is
-    malformed of one HPA's metrics or scale is an error of its own row.
+    Parameters
+    ----------
+    hpas : sequence
+        HPAs. v2 structs are expected with defaults. Anything else is converted and defaulted (v1 too), not validated.
+    scales : mapping or callable
+        Scale of each HPA's target by the HPA's ``namespace/name``, or a function that answers
+        :class:`~kscale.effects.GetScale`. An :class:`~kscale.effects.ApiError` says why there is none. A missing scale
+        is
+        not found.
+    pods : Cluster, Snapshot, PodIndex or list
+        The pods.
+    metrics : callable
+        Answers queries: :class:`~kscale.hpa.MetricLists` (many at once), or any function of a
+        :class:`~kscale.effects.GetMetric`.
+    selectors : SelectorStore, optional
+        Selectors of HPAs outside the batch. All selectors are known before the first HPA is checked.
+    options : HPAOptions, optional
+        Options of the controller.
+    state : ControllerState, optional
+        State of earlier decisions (``decisions.state``).
+    now : datetime or int
+        An aware datetime, or nanoseconds since 1970.
+    mapper : RESTMapper, optional
+        Kinds of targets. Default: the kinds that Kubernetes has itself.
+    threads : int
+        Number of threads.
+    previous : Decisions, optional
+        Last decisions, to save work. An object that is identical to last time's (HPA, scale, pod of a cluster, list of
+        metrics) is not read again, so do not change objects that were passed. The result is the same.
+
+    Returns
+    -------
+    Decisions
+        One row per HPA.
+
+    Raises
+    ------
+    InputError
+        If an HPA or pod cannot be read, or an HPA appears twice. Malformed metrics or scales of one HPA are an error of
+        its own row.
     """
     options, time = options or HPAOptions(), moment(now)
     mapper = BUILT_IN_MAPPER if mapper is None else mapper
@@ -576,6 +620,6 @@ def decide(
         hpas, scales, to_batch_pods(pods), metrics, selectors, mapper, None if last is None else last.observed
     )
     chosen = prepare_batch(observed, state, options, chosen_before)
-    given = chosen.encoded(metrics, before)
-    out = decide_columns(given, chosen.memory, now=time, options=options, threads=threads)
-    return replace(out, keys=observed.keys, origin=DecisionInputs(chosen, given, state, time, threads))
+    columns = chosen.encoded(metrics, before)
+    out = decide_columns(columns, chosen.memory, now=time, options=options, threads=threads)
+    return replace(out, keys=observed.keys, origin=DecisionInputs(chosen, columns, state, time, threads))

@@ -1,5 +1,7 @@
 """HPAs of a batch as columns: specs, target references, conditions, scales, selectors, and HPAs that select the same
-pods. Equal parts are read once.
+pods.
+
+Equal parts are read once.
 """
 
 from __future__ import annotations
@@ -65,10 +67,10 @@ _encode_key = msgspec.msgpack.Encoder(enc_hook=str).encode
 
 @dataclass(frozen=True, slots=True)
 class SpecMetric:
-    """One metric of a spec, as far as it does not depend on whose it is.
+    """One metric of a spec, without anything that depends on the HPA.
 
-    ``source`` None: of a type that is not known, or malformed (``problem``). ``mode`` indexes ``CALCULATION_MODES``;
-    ``target`` None: there is none; ``selector`` None: it cannot be sent.
+    ``source`` is None if the type is unknown or the metric malformed (``problem``). ``mode`` indexes
+    ``CALCULATION_MODES``. ``target`` is None if it is unset, ``selector`` None if it cannot be sent.
     """
 
     mode: int
@@ -81,17 +83,17 @@ class SpecMetric:
 
     @property
     def of_usage(self) -> bool:
-        """Whether it is answered by a list of pod metrics."""
+        """Return True if a list of pod metrics provides this metric."""
         return bool(self.resource) and self.target is not None
 
 
 @dataclass(frozen=True, slots=True)
 class SpecColumns:
-    """One row an HPA; the rest by number of what HPAs have in common.
+    """Specs with one row per HPA. Shared parts are stored once and referenced by number.
 
     ``minimum``, ``maximum`` int32[n]; ``metrics`` int32[n] into ``metric_lists``; ``behavior`` int32[n] into ``rules``
     (up, down), ``tolerances`` and ``has_behavior`` uint8; ``object_metric`` uint8 by metric list. ``metric_numbers``,
-    ``behavior_numbers``: the numbers by what the parts of the spec say.
+    ``behavior_numbers``: the numbers by encoded part of the spec.
     """
 
     minimum: NDArray[np.int32]
@@ -109,7 +111,7 @@ class SpecColumns:
 
     @property
     def crowded(self) -> bool:
-        """Whether most of the numbers may be of what no HPA says any more."""
+        """Return True if most of the numbers may belong to parts that no HPA has any more."""
         return len(self.metric_numbers) + len(self.behavior_numbers) > 4 * len(self.metrics) + 16
 
 
@@ -119,7 +121,7 @@ def read_specs(
     before: SpecColumns | None = None,
     kept: UnchangedRows | None = None,
 ) -> SpecColumns:
-    """The specs of HPAs in their order; those of the round ``before`` that were ``kept`` are not read again."""
+    """Read the specs of HPAs in their order, reusing rows of ``before`` that are unchanged (``kept``)."""
     if before is None or kept is None or before.crowded:
         return _build_spec_columns(hpas, options)
     if kept.all:
@@ -174,8 +176,8 @@ def _build_spec_columns(hpas: Sequence[HorizontalPodAutoscaler], options: HPAOpt
 
 
 def _min_replicas_column(hpas: Sequence[HorizontalPodAutoscaler]) -> NDArray[np.int32]:
-    found = [hpa.spec.min_replicas for hpa in hpas]
-    return np.array([1 if each is None else each for each in found], np.int32)
+    minimums = [hpa.spec.min_replicas for hpa in hpas]
+    return np.array([1 if each is None else each for each in minimums], np.int32)
 
 
 def _max_replicas_column(hpas: Sequence[HorizontalPodAutoscaler]) -> NDArray[np.int32]:
@@ -185,8 +187,11 @@ def _max_replicas_column(hpas: Sequence[HorizontalPodAutoscaler]) -> NDArray[np.
 def _number_equal_values(
     values: Sequence[Any], known: dict[bytes, int]
 ) -> tuple[NDArray[np.int32], dict[bytes, int], list[int]]:
-    """(number of each, all numbers, the first row of each number that was not ``known``): equal ones have equal
-    numbers. ``known`` itself does not change."""
+    """Number values so that equal values have equal numbers.
+
+    Returns the number of each value, all numbers, and the first row of each number that is not in ``known``. ``known``
+    itself does not change.
+    """
     numbers, out, first = known, [], list[int]()
     for row, text in enumerate(map(_encode_key, values)):
         number = numbers.get(text)
@@ -244,29 +249,32 @@ def read_target_references(
     before: TargetReferences | None = None,
     kept: UnchangedRows | None = None,
 ) -> TargetReferences:
-    """The targets of HPAs; those of the round ``before`` that were ``kept`` are not looked at again."""
+    """Read the targets of HPAs, reusing rows of ``before`` that are unchanged (``kept``)."""
     if before is not None and kept is not None:
         if kept.all:
             return before
         new = read_target_references([hpas[row] for row in kept.fresh.tolist()], mapper)
         return TargetReferences(kept.array(before.error, new.error), kept.list(before.resources, new.resources))
-    known = _ResourceCache(mapper)
-    found = [known[reference] for reference in map(_get_reference, hpas)]
-    return TargetReferences(np.array([error for error, _ in found], np.uint8), [resources for _, resources in found])
+    cache = _ResourceCache(mapper)
+    errors_and_resources = [cache[reference] for reference in map(_get_reference, hpas)]
+    return TargetReferences(
+        np.array([error for error, _ in errors_and_resources], np.uint8),
+        [resources for _, resources in errors_and_resources],
+    )
 
 
 _get_reference = attrgetter("spec.scale_target_ref.api_version", "spec.scale_target_ref.kind")
 
 
 class _ResourceCache(dict[tuple[str, str], tuple[int, tuple[str, ...]]]):
-    """What a reference comes to, worked out once."""
+    """Cache of the resources of references."""
 
     def __init__(self, mapper: RESTMapper) -> None:
         self._mapper = mapper
 
     def __missing__(self, key: tuple[str, str]) -> tuple[int, tuple[str, ...]]:
-        found = self[key] = _find_resources(*key, self._mapper)
-        return found
+        value = self[key] = _find_resources(*key, self._mapper)
+        return value
 
 
 def _find_resources(api_version: str, kind: str, mapper: RESTMapper) -> tuple[int, tuple[str, ...]]:
@@ -315,7 +323,7 @@ _get_transition_time = attrgetter("last_transition_time")
 def read_condition_columns(
     hpas: Sequence[HorizontalPodAutoscaler], before: ConditionColumns | None = None, kept: UnchangedRows | None = None
 ) -> ConditionColumns:
-    """The conditions in the status of each HPA; those of the round ``before`` that were ``kept`` are not read again."""
+    """Read the status conditions of HPAs, reusing rows of ``before`` that are unchanged (``kept``)."""
     if before is not None and kept is not None:
         if kept.all:
             return before
@@ -329,21 +337,21 @@ def read_condition_columns(
     lists = [hpa.status.conditions or () for hpa in hpas]
     flat = list(chain.from_iterable(lists))
     codes = np.fromiter(map(_CONDITION_CODES.__getitem__, map(_get_condition_key, flat)), np.int64, len(flat))
-    of = np.repeat(np.arange(n), np.fromiter(map(len, lists), np.int64, n))
-    ours = codes >= 0
-    codes, where = codes[ours], of[ours] * len(CONDITION_TYPES) + (codes[ours] >> 16)
+    rows = np.repeat(np.arange(n), np.fromiter(map(len, lists), np.int64, n))
+    is_known = codes >= 0
+    codes, positions = codes[is_known], rows[is_known] * len(CONDITION_TYPES) + (codes[is_known] >> 16)
     out = ConditionColumns(np.zeros((n, 4), np.uint8), np.zeros((n, 4), np.uint8), np.zeros((n, 4), np.int64))
-    out.status.reshape(-1)[where] = codes >> 8 & 255
-    out.reason.reshape(-1)[where] = codes & 255
-    out.time.reshape(-1)[where] = _parse_moments(list(map(_get_transition_time, flat)))[ours]
+    out.status.reshape(-1)[positions] = codes >> 8 & 255
+    out.reason.reshape(-1)[positions] = codes & 255
+    out.time.reshape(-1)[positions] = _parse_moments(list(map(_get_transition_time, flat)))[is_known]
     return out
 
 
 def _parse_moments(texts: list[str | None]) -> NDArray[np.int64]:
-    """Times; what is written in another way than the API writes it is read by :func:`~kscale.effects.from_text`."""
-    out, odd = _api_text.moments(texts)
-    for place in odd:
-        out[place] = from_text(texts[place])
+    """Parse times, those not in the API's format with :func:`~kscale.effects.from_text`."""
+    out, unparsed = _api_text.moments(texts)
+    for index in unparsed:
+        out[index] = from_text(texts[index])
     return out
 
 
@@ -379,69 +387,70 @@ def read_scales(
     targets: TargetReferences,
     before: ScaleColumns | None = None,
 ) -> ScaleColumns:
-    """The scale of every target. One that is the very same object as in the round ``before`` is not read again."""
-    given = _collect_scales(scales, hpas, keys, targets)
+    """Read the scale of every target, reusing scales that are identical objects in ``before``."""
+    inputs = _collect_scales(scales, hpas, keys, targets)
     if before is None or before.problems:
-        return _read_scale_rows(given, range(len(hpas)), hpas, targets)
-    kept = UnchangedRows.of(given, before.given)
-    there = _names.other_objects(given, [None] * len(given))
-    if len(there) < len(given):  # what is missing is told by the name of each
-        missing = np.ones(len(given), np.bool_)
-        missing[there] = False
-        kept = kept.also(missing)
-    if kept.all:
+        return _read_scale_rows(inputs, range(len(hpas)), hpas, targets)
+    unchanged = UnchangedRows.of(inputs, before.given)
+    present = _names.other_objects(inputs, [None] * len(inputs))
+    if len(present) < len(inputs):  # the error of a missing scale contains its name
+        missing = np.ones(len(inputs), np.bool_)
+        missing[present] = False
+        unchanged = unchanged.also(missing)
+    if unchanged.all:
         return before
-    fresh = kept.fresh.tolist()
-    new = _read_scale_rows([given[row] for row in fresh], fresh, hpas, targets)
+    fresh = unchanged.fresh.tolist()
+    new = _read_scale_rows([inputs[row] for row in fresh], fresh, hpas, targets)
     return ScaleColumns(
-        given,
-        kept.list(before.scales, new.scales),
+        inputs,
+        unchanged.list(before.scales, new.scales),
         new.problems,
-        kept.array(before.there, new.there),
-        kept.array(before.current, new.current),
-        kept.array(before.status, new.status),
-        kept.list(before.texts, new.texts),
+        unchanged.array(before.there, new.there),
+        unchanged.array(before.current, new.current),
+        unchanged.array(before.status, new.status),
+        unchanged.list(before.texts, new.texts),
     )
 
 
 def _read_scale_rows(
-    given: list[Any], rows: Sequence[int], hpas: Sequence[HorizontalPodAutoscaler], targets: TargetReferences
+    inputs: list[Any], rows: Sequence[int], hpas: Sequence[HorizontalPodAutoscaler], targets: TargetReferences
 ) -> ScaleColumns:
-    """What was given for some rows."""
+    """Read the scales of some rows."""
     scales: list[Scale | ApiError] = []
     problems: dict[int, Exception] = {}
-    for row, each in zip(rows, given, strict=True):
-        found = each
-        if type(found) is not Scale and not isinstance(found, Scale | ApiError):
+    for row, each in zip(rows, inputs, strict=True):
+        value = each
+        if type(value) is not Scale and not isinstance(value, Scale | ApiError):
             try:
-                found = (
-                    _missing_scale_error(hpas[row], targets.resources[row]) if found is None else coerce_scale(found)
+                value = (
+                    _missing_scale_error(hpas[row], targets.resources[row]) if value is None else coerce_scale(value)
                 )
             except InputError as problem:
-                problems[row], found = problem, ApiError(str(problem))
-        scales.append(found)
-    there = [isinstance(each, Scale) for each in scales]
-    if all(there):
-        found = list(map(_get_replicas_and_selector, scales))
+                problems[row], value = problem, ApiError(str(problem))
+        scales.append(value)
+    is_scale = [isinstance(each, Scale) for each in scales]
+    if all(is_scale):
+        value = list(map(_get_replicas_and_selector, scales))
     else:
-        found = [
-            _get_replicas_and_selector(each) if ok else _NO_SCALE_VALUES for each, ok in zip(scales, there, strict=True)
+        value = [
+            _get_replicas_and_selector(each) if ok else _NO_SCALE_VALUES
+            for each, ok in zip(scales, is_scale, strict=True)
         ]
     return ScaleColumns(
-        given,
+        inputs,
         scales,
         problems,
-        np.array(there, np.bool_),
-        np.array([current for current, _, _ in found], np.int32),
-        np.array([status for _, status, _ in found], np.int32),
-        [selector for _, _, selector in found],
+        np.array(is_scale, np.bool_),
+        np.array([current for current, _, _ in value], np.int32),
+        np.array([status for _, status, _ in value], np.int32),
+        [selector for _, _, selector in value],
     )
 
 
 def _collect_scales(
     scales: ScaleSource, hpas: Sequence[HorizontalPodAutoscaler], keys: Sequence[str], targets: TargetReferences
 ) -> list[Any]:
-    """What there is for each target; nobody is asked for one whose reference says nothing."""
+    """Collect the scale of each target, without a request if the reference is invalid."""
     out: list[Any]
     if isinstance(scales, Mapping):
         out = list(map(scales.get, keys))
@@ -459,28 +468,28 @@ def _build_scale_request(hpa: HorizontalPodAutoscaler, resource: str) -> GetScal
 
 
 def _missing_scale_error(hpa: HorizontalPodAutoscaler, resources: tuple[str, ...]) -> ApiError:
-    """Why there is none."""
+    """Return the error of a missing scale."""
     return _not_found_error(_build_scale_request(hpa, resources[0])) if resources else ApiError("")
 
 
 def _not_found_error(query: GetScale) -> ApiError:
-    """The API server's answer for a target that does not exist."""
+    """Return the API server's response for a target that does not exist."""
     return ApiError(f'{query.resource} "{query.name}" not found', code=404, reason=NOT_FOUND)
 
 
 def _request_first_scale(
     ask: Callable[[GetScale], Any], hpa: HorizontalPodAutoscaler, resources: tuple[str, ...]
 ) -> Any:
-    """Every resource that the kind is served as is tried; the first error counts if none has it."""
+    """Request the scale from each resource of the kind, and return the first scale or the first error."""
     first: ApiError | None = None
     for resource in resources:
         query = _build_scale_request(hpa, resource)
-        found = ask(query)
-        if found is None:
-            found = _not_found_error(query)
-        if not isinstance(found, ApiError):
-            return found
-        first = first or found
+        response = ask(query)
+        if response is None:
+            response = _not_found_error(query)
+        if not isinstance(response, ApiError):
+            return response
+        first = first or response
     return first
 
 
@@ -490,10 +499,11 @@ _SELECTOR_REQUIRED, _SELECTOR_INVALID, _HPA_DELETED, _SELECTOR_AMBIGUOUS = 1, 2,
 
 
 class BatchSelectors:
-    """Whose pods they are: the selector of every target, and who else selects the same pods.
+    """Selectors of all targets, and HPAs that select the same pods.
 
-    ``wanted``: selections, those of ``group`` int64[n] (-1: none) first, then other HPAs'; ``registered``: the selector
-    of every HPA by (namespace, name), as the store has it once all of the batch are in it.
+    ``wanted``: selections, first those of ``group`` int64[n] (-1 for none), then those of other HPAs. ``registered``:
+    the
+    selector of every HPA by (namespace, name), as in the store once the whole batch is registered.
     """
 
     def __init__(
@@ -550,7 +560,7 @@ class BatchSelectors:
         texts: Sequence[str],
         metrics: NDArray[np.int64],
     ) -> bool:
-        """Whether that is what would come of these."""
+        """Return True if these inputs would lead to the same selectors."""
         return (
             keys is self._keys
             and selectors is self._others
@@ -561,11 +571,11 @@ class BatchSelectors:
         )
 
     def _says_the_same(self, rest: Sequence[HPAState]) -> bool:
-        """Whether states say of selectors what those did that this came of."""
-        known = self._rests[0]
-        return len(rest) == len(known) and all(
-            rest[row].registered == known[row].registered and rest[row].selector == known[row].selector
-            for row in _names.other_objects([*rest], [*known]).tolist()
+        """Return True if states have the same selectors as the states used here."""
+        previous = self._rests[0]
+        return len(rest) == len(previous) and all(
+            rest[row].registered == previous[row].registered and rest[row].selector == previous[row].selector
+            for row in _names.other_objects([*rest], [*previous]).tolist()
         )
 
     def _registered(
@@ -586,8 +596,8 @@ class BatchSelectors:
         return out
 
     def _add_others(self, names: Sequence[tuple[str, str]], groups: Sequence[int]) -> None:
-        """Selections of HPAs whose own metrics are not looked at now."""
-        if len(self.registered) == len(groups) - groups.count(-1):  # who has a group is registered
+        """Add the selections of HPAs whose metrics are not needed now."""
+        if len(self.registered) == len(groups) - groups.count(-1):  # every HPA with a group is registered
             return
         mine = {key for key, group in zip(names, groups, strict=True) if group >= 0}
         namespaces = {namespace for namespace, _ in self.wanted}
@@ -600,7 +610,7 @@ class BatchSelectors:
         self.names = np.concatenate([self.names, np.ones(len(others), np.int64)])
 
     def errors(self, selected: SelectedPods) -> NDArray[np.uint8]:
-        """Why the selector of an HPA is of no use, by code: HPAs that share a pod with another block each other."""
+        """Return the selector error code of each HPA. HPAs that share a pod block each other."""
         if self._errors is None or self._errors[0].rows is not selected.rows:
             self._errors = selected, self._with_rivals(selected)
         return self._errors[1]
@@ -622,12 +632,12 @@ class BatchSelectors:
     def next_states(
         self, hpas: Sequence[HorizontalPodAutoscaler], rest: Sequence[HPAState], undecided: Collection[int]
     ) -> Sequence[HPAState]:
-        """What is not kept as columns of the states, afterwards; of rows that are ``undecided`` nothing changes."""
+        """Return the states after the decisions, without their columns. ``undecided`` rows do not change."""
         if not undecided and len(self._rests) > 1 and rest is self._rests[1]:
             return rest
         out = list(rest)
         plain: dict[str | None, HPAState] = {}
-        settled = True
+        is_stable = True
         for row, (state, group, text) in enumerate(zip(rest, self.group.tolist(), self.texts, strict=True)):
             if (state.written is None and (group < 0 or state.selector == text)) or row in undecided:
                 continue
@@ -636,14 +646,14 @@ class BatchSelectors:
                 written = None
             selector = state.selector if group < 0 or self.legacy else text
             if written is None and state.registered:
-                found = plain.get(selector)
-                if found is None:
-                    found = plain[selector] = HPAState(selector=selector)
-                out[row] = found
+                shared_state = plain.get(selector)
+                if shared_state is None:
+                    shared_state = plain[selector] = HPAState(selector=selector)
+                out[row] = shared_state
             else:
-                settled = settled and written is None
+                is_stable = is_stable and written is None
                 out[row] = HPAState(selector=selector, registered=state.registered, written=written)
-        if not undecided and settled:  # of what came of them the same comes again
+        if not undecided and is_stable:  # these states lead to themselves next time
             self._rests[1:] = [out]
         return out
 

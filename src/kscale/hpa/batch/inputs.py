@@ -1,5 +1,6 @@
-"""Inputs of a batch: read HPAs, scales, states and pods, find the HPAs that need metrics, and build the columns that
-the kernels take.
+"""Inputs of a batch.
+
+Reads HPAs, scales, states and pods, finds the HPAs that need metrics, and builds the columns that the kernels take.
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ _METRICS_BRANCH: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class BatchObjects:
-    """What is decided from: see :func:`kscale.hpa.batch.decisions.decide`.
+    """Inputs of the decisions; see :func:`kscale.hpa.batch.decisions.decide`.
 
-    ``given``: HPAs as they came, ``hpas``: read, ``keys``: ``namespace/name`` of each; ``kept``: which rows they were
-    in the round before, if there was one.
+    ``given``: HPAs as passed. ``hpas``: HPAs as structs. ``keys``: ``namespace/name`` of each. ``kept``: rows that are
+    unchanged since the last batch, if there was one.
     """
 
     given: list[Any]
@@ -89,34 +90,34 @@ class BatchObjects:
         mapper: RESTMapper,
         before: BatchObjects | None = None,
     ) -> BatchObjects:
-        """HPAs of any shape; one that is the very same object as in the round ``before`` is not read again.
+        """Read HPAs of any type, reusing those that are identical objects in ``before``.
 
-        Raises :class:`~kscale.errors.InputError` for one that cannot be read or comes twice.
+        Raises :class:`~kscale.errors.InputError` for an HPA that cannot be read or appears twice.
         """
-        given = list(hpas)
+        inputs = list(hpas)
         if before is None:
-            known: Sequence[HorizontalPodAutoscaler] = list(map(_coerce_hpa, given))
-            return cls(given, known, get_hpa_keys(known), scales, pods, metrics, selectors, mapper)
-        kept = UnchangedRows.of(given, before.given)
-        fresh = [_coerce_hpa(given[row]) for row in kept.fresh.tolist()]
-        known = kept.list(before.hpas, fresh)
+            structs: Sequence[HorizontalPodAutoscaler] = list(map(_coerce_hpa, inputs))
+            return cls(inputs, structs, get_hpa_keys(structs), scales, pods, metrics, selectors, mapper)
+        unchanged = UnchangedRows.of(inputs, before.given)
+        fresh = [_coerce_hpa(inputs[row]) for row in unchanged.fresh.tolist()]
+        structs = unchanged.list(before.hpas, fresh)
         keys = before.keys
         named = list(map("/".join, map(_get_namespace_and_name, fresh)))
-        if not kept.in_place or named != [keys[row] for row in kept.fresh.tolist()]:
-            now = get_hpa_keys(known)
-            keys = keys if now == keys else now
-        return cls(given, known, keys, scales, pods, metrics, selectors, mapper, kept)
+        if not unchanged.in_place or named != [keys[row] for row in unchanged.fresh.tolist()]:
+            new_keys = get_hpa_keys(structs)
+            keys = keys if new_keys == keys else new_keys
+        return cls(inputs, structs, keys, scales, pods, metrics, selectors, mapper, unchanged)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchColumns:
-    """Columns of one moment. Those who ask for texts find the rest here.
+    """Columns at one moment, with the objects that explanations need.
 
-    - ``scales``: the scale of every target, or why there is none;
-    - ``wanted``: (namespace, selector) of every selection, ``group`` int64[n]: which one is an HPA's, -1: none;
-    - ``registered``: the selector of every HPA that has one, by (namespace, name), this batch's included;
-    - ``problems``: what of an HPA is malformed so that it cannot be decided, by its row;
-    - ``rest``: what is not kept as columns of the states afterwards; ``joined``: usage by pod, by what was asked.
+    - ``scales``: the scale of every target, or its error;
+    - ``wanted``: (namespace, selector) of every selection, ``group`` int64[n]: the HPA's selection, -1 for none;
+    - ``registered``: the selector of every HPA that has one, by (namespace, name), including this batch;
+    - ``problems``: by row, why an HPA is malformed and cannot be decided;
+    - ``rest``: states after the decisions, without their columns; ``joined``: usage by pod, by usage source.
     """
 
     targets: TargetColumns
@@ -138,7 +139,7 @@ class BatchColumns:
     made: list[SelectorStore] = field(default_factory=list)
 
     def store(self) -> SelectorStore:
-        """All selectors, for step machines: each puts there what is there already."""
+        """Return a store of all selectors for step machines, which then register no changes."""
         if not self.made:
             out = SelectorStore()
             for (namespace, name), selector in self.registered.items():
@@ -147,7 +148,7 @@ class BatchColumns:
         return self.made[0]
 
     def pods_of(self, row: int, pods: BatchPods) -> Sequence[Pod]:
-        """The pods of an HPA's selection."""
+        """Return the pods of an HPA's selection."""
         group = int(self.group[row])
         if group < 0 or self.selected is None:
             return ()
@@ -155,7 +156,7 @@ class BatchColumns:
         return [pods.pod(number) for number in self.selected.rows[ends[group] : ends[group + 1]].tolist()]
 
     def answer(self, row: int, asked: GetMetric, metrics: Callable[[GetMetric], Any]) -> Any:
-        """What a query of an HPA was answered."""
+        """Return the response to a query of an HPA."""
         if isinstance(metrics, MetricLists) and (refused := metrics.refusal(asked)) is not None:
             return refused
         source = find_usage_source(asked)
@@ -166,21 +167,23 @@ class BatchColumns:
 
 
 def get_hpa_keys(hpas: Sequence[HorizontalPodAutoscaler], before: BatchObjects | None = None) -> Sequence[str]:
-    """``namespace/name`` of each; ``before``: of those that are the very same objects they are known. Raises
-    :class:`~kscale.errors.InputError` for one that comes twice."""
+    """Return ``namespace/name`` of each HPA, reusing the keys of ``before`` if they are unchanged.
+
+    Raises :class:`~kscale.errors.InputError` for an HPA that appears twice.
+    """
     if before is not None and len(before.given) == len(hpas):
         others = _names.other_objects([*hpas], before.given).tolist()
         if all(before.keys[row] == "/".join(_get_namespace_and_name(hpas[row])) for row in others):
             return before.keys
     keys = list(map("/".join, map(_get_namespace_and_name, hpas)))
     if len(set(keys)) != len(keys):
-        again = [key for key, count in Counter(keys).items() if count > 1]
-        raise InputError(f"HorizontalPodAutoscaler {again[0]} comes more than once")
+        duplicates = [key for key, count in Counter(keys).items() if count > 1]
+        raise InputError(f"HorizontalPodAutoscaler {duplicates[0]} comes more than once")
     return keys
 
 
-def _coerce_hpa(given: Any) -> HorizontalPodAutoscaler:
-    return given if type(given) is HorizontalPodAutoscaler else coerce_hpa(given)
+def _coerce_hpa(value: Any) -> HorizontalPodAutoscaler:
+    return value if type(value) is HorizontalPodAutoscaler else coerce_hpa(value)
 
 
 _get_namespace_and_name = attrgetter("metadata.namespace", "metadata.name")
@@ -190,9 +193,9 @@ _get_conditions = attrgetter("status.conditions")
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatch:
-    """All but the metrics: whose are needed is known now.
+    """Inputs of a batch without the metrics, once it is known which metrics are needed.
 
-    ``rest``: what is not kept as columns of the states before; ``at``: those whose metrics are looked at.
+    ``rest``: earlier states without their columns. ``at``: HPAs whose metrics are needed.
     """
 
     observed: BatchObjects
@@ -209,28 +212,28 @@ class PreparedBatch:
 
     @property
     def group(self) -> NDArray[np.int64]:
-        """Which selection is an HPA's; -1: none."""
+        """Return the selection of each HPA, -1 for none."""
         return self.selectors.group
 
     def selector(self, row: int) -> str:
-        """The selector of an HPA that has a selection."""
+        """Return the selector of an HPA that has a selection."""
         return self.selectors.texts[row]
 
     def questions(self) -> list[GetMetric]:
-        """What the metrics APIs have to be asked; see :func:`~kscale.hpa.batch.metric_rows.list_metric_requests`."""
-        at, metrics, known = self.at, self.specs.metrics[self.at.row], self.selectors.asked
+        """Return the metric requests; see :func:`~kscale.hpa.batch.metric_rows.list_metric_requests`."""
+        at, metrics, cached = self.at, self.specs.metrics[self.at.row], self.selectors.asked
         if (
-            known is None
-            or known[0] is not self.specs.metric_lists
-            or not np.array_equal(known[1], at.group)
-            or not np.array_equal(known[2], metrics)
+            cached is None
+            or cached[0] is not self.specs.metric_lists
+            or not np.array_equal(cached[1], at.group)
+            or not np.array_equal(cached[2], metrics)
         ):
-            asked = list_metric_requests(at, self.specs, self.selectors.wanted)
-            known = self.selectors.asked = self.specs.metric_lists, at.group, metrics, asked
-        return known[3]
+            requests = list_metric_requests(at, self.specs, self.selectors.wanted)
+            cached = self.selectors.asked = self.specs.metric_lists, at.group, metrics, requests
+        return cached[3]
 
     def rows_that_ask(self, some: Collection[GetMetric]) -> Iterator[int]:
-        """The rows of HPAs that need the answer to one of some questions."""
+        """Return the rows of HPAs that need the response to any of some requests."""
         return find_rows_of_requests(self.at, self.specs, self.selectors.wanted, some)
 
     def rows_without_answer(self, answered: Collection[GetMetric]) -> Iterator[int]:
@@ -240,28 +243,30 @@ class PreparedBatch:
     def encoded(
         self, metrics: Callable[[GetMetric], Any], before: BatchColumns | None = None, left_out: Collection[int] = ()
     ) -> BatchColumns:
-        """The columns, with what ``metrics`` answers; ``before``: those of the last round; ``left_out``: rows that are
-        not decided, of which nothing changes."""
+        """Build the columns with the responses of ``metrics``.
+
+        ``before``: columns of the last batch. ``left_out``: rows that are not decided and do not change.
+        """
         chosen, rows, at = self.selectors, self.at.row, self.at
         pods, joined = self.observed.pods, {} if before is None else before.joined
-        asked = build_calculator_inputs(
+        calculator_inputs = build_calculator_inputs(
             at, self.specs, chosen.wanted, pods, self.selected, metrics, self.options, joined
         )
         begin, end = np.zeros(len(self.rest), np.int64), np.zeros(len(self.rest), np.int64)
-        begin[rows], end[rows] = asked.begin, asked.end
-        problems = {**self.scales.problems, **asked.problems}
+        begin[rows], end[rows] = calculator_inputs.begin, calculator_inputs.end
+        problems = {**self.scales.problems, **calculator_inputs.problems}
         scale_error = self.targets.scale_error.copy()
         undecided = {*problems, *left_out}
         for row in undecided:
-            scale_error[row] = 2  # it is not decided, and nothing of it changes
+            scale_error[row] = 2  # the HPA is not decided and does not change
         behavior = self.specs.behavior
         return BatchColumns(
             targets=replace(self.targets, scale_error=scale_error, metrics_begin=begin, metrics_end=end),
-            rows=asked.rows,
+            rows=calculator_inputs.rows,
             pods=self.selected.columns,
-            samples=asked.samples,
-            requests=asked.requests,
-            values=asked.values,
+            samples=calculator_inputs.samples,
+            requests=calculator_inputs.requests,
+            values=calculator_inputs.values,
             up=_take_rule_rows(self.specs.up, behavior),
             down=_take_rule_rows(self.specs.down, behavior),
             scales=self.scales.scales,
@@ -271,33 +276,35 @@ class PreparedBatch:
             registered=chosen.registered,
             problems=problems,
             rest=chosen.next_states(self.observed.hpas, self.rest, undecided),
-            joined=asked.joined,
+            joined=calculator_inputs.joined,
         )
 
 
 def prepare_batch(
     observed: BatchObjects, state: ControllerState, options: HPAOptions, before: PreparedBatch | None = None
 ) -> PreparedBatch:
-    """Reads specs, scales and states, and finds whose metrics are needed, of which pods. ``before``: the last round, of
-    the same options and mapper, of which whatever still holds is taken."""
-    hpas, kept, n = observed.hpas, observed.kept, len(observed.hpas)
-    if before is None or kept is None:
+    """Read specs, scales and states, and find which HPAs need metrics of which pods.
+
+    ``before``: the last batch with the same options and mapper. Whatever still holds is reused.
+    """
+    hpas, unchanged, n = observed.hpas, observed.kept, len(observed.hpas)
+    if before is None or unchanged is None:
         specs = read_specs(hpas, options)
         references = read_target_references(hpas, observed.mapper)
         scales = read_scales(observed.scales, hpas, observed.keys, references)
         conditions = read_condition_columns(hpas)
     else:
         last = before.observed.hpas
-        kept_specs, kept_conditions = (
-            _find_unchanged_parts(kept, part, hpas, last) for part in (_get_spec, _get_conditions)
+        unchanged_specs, unchanged_conditions = (
+            _find_unchanged_parts(unchanged, part, hpas, last) for part in (_get_spec, _get_conditions)
         )
-        specs = read_specs(hpas, options, before.specs, kept_specs)
-        references = read_target_references(hpas, observed.mapper, before.references, kept_specs)
+        specs = read_specs(hpas, options, before.specs, unchanged_specs)
+        references = read_target_references(hpas, observed.mapper, before.references, unchanged_specs)
         scales = read_scales(observed.scales, hpas, observed.keys, references, before.scales)
-        conditions = read_condition_columns(hpas, before.memory.conditions, kept_conditions)
+        conditions = read_condition_columns(hpas, before.memory.conditions, unchanged_conditions)
     histories, rest = _read_states(observed.keys, state)
     memory = KernelState(histories, conditions)
-    nothing = np.zeros(n, np.int64)
+    zeros = np.zeros(n, np.int64)
     error = references.error
     targets = TargetColumns(
         scale_error=np.where(error != 0, error, ~scales.there).astype(np.uint8),
@@ -309,8 +316,8 @@ def prepare_batch(
         selector_error=np.zeros(n, np.uint8),
         refused=np.zeros(n, np.uint8),
         fresh=histories.fresh,
-        metrics_begin=nothing,
-        metrics_end=nothing,
+        metrics_begin=zeros,
+        metrics_end=zeros,
     )
     branches = _reconcile.branches(targets, memory.conditions.status, options.enabled("HPAScaleToZero"), options.legacy)
     metrics = np.flatnonzero(branches == _METRICS_BRANCH)
@@ -325,13 +332,13 @@ def prepare_batch(
 
 
 def _find_unchanged_parts(
-    kept: UnchangedRows,
+    unchanged: UnchangedRows,
     part: Callable[[HorizontalPodAutoscaler], Any],
     now: Sequence[HorizontalPodAutoscaler],
     before: Sequence[HorizontalPodAutoscaler],
 ) -> UnchangedRows:
-    """Which rows have the very same object as a part: of an HPA with a new status the spec mostly is the old one."""
-    return kept if kept.all else UnchangedRows.of(list(map(part, now)), list(map(part, before)))
+    """Find rows whose part is an identical object. An HPA with a new status mostly has its old spec."""
+    return unchanged if unchanged.all else UnchangedRows.of(list(map(part, now)), list(map(part, before)))
 
 
 def _take_rule_rows(rules: ScalingRuleColumns, which: NDArray[np.int32]) -> ScalingRuleColumns:
@@ -345,11 +352,11 @@ def _take_rule_rows(rules: ScalingRuleColumns, which: NDArray[np.int32]) -> Scal
 
 
 def _read_states(keys: Sequence[str], state: ControllerState) -> tuple[StateColumns, Sequence[HPAState]]:
-    """(histories, the rest of the states) of HPAs in their order."""
+    """Return the histories and the remaining states of HPAs in their order."""
     if isinstance(state.hpas, LazyStates | StateStore):
-        found = state.hpas.of(keys)
-        if found is not None:
-            return found
+        columns_and_rest = state.hpas.of(keys)
+        if columns_and_rest is not None:
+            return columns_and_rest
     fresh = HPAState()
     if not state.hpas:
         return StateColumns.of([fresh]).take(np.zeros(len(keys), np.int64)), [fresh] * len(keys)

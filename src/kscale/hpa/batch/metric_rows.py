@@ -1,7 +1,7 @@
 """Metrics of a batch as rows for the replica calculator, and the requests that these metrics need.
 
-What many have in common is looked up once: a spec's metrics by what they say, usage by resource and container for all
-pods at once. Values of objects and external metrics are asked for one by one.
+Shared parts are looked up once: the metrics of equal specs, and usage by resource and container for all pods. Values of
+objects and external metrics are requested one by one.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ def build_calculator_inputs(
     options: HPAOptions,
     joined: Mapping[tuple[object, ...], JoinedUsage],
 ) -> CalculatorInputs:
-    """All metrics of all targets; ``joined``: usage by pod as the last round had it."""
+    """Build the calculator's inputs for all metrics of all targets.
+
+    ``joined``: usage by pod of the last batch.
+    """
     return _CalculatorInputsBuilder(targets, specs, wanted, pods, selected, metrics, options, joined).asked()
 
 
@@ -145,10 +148,10 @@ class _CalculatorInputsBuilder:
             source = key[:1] if key[0] == "resource" else key
             if source not in joined:
                 joined[source] = self._joined(source)
-            found = joined[source]
-            if found is not None:
+            usage = joined[source]
+            if usage is not None:
                 apart -= set(numbers)
-                self._of_usage(found, key, np.array(numbers))
+                self._of_usage(usage, key, np.array(numbers))
         for number in sorted(apart):
             self._one_by_one(number)
         return CalculatorInputs(
@@ -159,7 +162,7 @@ class _CalculatorInputsBuilder:
             np.concatenate(self.requests),
             np.array(self.values, np.int64),
             self.problems,
-            {source: found for source, found in joined.items() if found is not None},
+            {source: usage for source, usage in joined.items() if usage is not None},
         )
 
     def _rows(self) -> MetricRows:
@@ -190,7 +193,7 @@ class _CalculatorInputsBuilder:
     # -- of pods, all at once ----------------------------------------------------------------------------------------
 
     def _usage_key(self, metric: SpecMetric) -> tuple[object, ...] | None:
-        """What says which usage a metric reads; None: none that is known as columns."""
+        """Return the key of the usage that a metric reads, or None if it is not in columns."""
         if metric.of_usage:
             return "resource", metric.resource, metric.container
         if isinstance(metric.source, PodsMetricSource) and metric.selector is not None:
@@ -198,7 +201,7 @@ class _CalculatorInputsBuilder:
         return None
 
     def _joined(self, source: tuple[object, ...]) -> JoinedUsage | None:
-        """Usage by pod; None: it has to be asked for one by one."""
+        """Return usage by pod, or None if it must be requested one by one."""
         lists = self.metrics
         if not isinstance(lists, MetricLists) or not getattr(lists, str(source[0])):
             return None
@@ -222,9 +225,9 @@ class _CalculatorInputsBuilder:
         if not len(rows):
             return
         groups, which = _unique_groups(self.group[rows])
-        found = joined.of(self.selected, groups, resource, container)
-        self.sample_at[rows] = self._put(found.samples) + found.offset[which]
-        self.extra_count[rows], self.extra_sum[rows] = found.extra_count[which], found.extra_sum[which]
+        samples = joined.of(self.selected, groups, resource, container)
+        self.sample_at[rows] = self._put(samples.samples) + samples.offset[which]
+        self.extra_count[rows], self.extra_sum[rows] = samples.extra_count[which], samples.extra_sum[which]
         modes = np.array([each.mode for each in self.templates], np.uint8)
         rows = rows[modes[self.template[rows]] == _UTILIZATION]
         if len(rows):
@@ -283,13 +286,13 @@ class _CalculatorInputsBuilder:
         else:
             query = client.get_raw_metric(metric.source.metric.name, *self.wanted[group], metric.selector or "")
         key = (metric.resource, metric.container, "" if metric.of_usage else metric.source.metric.name, metric.selector)
-        found = self._answer((group, *key), lambda: self._sampled(group, self._run(query)))
-        self.sample_at[row], self.extra_count[row], self.extra_sum[row] = found
+        sampled = self._answer((group, *key), lambda: self._sampled(group, self._run(query)))
+        self.sample_at[row], self.extra_count[row], self.extra_sum[row] = sampled
         if metric.mode == _UTILIZATION:
             self._ask_requests(np.array([row], np.int64), metric.container, metric.resource)
 
     def _sampled(self, group: int, values: PodSamples) -> tuple[int, int, int]:
-        """(where the samples are, how many others there are, their sum)."""
+        """Return the position of the samples, the number of samples of other pods and their sum."""
         names = self._names.get(group)
         if names is None:
             keys, ends = self.pods.keys, self.selected.ends
@@ -320,17 +323,17 @@ class _CalculatorInputsBuilder:
         self.values_end[row] = len(self.values)
 
     def _answer(self, key: tuple[Any, ...], ask: Callable[[], Any]) -> Any:
-        """What was asked is not asked again, a failure neither."""
-        found = self._answers.get(key)
-        if found is None:
+        """Return a cached result, or raise the cached error."""
+        result = self._answers.get(key)
+        if result is None:
             try:
-                found = ask()
+                result = ask()
             except (MetricsError, InputError, ValueError) as error:
-                found = error
-            self._answers[key] = found
-        if isinstance(found, Exception):
-            raise found
-        return found
+                result = error
+            self._answers[key] = result
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def _run(self, query: StepsOf[GetMetric, _T]) -> _T:
         return as_if_done(query, now=0, respond=self._respond).value
@@ -341,7 +344,7 @@ class _CalculatorInputsBuilder:
 
 
 def _unique_groups(groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(the different groups, ascending, which of them each is)."""
+    """Return the distinct groups in ascending order, and the index of each input among them."""
     if bool((groups[1:] > groups[:-1]).all()):
         return groups, np.arange(len(groups))
     different, which = np.unique(groups, return_inverse=True)
@@ -363,8 +366,10 @@ def _concatenate_samples(samples: Sequence[SampleColumns]) -> SampleColumns:
 def list_metric_requests(
     targets: MetricTargets, specs: SpecColumns, wanted: Sequence[tuple[str, str]]
 ) -> list[GetMetric]:
-    """What has to be asked for the metrics of all targets, each question once. The resource metrics of a namespace are
-    asked for all at once where more than one selection needs them."""
+    """List the requests for the metrics of all targets, without duplicates.
+
+    The resource metrics of a namespace are requested together if more than one selection needs them.
+    """
     asked: dict[GetMetric, None] = {}
     of_usage: dict[str, set[str]] = {}
     pairs = dict.fromkeys(zip(targets.group.tolist(), specs.metrics[targets.row].tolist(), strict=True))
@@ -394,8 +399,9 @@ def list_metric_requests(
 def find_rows_of_requests(
     targets: MetricTargets, specs: SpecColumns, wanted: Sequence[tuple[str, str]], some: Collection[GetMetric]
 ) -> Iterator[int]:
-    """The rows, among all HPAs, of targets that need the answer to one of some questions (of
-    :func:`list_metric_requests`).
+    """Yield the rows, among all HPAs, of targets that need the response to one of some requests.
+
+    The requests are those of :func:`list_metric_requests`.
     """
     asked, namespaces = set(some), {each.namespace for each in some if each.api == "resource"}
     pairs = zip(targets.row.tolist(), targets.group.tolist(), specs.metrics[targets.row].tolist(), strict=True)
@@ -411,16 +417,18 @@ def find_rows_of_requests(
 def find_rows_without_response(
     targets: MetricTargets, specs: SpecColumns, wanted: Sequence[tuple[str, str]], answered: Collection[GetMetric]
 ) -> Iterator[int]:
-    """Return the rows of targets that need a question (of :func:`list_metric_requests`) which was not asked. What was
-    asked about all pods of a namespace answers for each selector."""
+    """Yield the rows of targets that need a request (of :func:`list_metric_requests`) which was not sent.
+
+    A request for all pods of a namespace covers each selector.
+    """
     pairs = zip(targets.row.tolist(), targets.group.tolist(), specs.metrics[targets.row].tolist(), strict=True)
-    known: dict[tuple[int, int], bool] = {}
+    cached: dict[tuple[int, int], bool] = {}
     for row, group, facet in pairs:
-        found = known.get((group, facet))
-        if found is None:
+        has_all = cached.get((group, facet))
+        if has_all is None:
             asked = (_build_metric_request(metric, *wanted[group]) for metric in specs.metric_lists[facet])
-            found = known[group, facet] = all(each is None or _has_response(each, answered) for each in asked)
-        if not found:
+            has_all = cached[group, facet] = all(each is None or _has_response(each, answered) for each in asked)
+        if not has_all:
             yield row
 
 
@@ -431,7 +439,7 @@ def _has_response(question: GetMetric, answered: Collection[GetMetric]) -> bool:
 
 
 def _build_metric_request(metric: SpecMetric, namespace: str, selector: str) -> GetMetric | None:
-    """What a metric asks by itself; None: it cannot be asked for."""
+    """Build the request of one metric, or return None if it cannot be requested."""
     source = metric.source
     if source is None or metric.target is None or metric.selector is None:
         return None

@@ -1,5 +1,6 @@
-"""Pods of a batch and their usage as columns: which pods each selector matches, their requests, and their samples in
-a list of pod metrics.
+"""Pods of a batch and their usage as columns.
+
+Finds which pods each selector matches, their requests, and their samples in a list of pod metrics.
 """
 
 from __future__ import annotations
@@ -56,10 +57,12 @@ Selections = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class SelectedPods:
-    """The pods of several selections: those of ``i`` are ``ends[i]:ends[i + 1]`` of ``rows`` int64[k], which number the
-    pods of their source, and of ``columns``. ``key``: the same for selections of the same pods that ask for the same,
-    ``requests`` by container and resource as far as somebody wanted to know those of all; ``source``: the same while
-    nothing of any pod there has changed."""
+    """Pods of several selections.
+
+    Those of selection ``i`` are ``ends[i]:ends[i + 1]`` of ``rows`` (int64[k], row numbers in the source) and of
+    ``columns``. ``key``: identical for selections of the same pods with the same requests. ``requests``: by container
+    and resource, as far as the requests of all pods were needed. ``source``: identical while no pod of it has changed.
+    """
 
     ends: NDArray[np.int64]
     rows: NDArray[np.int64]
@@ -71,76 +74,88 @@ class SelectedPods:
     def requests_of(
         self, groups: NDArray[np.int64], pods: BatchPods, container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """:meth:`BatchPods.requests` of the pods of some selections, ascending; of all of them it is asked once."""
+        """Return :meth:`BatchPods.requests` of the pods of some selections, in ascending order.
+
+        The requests of all selections are cached.
+        """
         if len(groups) < len(self.ends) - 1:
             rows = self.rows[concatenate_ranges(self.ends[groups], self.ends[groups + 1])]
             return pods.requests(rows, container, resource, options)
-        found = self.requests.get((container, resource))
-        if found is None:
-            found = self.requests[container, resource] = pods.requests(self.rows, container, resource, options)
-        return found
+        cached = self.requests.get((container, resource))
+        if cached is None:
+            cached = self.requests[container, resource] = pods.requests(self.rows, container, resource, options)
+        return cached
 
 
 class BatchPods(Protocol):
-    """Pods by number."""
+    """Pods by row number."""
 
     @property
     def keys(self) -> Sequence[str]:
-        """``namespace/name`` of each."""
+        """Return ``namespace/name`` of each pod."""
         ...
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """The numbers that stand for a pod; others have none any more."""
+        """Return the row numbers in use. Other numbers no longer belong to a pod."""
         ...
 
     def select(self, wanted: Selections, before: SelectedPods | None = None) -> SelectedPods:
-        """The pods of each (namespace, selector), in their order; ``before``: what the same question was answered
-        last, of which whatever still holds is taken."""
+        """Select the pods of each (namespace, selector), in their order.
+
+        ``before``: last result of the same selections. Whatever still holds is reused.
+        """
         ...
 
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """(request in milli, whether there is none) of pods; see
-        :func:`~kscale.hpa.controller.replica_calculator.get_pod_request`.
+        """Return each pod's request in milli-units, and a mask of pods without a request.
+
+        See :func:`~kscale.hpa.controller.replica_calculator.get_pod_request`.
         """
         ...
 
     def have_labels(
         self, rows: NDArray[np.int64], numbers: NDArray[np.int32], sets: Sequence[Mapping[str, str]]
     ) -> NDArray[np.bool_]:
-        """Whether each pod has just the labels ``sets[number]``; of a negative number: True."""
+        """Check whether each pod has exactly the labels ``sets[number]`` (True for a negative number)."""
         ...
 
     def labels(self) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """The key of every pod, and its labels."""
+        """Yield the key and labels of every pod."""
         ...
 
     def stamps(self) -> tuple[object, NDArray[np.int64]]:
-        """A stamp for each number, from 0 on, another one whenever anything of its pod changes or another pod has it;
-        -1: it stands for none. They are no other pod's anywhere where the same object is told beside; None: nobody
-        keeps any."""
+        """Return the object that issues stamps, and a stamp for each row number from 0 on.
+
+        A stamp changes whenever the row's pod changes or another pod takes the row. It is -1 for a row without a pod.
+        Stamps
+        are unique among results with the same issuer. The issuer is None if stamps are not supported.
+        """
         ...
 
     def pod(self, row: int) -> Pod:
-        """One of them as an object."""
+        """Return the pod of a row as an object."""
         ...
 
 
 def to_batch_pods(given: PodsLike) -> BatchPods:
-    """Pods from wherever they come. Raises :class:`~kscale.errors.InputError` for what is no pod."""
+    """Convert pods of any source to batch pods.
+
+    Raises :class:`~kscale.errors.InputError` for an item that is not a pod.
+    """
     if isinstance(given, Cluster):
         return IndexedPods(given.pod_index())
     if isinstance(given, Snapshot):
         return IndexedPods(given.pod_index)
     if isinstance(given, PodIndex):
         return IndexedPods(given)
-    return ListedPods([each if isinstance(each, Pod) else coerce_pod(each) for each in given])
+    return ListedPods([item if isinstance(item, Pod) else coerce_pod(item) for item in given])
 
 
 def concatenate_ranges(begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``begin[0], ..., end[0] - 1, begin[1], ...``"""
+    """Return ``begin[0], ..., end[0] - 1, begin[1], ...`` as one array."""
     count = end - begin
     total = int(count.sum())
     return np.repeat(begin - (np.cumsum(count) - count), count) + np.arange(total, dtype=np.int64)
@@ -180,9 +195,9 @@ class ListedPods:
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        found = [get_pod_request(self._pods[row], container, resource, options) for row in rows.tolist()]
-        bad = np.array([isinstance(each, str) for each in found], np.bool_)
-        return np.array([0 if isinstance(each, str) else each for each in found], np.int64), bad
+        amounts = [get_pod_request(self._pods[row], container, resource, options) for row in rows.tolist()]
+        bad = np.array([isinstance(amount, str) for amount in amounts], np.bool_)
+        return np.array([0 if isinstance(amount, str) else amount for amount in amounts], np.int64), bad
 
     def have_labels(
         self, rows: NDArray[np.int64], numbers: NDArray[np.int32], sets: Sequence[Mapping[str, str]]
@@ -209,15 +224,15 @@ _MAX_QUANTITIES: Final = 1 << 16
 
 
 def _decode_quantity(type_: type, value: Any) -> Any:
-    """Pods of a cluster ask for few different amounts."""
+    """Decode a quantity through a cache, as the pods of a cluster request few different amounts."""
     if type_ is not Quantity or not isinstance(value, str):
         return quantity_hook(type_, value)
-    found = _QUANTITY_CACHE.get(value)
-    if found is None:
+    cached = _QUANTITY_CACHE.get(value)
+    if cached is None:
         if len(_QUANTITY_CACHE) >= _MAX_QUANTITIES:
             _QUANTITY_CACHE.clear()
-        found = _QUANTITY_CACHE[value] = quantity_hook(type_, value)
-    return found
+        cached = _QUANTITY_CACHE[value] = quantity_hook(type_, value)
+    return cached
 
 
 class _Resources(ApiStruct):
@@ -255,8 +270,11 @@ _SPEC_DECODER: Final = msgspec.json.Decoder(_Spec, dec_hook=_decode_quantity)
 
 
 class _ShapeRequests:
-    """Requests by shape, as far as they were asked for: 0 in ``state``: not yet, 1: there is one, 2: there is none.
-    Shapes differ in labels more than in specs: of specs that are written the same one is read."""
+    """Requests by pod shape, computed on demand.
+
+    ``state`` is 0 for unknown, 1 for a request, 2 for no request. Shapes differ in labels more often than in specs, so
+    specs with equal text are decoded once.
+    """
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, str, bool, bool], tuple[NDArray[np.int64], NDArray[np.uint8]]] = {}
@@ -268,53 +286,53 @@ class _ShapeRequests:
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         shapes = pods.shapes
         key = (container, resource, options.enabled("PodLevelResources"), options.legacy)
-        most = int(shapes.max(initial=0)) + 1
+        size = int(shapes.max(initial=0)) + 1
         amount, state = self.found.get(key) or (np.empty(0, np.int64), np.empty(0, np.uint8))
-        if len(amount) < most:
-            more = max(most, 2 * len(amount)) - len(amount)
+        if len(amount) < size:
+            more = max(size, 2 * len(amount)) - len(amount)
             amount = np.concatenate([amount, np.zeros(more, np.int64)])
             state = np.concatenate([state, np.zeros(more, np.uint8)])
         unknown = distinct(shapes[state[shapes] == 0])
         numbers = unknown.tolist()
         of_text: dict[bytes, tuple[int, int]] = {}
-        found = []
+        encoded = []
         for shape, text in zip(numbers, pods.texts(numbers), strict=True):
             if type(text) is bytes:
-                told = of_text.get(text)
-                if told is None:
-                    told = of_text[text] = self._request(pods, shape, text, container, resource, options)
+                request = of_text.get(text)
+                if request is None:
+                    request = of_text[text] = self._request(pods, shape, text, container, resource, options)
             else:
-                told = _encode_request(get_pod_request(text, container, resource, options))
-            found.append(told)
-        amount[unknown], state[unknown] = [each for each, _ in found], [each for _, each in found]
+                request = _encode_request(get_pod_request(text, container, resource, options))
+            encoded.append(request)
+        amount[unknown], state[unknown] = [each for each, _ in encoded], [each for _, each in encoded]
         self.found[key] = amount, state
         return amount[shapes], state[shapes] == 2
 
     def _spec(self, text: bytes) -> _Spec:
-        found = self._of_text.get(text)
-        if found is None:
+        cached = self._of_text.get(text)
+        if cached is None:
             written = bytes(_POD_DECODER.decode(text).spec)
-            found = self._specs.get(written)
-            if found is None:
-                found = self._specs[written] = _SPEC_DECODER.decode(written)
-            self._of_text[text] = found
-        return found
+            cached = self._specs.get(written)
+            if cached is None:
+                cached = self._specs[written] = _SPEC_DECODER.decode(written)
+            self._of_text[text] = cached
+        return cached
 
     def _request(
         self, pods: PodSelection, shape: int, text: bytes, container: str, resource: str, options: HPAOptions
     ) -> tuple[int, int]:
         spec = self._spec(text)
-        whole = spec.resources is not None and not container
-        asking = pods.exemplar(shape) if whole else _EquivalentPod(spec)
-        return _encode_request(get_pod_request(asking, container, resource, options))
+        has_pod_level = spec.resources is not None and not container
+        pod = pods.exemplar(shape) if has_pod_level else _EquivalentPod(spec)
+        return _encode_request(get_pod_request(pod, container, resource, options))
 
 
-def _encode_request(found: int | str) -> tuple[int, int]:
-    return (0, 2) if isinstance(found, str) else (found, 1)
+def _encode_request(request: int | str) -> tuple[int, int]:
+    return (0, 2) if isinstance(request, str) else (request, 1)
 
 
 class IndexedPods:
-    """Pods of the index of a cluster."""
+    """Pods of a cluster's index."""
 
     def __init__(self, index: PodIndex) -> None:
         self._index = index
@@ -336,8 +354,10 @@ class IndexedPods:
                 return before
             columns = _build_pod_columns(self._all.at(before.rows))
             return SelectedPods(before.ends, before.rows, columns, last, before.requests, self._all.table)
-        found, key = self._index.select_many(wanted), (population, list(wanted))
-        return SelectedPods(found.ends, found.pods.rows, _build_pod_columns(found.pods), key, source=self._all.table)
+        selection, key = self._index.select_many(wanted), (population, list(wanted))
+        return SelectedPods(
+            selection.ends, selection.pods.rows, _build_pod_columns(selection.pods), key, source=self._all.table
+        )
 
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
@@ -392,10 +412,10 @@ _NO_ROWS: Final = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class UsagePlacement:
-    """The pods of usage that was joined of ``parts``.
+    """Pods of usage that was concatenated from ``parts``.
 
-    ``begins``: where the items of each part begin, and where those of the last end; ``rows`` int64[n]: the number of
-    the pod of each item, none of them twice; ``stamps`` int64[n]: of these pods, as ``stamped_by`` has them
+    ``begins``: where the items of each part begin, and where the last part ends. ``rows`` int64[n]: the pod's row of
+    each item, without duplicates. ``stamps`` int64[n]: stamps of these pods, issued by ``stamped_by``
     (:meth:`~kscale.hpa.batch.pods.BatchPods.stamps`).
     """
 
@@ -407,50 +427,54 @@ class UsagePlacement:
 
     @classmethod
     def of(cls, usage: PodUsage, pods: BatchPods, rows: NDArray[np.int64]) -> UsagePlacement | None:
-        """Of items of which it is known; None: it would not be known again."""
+        """Build the placement of items with known pods, or return None if it could not be reused."""
         stamped_by, stamps = pods.stamps()
         if stamped_by is None or usage.seams is None:
             return None
         return cls(usage.parts, usage.seams[0].tolist(), rows, stamps[rows], stamped_by)
 
     def again(self, usage: PodUsage, pods: BatchPods) -> UsagePlacement | None:
-        """The pods of other usage: where its parts and their pods are the same they are not looked for again. None: it
-        is not plain."""
+        """Return the placement of other usage, looking up pods only for parts or pods that changed.
+
+        None if the items do not match pods one to one by name and labels.
+        """
         stamped_by, stamps = pods.stamps()
         if stamped_by is not self.stamped_by or usage.seams is None:
             return None
         begins: list[int] = usage.seams[0].tolist()
         rows = self._kept(usage.parts, begins, stamps)
         fresh = np.flatnonzero(rows < 0)
-        kept = rows[rows >= 0]
+        reused = rows[rows >= 0]
         taken = np.zeros(len(stamps), np.bool_)
-        taken[kept] = True
-        left = pods.rows[~taken[pods.rows]]
+        taken[reused] = True
+        remaining = pods.rows[~taken[pods.rows]]
         keys = pods.keys
-        item = _names.NameTable([usage.keys[row] for row in fresh.tolist()]).rows([keys[row] for row in left.tolist()])
-        found = np.flatnonzero(item >= 0)
-        if len(found) != len(fresh) or np.count_nonzero(taken) != len(kept):
+        item = _names.NameTable([usage.keys[row] for row in fresh.tolist()]).rows(
+            [keys[row] for row in remaining.tolist()]
+        )
+        matched = np.flatnonzero(item >= 0)
+        if len(matched) != len(fresh) or np.count_nonzero(taken) != len(reused):
             return None
-        rows[fresh[item[found]]] = left[found]
+        rows[fresh[item[matched]]] = remaining[matched]
         if not pods.have_labels(rows[fresh], usage.labels[fresh], usage.label_sets).all():
             return None
         return UsagePlacement(usage.parts, begins, rows, stamps[rows], stamped_by)
 
     def _kept(self, parts: Sequence[PodUsage], begins: list[int], stamps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The pods of the items of ``parts``; -1: it is another part, or the pod is not there as it was."""
+        """Return the pod's row of each item of ``parts``, or -1 if the part or the pod changed."""
         pieces, expected = [_NO_ROWS], [_NO_ROWS]
         for run in runs_of(parts, self.parts):
             if run.before < 0:
                 pieces.append(np.full(begins[run.end] - begins[run.first], -1))
                 expected.append(pieces[-1])
             else:
-                where = slice(self.begins[run.before], self.begins[run.before + run.end - run.first])
-                pieces.append(self.rows[where])
-                expected.append(self.stamps[where])
+                source = slice(self.begins[run.before], self.begins[run.before + run.end - run.first])
+                pieces.append(self.rows[source])
+                expected.append(self.stamps[source])
         rows = np.concatenate(pieces)
-        there = (rows >= 0) & (rows < len(stamps))
-        there[there] = stamps[rows[there]] == np.concatenate(expected)[there]
-        rows[~there] = -1
+        is_same = (rows >= 0) & (rows < len(stamps))
+        is_same[is_same] = stamps[rows[is_same]] == np.concatenate(expected)[is_same]
+        rows[~is_same] = -1
         return rows
 
 
@@ -470,11 +494,11 @@ class SelectionSamples:
 
 @dataclass(frozen=True, slots=True)
 class JoinedUsage:
-    """Which row of a :class:`PodUsage` belongs to which pod of the selections.
+    """Assignment of the rows of a :class:`PodUsage` to the pods of selections.
 
-    ``item`` int64[k]: the row of each selected pod, -1: none; ``answered`` bool[m]: whether the API answers anything at
-    all for a selection; ``others``: rows that it answers besides, of pods that are not listed; ``selected``: what it
-    was joined for; ``placed``: the pod of each row, where that is plain.
+    ``item`` int64[k]: the row of each selected pod, -1 for none. ``answered`` bool[m]: whether the API returns any item
+    for a selection. ``others``: rows that it returns for pods that are not listed. ``selected``: the selections.
+    ``placed``: the pod of each row, if items match pods one to one.
     """
 
     usage: PodUsage
@@ -485,14 +509,17 @@ class JoinedUsage:
     placed: UsagePlacement | None = None
 
     def again(self, usage: PodUsage, selected: SelectedPods) -> JoinedUsage | None:
-        """The same for another list of the same pods, for the same selections; None: it has to be joined anew."""
+        """Return the assignment for another list of the same pods and the same selections.
+
+        None if the usage has to be joined again.
+        """
         mine = self.selected
         if mine is None or mine.key is None or mine.key is not selected.key or not usage.same_pods(self.usage):
             return None
         return replace(self, usage=usage, selected=selected)
 
     def of(self, pods: SelectedPods, groups: NDArray[np.int64], resource: str, container: str) -> SelectionSamples:
-        """The samples of some selections, ascending, none twice."""
+        """Return the samples of some selections, in ascending order without duplicates."""
         begin, end = pods.ends[groups], pods.ends[groups + 1]
         item = self.item if len(groups) == len(pods.ends) - 1 else self.item[concatenate_ranges(begin, end)]
         samples = SampleColumns(*self.usage.samples(resource, item, container))
@@ -502,30 +529,34 @@ class JoinedUsage:
             for i, group in enumerate(groups.tolist()):
                 if group in self.others:
                     rows = np.array(self.others[group], np.int64)
-                    counted, found, _, _ = self.usage.samples(resource, rows, container)
+                    counted, values, _, _ = self.usage.samples(resource, rows, container)
                     extra_count[i] = counted.sum()
-                    extra_sum[i] = wrap_int64(sum(found[counted != 0].tolist()))
+                    extra_sum[i] = wrap_int64(sum(values[counted != 0].tolist()))
         return SelectionSamples(samples, np.cumsum(count) - count, extra_count, extra_sum)
 
     def answer(self, pods: SelectedPods, group: int, asked: GetMetric) -> PodMetricsList | MetricValueList:
-        """What the API answers for one selection, as objects."""
+        """Build the API's response for one selection as objects."""
         item = self.item[pods.ends[group] : pods.ends[group + 1]]
         rows = sorted([*item[item >= 0].tolist(), *self.others.get(group, ())])
         items = [self.usage.item(row) for row in rows]
         if asked.api == "resource":
             return PodMetricsList(items=items)
         values = []
-        for each in items:
-            of = ObjectReference(kind="Pod", namespace=each.metadata.namespace, name=each.metadata.name)
-            amount = (each.containers or [ContainerMetrics()])[0].usage[asked.metric]
-            seconds = parse_duration(each.window) // SECOND
-            value = MetricValue(described_object=of, timestamp=each.timestamp, window_seconds=seconds, value=amount)
+        for item_metrics in items:
+            reference = ObjectReference(
+                kind="Pod", namespace=item_metrics.metadata.namespace, name=item_metrics.metadata.name
+            )
+            amount = (item_metrics.containers or [ContainerMetrics()])[0].usage[asked.metric]
+            seconds = parse_duration(item_metrics.window) // SECOND
+            value = MetricValue(
+                described_object=reference, timestamp=item_metrics.timestamp, window_seconds=seconds, value=amount
+            )
             values.append(value)
         return MetricValueList(items=values)
 
 
 def find_usage_source(asked: GetMetric) -> tuple[object, ...] | None:
-    """Which usage answers a query; None: none of pods."""
+    """Return which usage answers a query, or None if the query is not about pods."""
     if asked.api == "resource":
         return ("resource",)
     if asked.api == "custom" and asked.kind == "Pod" and not asked.name:
@@ -540,9 +571,11 @@ def join_usage(
     wanted: Sequence[tuple[str, str]],
     before: JoinedUsage | None = None,
 ) -> JoinedUsage:
-    """Finds what a metrics API would answer for each (namespace, selector), by the labels of its items or, where they
-    tell none, of their pods. Of a pod that comes twice the last counts. ``before``: what was joined last, of which is
-    taken whatever still holds."""
+    """Find the items that a metrics API would return for each (namespace, selector).
+
+    Items are selected by their labels, or by the labels of their pods if they have none. The last item of a pod counts.
+    ``before``: the last join. Whatever still holds is reused.
+    """
     placed = None if before is None or before.placed is None else before.placed.again(usage, pods)
     if placed is not None:
         of_pod = np.full(len(pods.keys), -1, np.int64)
@@ -556,22 +589,22 @@ def join_usage(
         of_pod = np.full(len(keys), -1, np.int64)
         of_pod[live] = usage.rows(list(map(keys.__getitem__, live.tolist())))
     item = of_pod[selected.rows]
-    # An item that has its pod's labels is answered where the pod is selected.
-    found = np.flatnonzero(of_pod >= 0)
-    same = pods.have_labels(found, usage.labels[of_pod[found]], usage.label_sets)
-    odd = found[~same]
+    # An item with its pod's labels is returned wherever the pod is selected.
+    with_item = np.flatnonzero(of_pod >= 0)
+    same = pods.have_labels(with_item, usage.labels[of_pod[with_item]], usage.label_sets)
+    odd = with_item[~same]
     if len(odd):
         item[np.isin(selected.rows, odd)] = -1
     answered = _find_selections_with_usage(item, selected, len(wanted))
     without = np.ones(len(usage), np.bool_)
-    without[of_pod[found]] = False
+    without[of_pod[with_item]] = False
     stray = np.flatnonzero(without)
     if not len(odd) and not len(stray):
         rows = np.empty(len(usage), np.int64)
-        rows[of_pod[found]] = found
+        rows[of_pod[with_item]] = with_item
         return JoinedUsage(usage, item, answered, {}, selected, UsagePlacement.of(usage, pods, rows))
     last = usage.rows([usage.keys[row] for row in stray.tolist()])
-    stray = stray[last == stray]  # of one that comes twice the last counts
+    stray = stray[last == stray]  # the last item of a pod counts
     others: dict[int, list[int]] = {}
     if len(odd) or len(stray):
         others = _match_unjoined_items(usage, selected, wanted, odd, of_pod, stray, item, answered)
@@ -579,7 +612,7 @@ def join_usage(
 
 
 def _find_selections_with_usage(item: NDArray[np.int64], selected: SelectedPods, count: int) -> NDArray[np.bool_]:
-    """Which of so many selections have a pod with an item."""
+    """Return a mask of the selections that have a pod with an item."""
     answered = np.zeros(count, np.bool_)
     some = np.flatnonzero(np.diff(selected.ends))
     if len(some):
@@ -597,7 +630,10 @@ def _match_unjoined_items(
     item: NDArray[np.int64],
     answered: NDArray[np.bool_],
 ) -> dict[int, list[int]]:
-    """Items that do not go by their pod: without one, or with other labels. Those of selected pods go into ``item``."""
+    """Match items without a pod, or with labels other than the pod's, to selections.
+
+    Items of selected pods are stored in ``item``. Others are returned by selection.
+    """
     pod_of = {int(of_pod[row]): int(row) for row in odd.tolist()}
     by_namespace: dict[str, list[int]] = defaultdict(list)
     by_label: dict[tuple[str, str, str], list[int]] = defaultdict(list)
@@ -620,9 +656,9 @@ def _match_unjoined_items(
                 continue
             answered[group] = True
             begin, end = int(selected.ends[group]), int(selected.ends[group + 1])
-            at = np.flatnonzero(selected.rows[begin:end] == pod_of.get(row, -1)).tolist()
-            if at:
-                item[begin + at[0]] = row
+            positions = np.flatnonzero(selected.rows[begin:end] == pod_of.get(row, -1)).tolist()
+            if positions:
+                item[begin + positions[0]] = row
             else:
                 out.setdefault(group, []).append(row)
     return out

@@ -1,17 +1,19 @@
-"""Reconcile many HPAs as one step machine: shared requests, decisions over columns, then the writes of each HPA. Also
-checks whether a batch would only repeat the last one.
+"""Reconcile many HPAs as one step machine: shared requests, decisions over columns, then the writes of each HPA.
 
-1. scales that are not known yet are asked for; 2. the metrics of those that need any; 3. HPAs, watched scales and pods
-are read again, as they are once the answers have come (upstream lists pods after each answer); 4. all are decided
-(:mod:`~kscale.hpa.batch.decisions`); 5. the step machine of each (:mod:`~kscale.hpa.controller.reconcile`) is given
-what was decided, and says what follows: conditions, events, the status. Those that change a size decide again by the
-scale as it is then.
+The steps are:
 
-Upstream, one by one: ``pkg/controller/podautoscaler/horizontal.go``.
+1. Request the scales that are not known yet.
+2. Request the metrics that HPAs need.
+3. Read HPAs, watched scales and pods again, once the responses have arrived (upstream lists pods after each response).
+4. Decide all HPAs (:mod:`~kscale.hpa.batch.decisions`).
+5. Pass the decision to each HPA's step machine (:mod:`~kscale.hpa.controller.reconcile`), which derives conditions,
+   events and the status. HPAs whose replicas change are decided again with the scale at that time.
 
-Of equal HPAs, scales, pods and values of metrics a batch decides the same again, unless time makes a difference: by the
-age of pods, by what is remembered of sizes before, and by the age of samples. The first two are decided anew, over
-columns; of the third a batch can be told that no difference is left to make.
+Upstream reconciles one by one: ``pkg/controller/podautoscaler/horizontal.go``.
+
+With equal HPAs, scales, pods and metric values a batch repeats its decisions, unless time makes a difference: the age
+of pods, past recommendations and scale events, and the age of samples. Age of pods and the past are evaluated again
+over columns. :func:`is_stable_batch` checks that the age of samples cannot matter any more.
 """
 
 from __future__ import annotations
@@ -131,20 +133,45 @@ def reconcile_all(
     before: BatchResult | None = None,
     refresh: RefreshObjects | None = None,
 ) -> Steps[BatchResult]:
-    """Reconciles HPAs, all of them registered in ``selectors``, with the same answers as one by one.
+    """Reconcile HPAs together, with the same results as one by one.
 
-    - ``hpas``: defaulted v2 structs, none of them older than what was written of it; ``kept``: what is remembered;
-    - ``scales``: of targets that are watched, by the HPA's ``namespace/name``; the rest is asked for, and a scale that
-      is to be written is asked for in any case. It may be behind: a write then meets a conflict, as upstream's does;
-    - ``pods``: a cluster, a snapshot or its index, or a list;
-    - ``within``: who has not begun to write so many nanoseconds after the first did is left for another time, and so is
-      whose scale or metrics are not answered within as long;
-    - ``slow_after``: where there is no such limit, whose questions or writes take so many nanoseconds is told as slow;
-    - ``before``: the last batch, of the same options and mapper, of which is taken whatever still holds;
-    - ``refresh``: reads ``hpas``, ``scales`` and ``pods`` again once metrics or scales were asked for; None: they stay
-      as they were given.
+    All selectors are known before the first HPA is checked. An error of one HPA does not raise.
 
-    All know each other's selectors before the first is checked. Raises nothing for one HPA's sake.
+    Parameters
+    ----------
+    hpas : sequence of HorizontalPodAutoscaler
+        Defaulted v2 structs, none of them older than what was written of it. All are registered in ``selectors``.
+    kept : StateStore
+        State from earlier reconciles.
+    pods : cluster, snapshot, index or list
+        The pods.
+    scales : mapping of str to Scale
+        Scales of watched targets by the HPA's ``namespace/name``. Others are requested, and a scale that is to be
+        written
+        is always requested. A watched scale may be behind: a write then meets a conflict, as upstream's does.
+    now : datetime or Moment
+        Time of the batch.
+    options : HPAOptions
+        Options of the controller.
+    selectors : SelectorStore
+        Selectors of all HPAs.
+    mapper : RESTMapper
+        Mapper of kinds to resources.
+    within : int, optional
+        Limit in nanoseconds. An HPA that has not begun to write so long after the first one did is left for another
+        batch, as is one whose scale or metrics do not arrive within the limit.
+    slow_after : int, optional
+        Without ``within``: HPAs whose requests or writes take so many nanoseconds are reported as slow.
+    before : BatchResult, optional
+        Result of the last batch with the same options and mapper. Whatever still holds is reused.
+    refresh : RefreshObjects, optional
+        Reads ``hpas``, ``scales`` and ``pods`` again after metrics or scales were requested. Default: they stay as
+        passed.
+
+    Returns
+    -------
+    Steps of BatchResult
+        The step machine.
     """
     return _BatchReconcile(
         hpas, kept, pods, scales, moment(now), options, selectors, mapper, within, slow_after, before, refresh
@@ -185,10 +212,10 @@ class _BatchReconcile:
         self.unanswered: frozenset[int] = frozenset()
 
     def run(self) -> Steps[BatchResult]:
-        """The whole."""
-        at_most = self.options.workers
+        """Run the batch from the requests to the result."""
+        max_parallel = self.options.workers
         self.scales = yield from request_scales_steps(
-            self.progress, self.hpas, self.keys, self.scales, self.mapper, at_most, self.within, self.took
+            self.progress, self.hpas, self.keys, self.scales, self.mapper, max_parallel, self.within, self.took
         )
         before = self.before
         with collector_paused():
@@ -202,10 +229,10 @@ class _BatchReconcile:
                 self.mapper,
                 None if last is None else last.observed,
             )
-            self.keys = observed.keys  # the same list as in the last batch, where they are the same
+            self.keys = observed.keys  # the last batch's list if the keys are the same
             self.chosen = prepare_batch(observed, ControllerState(hpas=self.kept), self.options, last)
         questions = self.chosen.questions()
-        self.gathered = yield from request_metrics_steps(self.progress, questions, at_most, self.within, self.took)
+        self.gathered = yield from request_metrics_steps(self.progress, questions, max_parallel, self.within, self.took)
         if self.refresh is not None and (questions or not self.watched.issuperset(self.keys)):
             current = yield from self.refresh(self.progress, self.hpas)
             if current is not None:
@@ -222,38 +249,42 @@ class _BatchReconcile:
             self._read_columns()
             self.again = self._rows_again()
             self.rows = list(self.again)
-            runs = [self._begin(row) for row, known in enumerate(self.again) if known is None and row not in left_out]
-        yield from self._report([each for each in runs if each.action is None and each.begun])
+            runs = [self._begin(row) for row, cached in enumerate(self.again) if cached is None and row not in left_out]
+        yield from self._report([run for run in runs if run.action is None and run.begun])
         # Sizes first: a status can wait. Then whole namespaces, in the order of their first: what is left of them has
         # its metrics asked for again, and comes first the next time.
-        turns: dict[str, int] = {}
+        namespace_order: dict[str, int] = {}
         for hpa in self.hpas:
-            turns.setdefault(hpa.namespace, len(turns))
-        live = [each for each in runs if each.record is None and each.problem is None]
-        live.sort(key=lambda each: (not self.rescales[each.row], turns[self.hpas[each.row].namespace]))
-        alone, apart = self._live, self._apart
-        machines = [partial(apart if each.works_it_out else alone, each) for each in live]
-        yield from self.progress.together(machines, at_most=at_most, brief=True)
+            namespace_order.setdefault(hpa.namespace, len(namespace_order))
+        active_runs = [run for run in runs if run.record is None and run.problem is None]
+        active_runs.sort(key=lambda run: (not self.rescales[run.row], namespace_order[self.hpas[run.row].namespace]))
+        run_brief, run_long = self._live, self._apart
+        machines = [partial(run_long if run.works_it_out else run_brief, run) for run in active_runs]
+        yield from self.progress.together(machines, at_most=max_parallel, brief=True)
         return self._result(runs)
 
     def _go_on_with(self, current: CurrentObjects) -> None:
-        """Choose again from objects as they are now. An HPA that is another object by now, whose target is not known
-        any more, or that needs an answer that nobody asked for, is left for the next batch."""
-        gone, other = set(), set()
+        """Prepare the batch again from the current objects.
+
+        These HPAs are left for the next batch: replaced by another object, without a known scale any more, or in need
+        of a
+        response that was not requested.
+        """
+        removed, postponed = set(), set()
         hpas = list(self.hpas)
         for row, (old, new) in enumerate(zip(self.hpas, current.hpas, strict=True)):
             if new is None:
-                gone.add(row)
+                removed.add(row)
             elif new.metadata.uid != old.metadata.uid or (
                 new.spec.scale_target_ref != old.spec.scale_target_ref and self.keys[row] not in current.scales
             ):
-                other.add(row)
+                postponed.add(row)
             else:
                 hpas[row] = new
         scales = {**self.scales, **current.scales}
         lost = self.watched.difference(current.scales)
         if lost:
-            other.update(row for row, key in enumerate(self.keys) if key in lost and row not in gone)
+            postponed.update(row for row, key in enumerate(self.keys) if key in lost and row not in removed)
         self.hpas, self.scales, self.watched = hpas, scales, self.watched.union(current.scales)
         self.pods = to_batch_pods(current.pods)
         last, questions = self.chosen, self.chosen.questions()
@@ -261,30 +292,32 @@ class _BatchReconcile:
         self.keys = observed.keys
         self.chosen = prepare_batch(observed, ControllerState(hpas=self.kept), self.options, last)
         if self.chosen.questions() is not questions:
-            other.update(self.chosen.rows_without_answer(self.gathered.answers))
-        self.gone, self.unanswered = frozenset(gone), frozenset(other - gone)
+            postponed.update(self.chosen.rows_without_answer(self.gathered.answers))
+        self.gone, self.unanswered = frozenset(removed), frozenset(postponed - removed)
 
     def _late(self) -> frozenset[int]:
-        """The rows of those whose scale or metrics are not answered yet."""
+        """Return the rows whose scale or metrics have not arrived in time."""
         if self.within is None:
             return frozenset()
         keys = () if self.watched.issuperset(self.keys) else enumerate(self.keys)  # others' scales may be watched, too
         scales = (row for row, key in keys if is_late_response(self.scales.get(key)))
-        asked = [question for question, found in self.gathered.answers.items() if is_late_response(found)]
-        return frozenset([*scales, *(self.chosen.rows_that_ask(asked) if asked else ())])
+        late_requests = [request for request, response in self.gathered.answers.items() if is_late_response(response)]
+        return frozenset([*scales, *(self.chosen.rows_that_ask(late_requests) if late_requests else ())])
 
     def _note_slow(self) -> None:
-        """Those whose questions took long, though they were waited for."""
+        """Record the HPAs whose requests took at least ``slow_after``."""
         if self.took is None or self.slow_after is None:
             return
-        slow = {asked for asked, took in self.took.items() if took >= self.slow_after}
-        asked = [each for each in slow if isinstance(each, GetMetric)]
-        keys = {self.keys[row] for row in self.chosen.rows_that_ask(asked)} if asked else set()
+        slow = {metrics for metrics, took in self.took.items() if took >= self.slow_after}
+        metrics = [request for request in slow if isinstance(request, GetMetric)]
+        keys = {self.keys[row] for row in self.chosen.rows_that_ask(metrics)} if metrics else set()
         self.slow += sorted(keys | slow.intersection(self.keys))
 
     def _register(self) -> None:
-        """The selectors of all, before any machine looks for rivals; those of the last batch are there, if nobody has
-        changed any since."""
+        """Register the selectors of all HPAs, before any machine checks for other HPAs of the same pods.
+
+        Selectors of the last batch are still registered if they are unchanged.
+        """
         if self.before is not None and self.before.chosen.selectors is self.chosen.selectors:
             return
         for row in np.flatnonzero(self.chosen.group >= 0).tolist():
@@ -294,25 +327,28 @@ class _BatchReconcile:
     # -- one by one --------------------------------------------------------------------------------------------------
 
     def _rows_again(self) -> list[CachedDecision | None]:
-        """What comes of those of which the last batch knows it, because the same is decided of them again."""
+        """Return, per row, the cached decision of the last batch if the same is decided again, else None."""
         before = self.before
         if before is None or not before.rows or self.keys != before.chosen.observed.keys:
             return [None] * len(self.hpas)
-        found: list[CachedDecision | None] = [None] * len(self.hpas)
-        for row, known in enumerate(before.rows):
+        repeated: list[CachedDecision | None] = [None] * len(self.hpas)
+        for row, cached in enumerate(before.rows):
             scale = self.given.scales[row]
-            if known is None or not self.plain[row] or self.rescales[row] or isinstance(scale, ApiError):
+            if cached is None or not self.plain[row] or self.rescales[row] or isinstance(scale, ApiError):
                 continue
             target, hpa = TargetScale(scale, self.chosen.references.resources[row][0]), self.hpas[row]
-            if known.concludes(hpa, target, self.replicas[row], self.normalized[row]):
-                if self.replicas[row] == known.replicas:
-                    found[row] = known.again(hpa)
+            if cached.concludes(hpa, target, self.replicas[row], self.normalized[row]):
+                if self.replicas[row] == cached.replicas:
+                    repeated[row] = cached.again(hpa)
                 else:
-                    self.concluded[row] = known
-        return found
+                    self.concluded[row] = cached
+        return repeated
 
     def _begin(self, row: int) -> ReconcileRun:
-        """The step machine of one, as far as it gets without the world; of one that changes a size, not at all."""
+        """Start the step machine of one HPA and run it until it needs an action.
+
+        The machine of an HPA whose replicas change does not run yet.
+        """
         known, hpa = self._known(row), self.hpas[row]
         rescales = self.rescales[row]
         if known is not None and not rescales:
@@ -349,20 +385,22 @@ class _BatchReconcile:
         return out
 
     def _read_columns(self) -> None:
-        """What :meth:`_known` goes by, as lists: rows of arrays are slow to look at."""
+        """Convert the columns that :meth:`_known` uses to lists, as reading single rows of arrays is slow."""
         decisions, columns = self.decisions, self.decisions.metrics
         targets = self.given.targets
         plain = decisions.by_metrics() & (targets.scale_error == 0) & (not self.options.legacy)
         self.plain, self.rescales = plain.tolist(), (decisions.rescaled != 0).tolist()
-        said = columns.replicas.tolist(), columns.utilization.tolist(), columns.usage.tolist()
-        of_metrics = list(zip(*said, strict=True))
+        calculated = columns.replicas.tolist(), columns.utilization.tolist(), columns.usage.tolist()
+        of_metrics = list(zip(*calculated, strict=True))
         ends = zip(targets.metrics_begin.tolist(), targets.metrics_end.tolist(), strict=True)
         self.replicas = [of_metrics[begin:end] for begin, end in ends]
         self.normalized = decisions.normalized().rows()
 
     def _known(self, row: int) -> PrecomputedDecision | None:
-        """What the columns say; None: it has to be worked out, because something failed. The recommendations of one
-        whose size stays are kept in columns."""
+        """Return the decision in the columns, or None if something failed and the HPA must be reconciled in full.
+
+        Recommendations are filled in only if the replicas change. Others stay in columns.
+        """
         scale = self.given.scales[row]
         if not self.plain[row] or isinstance(scale, ApiError):
             return None
@@ -377,13 +415,13 @@ class _BatchReconcile:
         return PrecomputedDecision(scale, replicas, normalized)
 
     def _answer(self, of: ReconcileRun, action: Any) -> Outcome | None:
-        """What the batch knows, at once; None: the world has to be asked."""
+        """Return the outcome that the batch knows already, or None if the action must be performed."""
         if type(action) in (Observe, Emit):
             return Outcome(at=of.at)
-        found = self._looked_up(of.row, action)
-        if found is None:
+        value = self._looked_up(of.row, action)
+        if value is None:
             return None
-        return Outcome(at=of.at, error=found) if isinstance(found, ApiError) else Outcome(at=of.at, value=found)
+        return Outcome(at=of.at, error=value) if isinstance(value, ApiError) else Outcome(at=of.at, value=value)
 
     def _looked_up(self, row: int, action: Any) -> Any:
         if type(action) is GetScale:
@@ -402,11 +440,11 @@ class _BatchReconcile:
     # -- in the world ------------------------------------------------------------------------------------------------
 
     def _apart(self, running: ReconcileRun, now: Moment) -> Steps[None]:
-        """What one does whose steps are not brief: of many pods it takes a tenth of a second to work a size out."""
+        """Run a long step machine (many pods take a tenth of a second) outside the brief ones."""
         yield from Progress(now).together([partial(self._live, running)])
 
     def _live(self, running: ReconcileRun, now: Moment) -> Steps[None]:
-        """What one does. Its time goes on from when it was decided: what it waited for others is not its own."""
+        """Run one HPA's steps. Its clock excludes time spent waiting for other HPAs."""
         if self.within is not None:
             if self.until is None:  # however long was asked and decided: some are written each time
                 self.until = now + self.within
@@ -425,43 +463,46 @@ class _BatchReconcile:
             running.go_on(msgspec.structs.replace(outcome, at=outcome.at - late) if late else outcome, answer)
         if running.events:
             yield from self._tell(progress, running)
-        yield from progress.observe(*running.observations)  # once, and what it did is done by then
+        yield from progress.observe(*running.observations)  # once, after the HPA's writes are done
         self.ends[self.keys[running.row]] = progress.now
         if self.slow_after is not None and progress.now - now >= self.slow_after:
             self.slow.append(self.keys[running.row])
 
-    def _answer_anew(self, of: ReconcileRun, action: Any) -> Outcome | None:
-        """As :meth:`_answer`, but the scale is read again before it is written."""
-        if type(action) is GetScale and self.keys[of.row] in self.watched:
+    def _answer_anew(self, running: ReconcileRun, action: Any) -> Outcome | None:
+        """Return the outcome as :meth:`_answer` does, except that a scale is read again before it is written."""
+        if type(action) is GetScale and self.keys[running.row] in self.watched:
             return None
-        return self._answer(of, action)
+        return self._answer(running, action)
 
     def _tell(self, progress: Progress, running: ReconcileRun) -> Steps[None]:
         events, running.events = running.events, []
         yield from progress.emit(*events)
 
     def _report(self, runs: Sequence[ReconcileRun]) -> Steps[None]:
-        """What those have said that are done."""
-        yield from self.progress.emit(*[event for each in runs for event in each.events])
-        said = {each.row: each.observations for each in runs}
-        seen = [said.get(row, ()) if known is None else known.observations for row, known in enumerate(self.again)]
-        yield from self.progress.observe(*[each for observations in seen for each in observations])
+        """Emit the events and observations of HPAs without further steps."""
+        yield from self.progress.emit(*[event for run in runs for event in run.events])
+        observations_of_row = {run.row: run.observations for run in runs}
+        all_observations = [
+            observations_of_row.get(row, ()) if known is None else known.observations
+            for row, known in enumerate(self.again)
+        ]
+        yield from self.progress.observe(*[run for observations in all_observations for run in observations])
 
     # -- what is remembered ------------------------------------------------------------------------------------------
 
     def _result(self, runs: Sequence[ReconcileRun]) -> BatchResult:
         histories, rest = self.decisions.memory.histories, self.given.rest
         others: dict[int, HPAState] = {}
-        left: dict[int, HPAState] = {}
-        done, unfinished, late, gone = [], [], [], []
+        changed: dict[int, HPAState] = {}
+        done, unfinished, late, removed = [], [], [], []
         problems: dict[str, Exception] = {}
         records = {}
         written = {}
         rows = self.rows
-        run_of = {each.row: each for each in runs}
+        run_of = {run.row: run for run in runs}
         for row, key in enumerate(self.keys):
             if row in self.gone:
-                gone.append(key)
+                removed.append(key)
                 continue
             if row in self.unanswered:
                 unfinished.append(key)
@@ -471,7 +512,7 @@ class _BatchReconcile:
                 late.append(key)
                 continue
             running = run_of.get(row)
-            if running is None:  # as it was
+            if running is None:  # unchanged
                 done.append(row)
                 continue
             record = running.record
@@ -487,7 +528,7 @@ class _BatchReconcile:
                 rows[row] = None
             elif running.by_columns:
                 if record.state.written is not None:
-                    left[row] = msgspec.structs.replace(rest[row], written=record.state.written)
+                    changed[row] = msgspec.structs.replace(rest[row], written=record.state.written)
                 known = rows[row]
                 if record.status_written:
                     written[key] = record.status
@@ -499,12 +540,12 @@ class _BatchReconcile:
                 records[key] = record
                 others[row] = record.state
         if others:
-            which = np.array(list(others), np.int64)
-            histories = histories.with_rows(which, StateColumns.of(list(others.values())))
-            left.update((row, state.without_histories()) for row, state in others.items())
-        if left:  # else it stays the very same list, of which the next batch knows what comes
-            rest = [left.get(row, state) for row, state in enumerate(rest)]
-        if unfinished or late or gone:
+            other_rows = np.array(list(others), np.int64)
+            histories = histories.with_rows(other_rows, StateColumns.of(list(others.values())))
+            changed.update((row, state.without_histories()) for row, state in others.items())
+        if changed:  # else it stays the very same list, of which the next batch knows what comes
+            rest = [changed.get(row, state) for row, state in enumerate(rest)]
+        if unfinished or late or removed:
             histories, rest = histories.take(np.array(done, np.int64)), [rest[row] for row in done]
         return BatchResult(
             keys=[self.keys[row] for row in done],
@@ -521,7 +562,7 @@ class _BatchReconcile:
             rows=rows,
             ends=self.ends,
             late=late,
-            gone=gone,
+            gone=removed,
             slow=self.slow,
         )
 
@@ -534,12 +575,15 @@ def _reject_request(asked: GetMetric) -> ApiError:
     raise AssertionError(f"asked before: {asked}")
 
 
-def is_stable_batch(found: BatchResult) -> bool:
-    """Whether of all HPAs of a batch the columns said all, no size changed, and all samples were taken a whole window
-    after the last pod became what it is: later ones then count as these (``groupPods``)."""
-    if found.records or found.problems or found.unfinished or found.late or found.decisions.rescaled.any():
+def is_stable_batch(result: BatchResult) -> bool:
+    """Check whether the age of samples cannot change the decisions of a batch any more.
+
+    True if all HPAs were decided over columns, no replicas changed, and all samples were taken at least a window after
+    the last pod transition: later samples then count in the same way (``groupPods``).
+    """
+    if result.records or result.problems or result.unfinished or result.late or result.decisions.rescaled.any():
         return False
-    samples, pods = found.given.samples, found.given.pods
+    samples, pods = result.given.samples, result.given.pods
     taken = samples.time[samples.present != 0]
     if not len(taken) or not len(pods):
         return not len(taken)
@@ -547,8 +591,10 @@ def is_stable_batch(found: BatchResult) -> bool:
 
 
 def repeat_batch(last: BatchResult, now: Moment, options: HPAOptions) -> BatchResult | None:
-    """What a batch that decides at ``now`` leaves that finds what the last one found, with the same pods, scales and
-    values. None: it finds something else."""
+    """Return the result of a batch at ``now`` with the inputs of the last one, or None if its decisions would differ.
+
+    Pods, scales and metric values are those of the last batch.
+    """
     decisions = repeat_decisions(last.decisions, last.given, since=last.at, now=now, options=options)
     if decisions is None:
         return None

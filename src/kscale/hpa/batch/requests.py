@@ -1,6 +1,6 @@
 """Responses of the metrics and scale APIs for a batch: from recorded lists, or from requests that several HPAs share.
 
-Upstream asks servers; the lists are what ``kubectl get --raw`` prints of them.
+Upstream queries servers. The recorded lists are what ``kubectl get --raw`` prints.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _Series = dict[_Labels, tuple[int, list[ExternalMetricValue]]]
 
 
 def _get_requested_selector(item: MetricValue) -> str | None:
-    """The metric's label selector that an item says it was asked for with; None: it says nothing."""
-    told = item.metric.selector if item.metric is not None else item.selector
-    if told is None:
+    """Return the metric label selector that an item was requested with, or None if the item has none."""
+    selector = item.metric.selector if item.metric is not None else item.selector
+    if selector is None:
         return None
     try:
-        return format_metric_selector(told)
+        return format_metric_selector(selector)
     except ValueError:
         return None
 
 
 def _describes_kind(item: MetricValue, kind: str) -> bool:
-    """Whether an item describes an object of ``Kind.group``; one that does not say its group may."""
+    """Check whether an item describes an object of ``Kind.group`` (or has no group)."""
     name, _, group = kind.partition(".")
     described = item.described_object
     return described.kind == name and (not described.api_version or group_of(described.api_version) == group)
@@ -69,9 +69,9 @@ def _parse_selector_or_everything(text: str) -> Selector:
 class MetricLists:
     """Metrics by namespace, answering :class:`~kscale.effects.GetMetric`.
 
-    An API whose list is absent (``resource``, ``custom``, ``external`` false) fails as an unregistered API does. Of
-    pods only the labels are known that :meth:`know_pods` was told, or that items carry. Single owner: not for use from
-    several threads at once.
+    An API whose list is absent (``resource``, ``custom``, ``external`` false) fails as an unregistered API does. Labels
+    of
+    pods come from :meth:`know_pods` or from the items. Not safe for concurrent use by several threads.
     """
 
     __slots__ = (
@@ -100,29 +100,30 @@ class MetricLists:
     def __repr__(self) -> str:
         custom = sum(map(len, self._custom.values()))
         external = sum(len(items) for series in self._external.values() for _, items in series.values())
-        told = (
+        contents = (
             (self.resource, f"{sum(map(len, self._parts)):,} pods"),
             (self.custom, f"{custom:,} custom values"),
             (self.external, f"{external:,} external values"),
         )
-        return f"<MetricLists: {', '.join(text for there, text in told if there) or 'nothing'}>"
+        return f"<MetricLists: {', '.join(text for is_present, text in contents if is_present) or 'nothing'}>"
 
     def know_pods(self, pods: PodsLike) -> None:
-        """Tell the labels of pods, which items of the resource and custom metrics APIs may lack."""
+        """Store the labels of pods, which items of the resource and custom metrics APIs may lack."""
         for key, labels in to_batch_pods(pods).labels():
             namespace, _, name = key.partition("/")
             self._labels[namespace, name] = labels
         self._index = _LookupIndex()
 
     def read_pod_metrics(self, data: bytes, source: str = "") -> list[str]:
-        """A PodMetricsList as the API prints it (``data``), read natively; returns as :meth:`add_pod_metrics`.
+        """Read a PodMetricsList as the API prints it (``data``) with the native decoder.
 
-        Raises :class:`~kscale.errors.InputError` with the field's path; ``source`` names where it is from.
+        Returns the same as :meth:`add_pod_metrics`. Raises :class:`~kscale.errors.InputError` with the field's path.
+        ``source`` names the origin of the data.
         """
         return self._add_usage(PodUsage.from_json(data, source))
 
     def add_pod_metrics(self, items: Iterable[PodMetrics] | PodUsage) -> list[str]:
-        """Items of a PodMetricsList; returns those that were there already, in words: the last counts.
+        """Add items of a PodMetricsList and return descriptions of duplicates, of which the last counts.
 
         Raises :class:`~kscale.errors.InputError` for an item whose time or window cannot be read.
         """
@@ -146,38 +147,43 @@ class MetricLists:
         return again
 
     def replace_pod_metrics(self, usage: PodUsage) -> None:
-        """Another list (``usage``) in place of all that were given: the next round of a controller."""
+        """Replace all pod metrics by another list (``usage``), for a controller's next batch."""
         self._parts, self._seen = [usage], None
         self.resource, self._index.by_label = True, None
 
     def add_custom(self, items: Iterable[MetricValue]) -> list[str]:
-        """Items of a MetricValueList, of pods and of other objects; returns as :meth:`add_pod_metrics`."""
-        self.custom, again = True, []
+        """Add items of a MetricValueList, of pods and of other objects.
+
+        Returns the same as :meth:`add_pod_metrics`.
+        """
+        self.custom, duplicates = True, []
         for item in items:
             described = item.described_object
-            of = self._custom.setdefault((described.namespace, item.name), {})
+            values = self._custom.setdefault((described.namespace, item.name), {})
             key = (described.kind, described.name, group_of(described.api_version), _get_requested_selector(item) or "")
-            if key in of:
-                again.append(f"MetricValue {item.name} of {described.kind} {described.namespace}/{described.name}")
-            of[key] = item
+            if key in values:
+                duplicates.append(f"MetricValue {item.name} of {described.kind} {described.namespace}/{described.name}")
+            values[key] = item
         self._index = _LookupIndex()
-        return again
+        return duplicates
 
     def add_external(self, namespace: str, items: Iterable[ExternalMetricValue], number: int = 0) -> list[str]:
-        """Items of an ExternalMetricValueList, which does not say its namespace; returns as :meth:`add_pod_metrics`.
+        """Add items of an ExternalMetricValueList, which does not contain its namespace.
 
-        ``number`` tells lists apart: within one, values of the same labels add up; those of a later one replace them.
+        Returns the same as :meth:`add_pod_metrics`. ``number`` identifies the list: values with equal labels add up
+        within a
+        list, and replace those of an earlier list.
         """
-        self.external, again = True, []
+        self.external, duplicates = True, []
         for item in items:
-            of = self._external.setdefault((namespace, item.metric_name), {})
+            values = self._external.setdefault((namespace, item.metric_name), {})
             labels = tuple(sorted((item.metric_labels or {}).items()))
-            if labels in of and of[labels][0] != number:
-                again.append(f"ExternalMetricValue {namespace}/{item.metric_name}")
-                del of[labels]
-            of.setdefault(labels, (number, []))[1].append(item)
+            if labels in values and values[labels][0] != number:
+                duplicates.append(f"ExternalMetricValue {namespace}/{item.metric_name}")
+                del values[labels]
+            values.setdefault(labels, (number, []))[1].append(item)
         self._index = _LookupIndex()
-        return again
+        return duplicates
 
     def add_external_answer(
         self, namespace: str, metric: str, selector: str, items: Iterable[ExternalMetricValue]
@@ -205,47 +211,49 @@ class MetricLists:
         self._index = _LookupIndex()
 
     def untold(self, namespace: str, metric: str, selector: str) -> bool:
-        """Whether values of a custom metric do not say which labels they were asked for with, as ``selector`` does."""
+        """Return True if ``selector`` is set and values of a custom metric lack the selector they were requested
+        with."""
         items = self._custom.get((namespace, metric), {}).values()
         return bool(selector) and any(_get_requested_selector(each) is None for each in items)
 
     def untold_external(self, namespace: str, metric: str, selector: str) -> bool:
-        """The same of an external metric and a ``selector`` of its series, whose values may come without labels."""
+        """Return True if ``selector`` is set and values of an external metric lack labels."""
         if self.is_answered(namespace, metric, selector):
             return False
         groups = self._external.get((namespace, metric), {}).values()
         return bool(selector) and any(each.metric_labels is None for _, items in groups for each in items)
 
     def external_names(self, namespace: str) -> list[str]:
-        """The external metrics of a namespace."""
-        known = dict.fromkeys(metric for of, metric in self._external if of == namespace)
-        known |= dict.fromkeys(metric for of, metric, _ in self._answered if of == namespace)
-        return list(known)
+        """Return the external metrics of a namespace."""
+        names = dict.fromkeys(metric for of, metric in self._external if of == namespace)
+        names |= dict.fromkeys(metric for of, metric, _ in self._answered if of == namespace)
+        return list(names)
 
     # -- for a batch -------------------------------------------------------------------------------------------------
 
     def usage(self) -> PodUsage:
-        """All items of the resource metrics API as columns."""
+        """Return all items of the resource metrics API as columns."""
         if len(self._parts) != 1:
             self._parts = [PodUsage.joined(self._parts)]
         return self._parts[0]
 
     def usage_of_custom(self, metric: str, metric_selector: str) -> PodUsage:
-        """The values of a custom metric of pods, of those series that ``metric_selector`` names, of all namespaces, as
-        columns; the resource bears the metric's name.
+        """Return a custom metric's values of pods in all namespaces as columns, with the metric's name as the resource.
 
-        Raises :class:`~kscale.errors.InputError` for a value whose time cannot be read.
+        ``metric_selector`` selects the series. Raises :class:`~kscale.errors.InputError` for a value whose time cannot
+        be
+        read.
         """
         key = (metric, metric_selector)
-        found = self._index.custom.get(key)
-        if found is None:
+        usage = self._index.custom.get(key)
+        if usage is None:
             namespaces = [of for of, name in self._custom if name == metric]
             items = [each for of in namespaces for each in self._custom_values(of, metric, "Pod", metric_selector)]
-            found = self._index.custom[key] = PodUsage.of_values(metric, items, self._labels)
-        return found
+            usage = self._index.custom[key] = PodUsage.of_values(metric, items, self._labels)
+        return usage
 
     def refusal(self, asked: GetMetric) -> ApiError | None:  # noqa: ARG002  # lists refuse nothing
-        """Why a question about the usage of pods (``asked``) has no answer of its own; None: it has."""
+        """Return the error of a pod usage request (``asked``), or None if it has a response."""
         return None
 
     # -- one query ---------------------------------------------------------------------------------------------------
@@ -253,7 +261,7 @@ class MetricLists:
     def __call__(
         self, query: GetMetric
     ) -> PodMetricsList | MetricValueList | MetricValue | ExternalMetricValueList | ApiError:
-        """The answer to one query."""
+        """Return the response to one query."""
         if not getattr(self, query.api):
             return ApiError(f"the {query.api} metrics API is not part of the input", code=404, reason=NOT_FOUND)
         if query.api == "resource":
@@ -265,15 +273,15 @@ class MetricLists:
         return self._custom_metric(query)
 
     def _rows(self, namespace: str, selector: Selector) -> list[int]:
-        """Rows of the usage that a selector may match."""
+        """Return the rows of the usage that a selector may match."""
         if self._index.by_label is None:
             by_label: dict[tuple[str, ...], list[int]] = defaultdict(list)
             last = {key: row for row, key in enumerate(self.usage().keys)}  # the last counts, in the first's place
             for key, row in last.items():
-                of = key.partition("/")[0]
-                by_label[(of,)].append(row)
+                item_namespace = key.partition("/")[0]
+                by_label[(item_namespace,)].append(row)
                 for name, value in self._labels_of(row).items():
-                    by_label[of, name, value].append(row)
+                    by_label[item_namespace, name, value].append(row)
             self._index.by_label = by_label
         label = selector.exact_label()
         return self._index.by_label.get((namespace, *(label or ())), [])
@@ -286,16 +294,16 @@ class MetricLists:
         return self._labels.get((namespace, name), {})
 
     def _external_values(self, query: GetMetric) -> Iterator[ExternalMetricValue]:
-        """The values a server would answer; those without labels do not say which they were asked for with."""
-        answer = self._answered.get((query.namespace, query.metric, query.metric_selector))
-        if answer is not None:
-            yield from answer
+        """Yield the values that a server would return, including values without labels for any selector."""
+        response = self._answered.get((query.namespace, query.metric, query.metric_selector))
+        if response is not None:
+            yield from response
             return
-        where = (query.namespace, query.metric)
-        index = self._index.external.get(where)
+        series_key = (query.namespace, query.metric)
+        index = self._index.external.get(series_key)
         if index is None:
-            index = self._index.external[where] = defaultdict(list)
-            numbered = enumerate(each for _, group in self._external.get(where, {}).values() for each in group)
+            index = self._index.external[series_key] = defaultdict(list)
+            numbered = enumerate(each for _, group in self._external.get(series_key, {}).values() for each in group)
             for entry in numbered:
                 labels = entry[1].metric_labels
                 for label in (None, "none") if labels is None else (None, *labels.items()):
@@ -348,8 +356,11 @@ class _LookupIndex:
 
 
 class MetricResponses(MetricLists):
-    """Answers by question. Those about resource metrics may be about all pods of a namespace; the rest is answered with
-    what just this question was answered."""
+    """Responses by request.
+
+    A response of the resource metrics API may cover all pods of a namespace. Other requests get exactly their own
+    response.
+    """
 
     __slots__ = ("_refused", "answers")
 
@@ -359,28 +370,28 @@ class MetricResponses(MetricLists):
         self.answers = answers
         """By question, as they came."""
         self._refused = {
-            asked.namespace: found
-            for asked, found in answers.items()
-            if asked.api == "resource" and isinstance(found, ApiError)
+            asked.namespace: response
+            for asked, response in answers.items()
+            if asked.api == "resource" and isinstance(response, ApiError)
         }
         if lists:
             self.replace_pod_metrics(PodUsage.joined(lists))
 
     def refusal(self, asked: GetMetric) -> ApiError | None:
-        """Why a question about resource metrics has no answer."""
+        """Return the error of a resource metrics request, or None."""
         return self._refused.get(asked.namespace) if asked.api == "resource" else None
 
     def __call__(self, query: GetMetric) -> Any:
-        """The answer to one question that is not about resource metrics, or that was refused."""
-        found = self.refusal(query)
-        return self.answers[query] if found is None else found
+        """Return the response to a request that failed or is not about resource metrics."""
+        error = self.refusal(query)
+        return self.answers[query] if error is None else error
 
     def unanswered(self) -> list[str]:
-        """For each API that refused questions: how many, and the first reason."""
+        """Return a message for each API with failed requests, with their number and the first error."""
         out = []
         for api in dict.fromkeys(asked.api for asked in self.answers):
-            answers = [found for asked, found in self.answers.items() if asked.api == api]
-            refused = [found.message for found in answers if isinstance(found, ApiError)]
+            answers = [response for asked, response in self.answers.items() if asked.api == api]
+            refused = [response.message for response in answers if isinstance(response, ApiError)]
             if refused:
                 name = "metrics.k8s.io" if api == "resource" else f"{api}.metrics.k8s.io"
                 out.append(f"{len(refused):,} of {len(answers):,} answers of {name}: {refused[0]}")
@@ -411,17 +422,19 @@ def request_scales_steps(
     within: int | None = None,
     took: dict[Any, int] | None = None,
 ) -> Steps[dict[str, Any]]:
-    """The scale of every target, or why there is none, by ``keys`` of the HPAs: what is not ``known`` is asked for.
-    ``within``: what takes so many nanoseconds is too late (None: nothing is); ``took`` is told how many each took."""
+    """Return the scale of every target, or its error, by ``keys`` of the HPAs. Scales in ``known`` are not requested.
+
+    ``within``: timeout in nanoseconds (None for no timeout). ``took`` receives the duration of each request.
+    """
     resources = read_target_references(hpas, mapper).resources
     rows = [row for row, key in enumerate(keys) if key not in known and resources[row]]
     if not rows:
         return dict(known)
     machines = [partial(_request_scale_steps, hpas[row], resources[row]) for row in rows]
-    found = yield from _run_with_deadline_steps(progress, machines, at_most, within)
+    responses = yield from _run_with_deadline_steps(progress, machines, at_most, within)
     if took is not None:
-        took.update((keys[row], time) for row, (_, time) in zip(rows, found, strict=True))
-    return {**known, **{keys[row]: scale for row, (scale, _) in zip(rows, found, strict=True)}}
+        took.update((keys[row], time) for row, (_, time) in zip(rows, responses, strict=True))
+    return {**known, **{keys[row]: scale for row, (scale, _) in zip(rows, responses, strict=True)}}
 
 
 def request_metrics_steps(
@@ -431,8 +444,10 @@ def request_metrics_steps(
     within: int | None = None,
     took: dict[Any, int] | None = None,
 ) -> Steps[MetricResponses]:
-    """What the metrics APIs answer. ``within``: what takes so many nanoseconds is too late (None: nothing is);
-    ``took`` is told how many each took."""
+    """Return the responses of the metrics APIs.
+
+    ``within``: timeout in nanoseconds (None for no timeout). ``took`` receives the duration of each request.
+    """
     answers: list[tuple[Any, int]] = []
     if questions:
         machines = [partial(_request_metric_steps, each) for each in questions]
@@ -442,35 +457,35 @@ def request_metrics_steps(
     return MetricResponses({asked: answer for asked, (answer, _) in zip(questions, answers, strict=True)})
 
 
-def is_late_response(found: Any) -> bool:
-    """Whether an answer took too long."""
-    return isinstance(found, ApiError) and found == DEADLINE_EXCEEDED
+def is_late_response(response: Any) -> bool:
+    """Check whether a response timed out."""
+    return isinstance(response, ApiError) and response == DEADLINE_EXCEEDED
 
 
 def _run_with_deadline_steps(
     progress: Progress, machines: Sequence[Machine], at_most: int, within: int | None
 ) -> Steps[list[tuple[Any, int]]]:
-    """What machines return: (answer, nanoseconds that it took).
+    """Run machines and return (response, duration in nanoseconds) of each.
 
-    All have the time of one, again and again: one by one they would cost more than what they do. Whose time was cut
-    short, because it began late, begins anew; who had half of it or more is too late. So are all that are left once
-    none of them finds anything: it is something else that gives them no time.
+    All machines share one timeout, repeatedly, as single timeouts would cost more than the requests. A machine that
+    timed out with less than half of the time runs again, as it started late. Others are late. If all remaining machines
+    would run again, they are late too: something else takes their time.
     """
-    found: list[tuple[Any, int]] = [(None, 0)] * len(machines)
-    left = list(range(len(machines)))
-    while left:
-        some = [machines[number] for number in left]
+    results: list[tuple[Any, int]] = [(None, 0)] * len(machines)
+    remaining = list(range(len(machines)))
+    while remaining:
+        batch = [machines[number] for number in remaining]
         if within is None:
-            answers = yield from progress.together(some, at_most=at_most, brief=True)
+            answers = yield from progress.together(batch, at_most=at_most, brief=True)
         else:
-            answers = yield from progress.within(within, partial(_run_together_steps, some, at_most))
-        again = []
-        for number, (answer, took) in zip(left, answers, strict=True):
-            found[number] = answer, took
+            answers = yield from progress.within(within, partial(_run_together_steps, batch, at_most))
+        retried = []
+        for number, (answer, took) in zip(remaining, answers, strict=True):
+            results[number] = answer, took
             if within is not None and 2 * took < within and is_late_response(answer):
-                again.append(number)
-        left = again if len(again) < len(left) else []
-    return found
+                retried.append(number)
+        remaining = retried if len(retried) < len(remaining) else []
+    return results
 
 
 def _run_together_steps(machines: Sequence[Machine], at_most: int, now: Moment) -> Steps[list[Any]]:
@@ -483,7 +498,7 @@ def _request_metric_steps(question: GetMetric, now: Moment) -> Steps[Any]:
 
 
 def _request_scale_steps(hpa: HorizontalPodAutoscaler, resources: tuple[str, ...], now: Moment) -> Steps[Any]:
-    """The scale of a target, or why there is none."""
+    """Return the scale of a target or its error, and the duration."""
     progress = Progress(now)
-    found = yield from request_scale(progress, hpa.metadata.namespace, hpa.spec.scale_target_ref.name, resources)
-    return (found.scale if isinstance(found, TargetScale) else found), progress.now - now
+    response = yield from request_scale(progress, hpa.metadata.namespace, hpa.spec.scale_target_ref.name, resources)
+    return (response.scale if isinstance(response, TargetScale) else response), progress.now - now

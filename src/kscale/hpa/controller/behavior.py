@@ -1,9 +1,8 @@
-"""Stabilise and limit a proposal: windows, policies, scale events, min and max (upstream:
-``normalizeDesiredReplicas``, ``normalizeDesiredReplicasWithBehaviors``, ``storeScaleEvent``).
+"""Stabilize and limit a proposal: windows, policies, scale events, min and max.
 
-Decided in C++: ``_native/include/kscale/hpa/behavior.hpp`` (stabilisation, policies, event history, limits).
 Upstream: ``normalizeDesiredReplicas``, ``normalizeDesiredReplicasWithBehaviors``, ``storeScaleEvent`` in
-``horizontal.go``.
+``horizontal.go``. The kernel ``_native/include/kscale/hpa/behavior.hpp`` decides stabilization, policies, event history
+and limits.
 """
 
 from __future__ import annotations
@@ -38,8 +37,10 @@ _EMPTY_RULES: Final = HPAScalingRules()
 
 @dataclass(frozen=True, slots=True)
 class ScalingRuleColumns:
-    """The rules of one direction: ``select`` uint8[n], ``window`` int32[n] seconds, ``begin``/``end`` int64[n] into the
-    policies' ``type`` uint8, ``value`` int32, ``period`` int32 seconds.
+    """Scaling rules of one direction.
+
+    ``select`` uint8[n], ``window`` int32[n] seconds, ``begin``/``end`` int64[n] into the policies' ``type`` uint8,
+    ``value`` int32, ``period`` int32 seconds.
     """
 
     select: NDArray[np.uint8]
@@ -52,7 +53,7 @@ class ScalingRuleColumns:
 
     @classmethod
     def of(cls, rules: Sequence[HPAScalingRules | None], default_window: int) -> ScalingRuleColumns:
-        """One row a rule; a missing window is ``default_window`` seconds."""
+        """Build columns with one row per rule. A missing window is ``default_window`` seconds."""
         rows = [each or _EMPTY_RULES for each in rules]
         policies = [row.policies or [] for row in rows]
         end = np.cumsum([len(each) for each in policies], dtype=np.int64)
@@ -72,25 +73,26 @@ class ScalingRuleColumns:
         )
 
     def joined(self, other: ScalingRuleColumns) -> ScalingRuleColumns:
-        """The rows of this one, then those of another."""
+        """Concatenate these rows and the rows of another."""
         if not len(other.select):
             return self
-        at = len(self.type)
+        offset = len(self.type)
         names = ("select", "window", "type", "value", "period")
         select, window, type_, value, period = (
             np.concatenate([getattr(self, name), getattr(other, name)]) for name in names
         )
-        begin = np.concatenate([self.begin, other.begin + at])
+        begin = np.concatenate([self.begin, other.begin + offset])
         return ScalingRuleColumns(
-            select, window, begin, np.concatenate([self.end, other.end + at]), type_, value, period
+            select, window, begin, np.concatenate([self.end, other.end + offset]), type_, value, period
         )
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryColumns:
-    """Entries of past moments by row, in slot order: ``begin``/``capacity``/``size`` int64[n] into ``values`` int32,
-    ``times`` int64 ns and ``outdated`` uint8. Every row has room for two more
-    (a first pass records the current size, then its proposal).
+    """Past entries by row, in slot order.
+
+    ``begin``/``capacity``/``size`` int64[n] into ``values`` int32, ``times`` int64 ns and ``outdated`` uint8. Every row
+    has room for two more entries (a first pass records the current size, then its proposal).
     """
 
     begin: NDArray[np.int64]
@@ -102,13 +104,13 @@ class HistoryColumns:
 
     @classmethod
     def recommendations(cls, rows: Sequence[Sequence[Recommendation]]) -> HistoryColumns:
-        """Of recommendations."""
+        """Build columns of recommendations."""
         entries = [each for row in rows for each in row]
         return cls._of(rows, [each.replicas for each in entries], [each.time for each in entries], None)
 
     @classmethod
     def events(cls, rows: Sequence[Sequence[ScaleEvent]]) -> HistoryColumns:
-        """Of scale events."""
+        """Build columns of scale events."""
         entries = [each for row in rows for each in row]
         flags = [each.outdated for each in entries]
         return cls._of(rows, [each.change for each in entries], [each.time for each in entries], flags)
@@ -117,7 +119,7 @@ class HistoryColumns:
     def _of(
         cls, rows: Sequence[Sequence[object]], values: list[int], times: list[int], outdated: list[bool] | None
     ) -> HistoryColumns:
-        """Of entries one after the other, those of each row behind each other."""
+        """Build columns of entries in row order."""
         size = np.array([len(row) for row in rows], np.int64)
         capacity = size + 2
         end = np.cumsum(capacity, dtype=np.int64)
@@ -127,29 +129,29 @@ class HistoryColumns:
             begin, capacity, size, np.zeros(total, np.int32), np.zeros(total, np.int64), np.zeros(total, np.uint8)
         )
         if values:
-            at = np.repeat(begin - (np.cumsum(size) - size), size) + np.arange(len(values))
-            out.values[at], out.times[at] = values, times
+            positions = np.repeat(begin - (np.cumsum(size) - size), size) + np.arange(len(values))
+            out.values[positions], out.times[positions] = values, times
             if outdated is not None:
-                out.outdated[at] = outdated
+                out.outdated[positions] = outdated
         return out
 
     def take(self, rows: NDArray[np.int64]) -> HistoryColumns:
-        """Some rows, in another order; the entries are shared."""
+        """Select rows in another order, sharing the entries if the order is ascending."""
         order = self.begin[rows]
         if len(rows) and bool((order[1:] <= order[:-1]).any()):
             return self._packed(rows)
         return HistoryColumns(order, self.capacity[rows], self.size[rows], self.values, self.times, self.outdated)
 
     def joined(self, other: HistoryColumns) -> HistoryColumns:
-        """The rows of this one, then those of another."""
-        at = len(self.values)
+        """Concatenate these rows and the rows of another."""
+        offset = len(self.values)
         parts = [(getattr(self, name), getattr(other, name)) for name in ("capacity", "size")]
         entries = [(getattr(self, name), getattr(other, name)) for name in ("values", "times", "outdated")]
-        begin = np.concatenate([self.begin, other.begin + at])
+        begin = np.concatenate([self.begin, other.begin + offset])
         return HistoryColumns(begin, *map(np.concatenate, parts), *map(np.concatenate, entries))
 
     def _packed(self, rows: NDArray[np.int64]) -> HistoryColumns:
-        """Kernels want the rows one behind the other."""
+        """Copy rows so that their entries are in row order, as kernels require."""
         size = self.size[rows]
         capacity = size + 2
         begin = np.cumsum(capacity) - capacity
@@ -164,7 +166,7 @@ class HistoryColumns:
         return out
 
     def with_room(self) -> HistoryColumns:
-        """A copy that may be written to, with room for two more entries in every row."""
+        """Copy the columns for writing, with room for two more entries in every row."""
         if bool((self.size + 2 <= self.capacity).all()):
             return HistoryColumns(
                 self.begin, self.capacity, self.size.copy(), self.values.copy(), self.times.copy(), self.outdated.copy()
@@ -182,11 +184,11 @@ class HistoryColumns:
         return HistoryColumns(begin, capacity, self.size.copy(), values, times, outdated)
 
     def recommended(self, row: int) -> tuple[Recommendation, ...]:
-        """The entries of a row, where they are recommendations."""
+        """Return the entries of a row as recommendations."""
         return tuple([Recommendation(value, time) for value, time, _ in self.entries(row)])
 
     def entries(self, row: int) -> list[tuple[int, int, bool]]:
-        """(value, time, outdated) of a row."""
+        """Return (value, time, outdated) of a row's entries."""
         size = int(self.size[row])
         if not size:
             return []
@@ -216,7 +218,9 @@ class NormalizedReplicas(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class NormalizedColumns:
-    """``stabilized``, ``desired`` int32[n]; ``held`` (index into ``conditions.STABILIZED``), ``limit`` (index into
+    """Normalized proposals.
+
+    ``stabilized``, ``desired`` int32[n]; ``held`` (index into ``conditions.STABILIZED``), ``limit`` (index into
     ``conditions.LIMITS``) and ``limited`` uint8[n].
     """
 
@@ -227,11 +231,13 @@ class NormalizedColumns:
     limited: NDArray[np.uint8]
 
     def rows(self) -> list[NormalizedReplicas]:
-        """Row by row, without the recommendations."""
+        """Return the rows as structs, without recommendations."""
         columns = (self.stabilized, self.desired, self.held, self.limit, self.limited != 0)
         return [
-            NormalizedReplicas(stabilized, desired, held, limit, limited, ())
-            for stabilized, desired, held, limit, limited in zip(*(each.tolist() for each in columns), strict=True)
+            NormalizedReplicas(stabilized, desired, stabilized_by, limit, limited, ())
+            for stabilized, desired, stabilized_by, limit, limited in zip(
+                *(each.tolist() for each in columns), strict=True
+            )
         ]
 
 
@@ -252,7 +258,7 @@ def normalize_rows(
     now: int,
     threads: int = 1,
 ) -> NormalizedColumns:
-    """Stabilise and limit every active row; ``past`` is written to. Rows that are not active keep their size."""
+    """Normalize every active row, recording into ``past``. Inactive rows keep their replicas."""
     return NormalizedColumns(
         *_reconcile.normalize(
             active,
@@ -284,7 +290,7 @@ def normalize(
     options: HPAOptions,
     now: int,
 ) -> NormalizedReplicas:
-    """Stabilise and limit one proposal: by ``behavior``, or without one by the legacy rules."""
+    """Normalize one proposal by ``behavior``, or without one by the legacy rules."""
     up, down = _build_rule_columns(behavior, options)
     past = HistoryColumns.recommendations([state.recommendations or ()])
     columns = normalize_rows(
@@ -314,7 +320,10 @@ def store_scale_event(
     options: HPAOptions,
     now: int,
 ) -> tuple[tuple[ScaleEvent, ...], tuple[ScaleEvent, ...]]:
-    """The (scale-up, scale-down) events after a successful change of size; without ``behavior`` none is kept."""
+    """Return the scale-up and scale-down events after a successful change of replicas.
+
+    Without ``behavior`` no event is added.
+    """
     if behavior is None:
         return state.scale_up_events, state.scale_down_events
     up, down = _build_rule_columns(behavior, options)

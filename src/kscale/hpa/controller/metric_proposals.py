@@ -1,10 +1,7 @@
-"""Replica proposals of the metrics of a spec: one metric with its target and status, then the largest of all
-(upstream: ``computeReplicasForMetric``, ``computeReplicasForMetrics`` in ``horizontal.go``).
+"""Replica proposals of the metrics of a spec: one metric with its target and status, then the largest of all.
 
-Upstream: ``computeReplicasForMetric`` and the ``computeStatusFor...`` functions in ``horizontal.go``. Which field of a
-target is set decides, not its ``type``; only Object metrics look at both.
-
-Upstream: ``computeReplicasForMetrics`` in ``horizontal.go``.
+Upstream: ``computeReplicasForMetric``, ``computeReplicasForMetrics`` and the ``computeStatusFor...`` functions in
+``horizontal.go``. The field of a target that is set decides, not its ``type``. Only Object metrics use both.
 """
 
 from __future__ import annotations
@@ -111,7 +108,7 @@ class MetricError(msgspec.Struct, frozen=True, gc=False):
 
 
 def get_tolerances(hpa: HorizontalPodAutoscaler, options: HPAOptions) -> Tolerances:
-    """The global tolerance, or what ``behavior`` says for a direction."""
+    """Return the global tolerance, or the one in ``behavior``, for each direction."""
     down = up = options.horizontal_pod_autoscaler_tolerance
     behavior = hpa.spec.behavior
     if behavior is not None and options.enabled("HPAConfigurableTolerance"):
@@ -123,26 +120,29 @@ def get_tolerances(hpa: HorizontalPodAutoscaler, options: HPAOptions) -> Toleran
 
 
 def to_status_quantity(milli: int, resource: str = "") -> Quantity:
-    """A value as statuses hold it: milli-units; memory in binary format."""
+    """Convert milli-units to a quantity as it appears in statuses (memory in binary format)."""
     return Quantity.from_int(milli, BINARY_SI if resource == "memory" else DECIMAL_SI, -3)
 
 
 def compute_replicas_for_metric(
     spec: MetricSpec, target: TargetPods, calculator: ReplicaCalculator, tolerances: Tolerances
 ) -> StepsOf[GetMetric | List, MetricProposal | MetricError]:
-    """The proposal of one metric, or why there is none. Raises ``InputError`` where upstream would crash."""
+    """Compute the proposal of one metric, or the error if there is none.
+
+    Raises ``InputError`` where upstream would crash.
+    """
     source = get_metric_source(spec, calculator.options)
     if source is None:
         text = f'unknown metric source type "{spec.type}"'
         return MetricError("InvalidMetricSourceType", text, text, invalid=True)
-    asked = _start_calculation(source, target, calculator, tolerances)
-    if isinstance(asked, str):
-        return _get_failure_texts(source).of(asked)
-    return build_proposal(source, (yield from asked))
+    calculation = _start_calculation(source, target, calculator, tolerances)
+    if isinstance(calculation, str):
+        return _get_failure_texts(source).of(calculation)
+    return build_proposal(source, (yield from calculation))
 
 
 def build_proposal(source: MetricSource, replicas: CalculatedReplicas) -> MetricProposal | MetricError:
-    """What is said of a metric for which the calculator said this."""
+    """Build the proposal of a metric, or its error, from the calculator's result."""
     if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
         return _build_resource_proposal(source, replicas)
     if replicas.error is not None:
@@ -175,10 +175,10 @@ MetricSource = (
 
 
 def get_metric_source(spec: MetricSpec, options: HPAOptions | None = None) -> MetricSource | None:
-    """The source that the type names; None for an unknown type (``ContainerResource`` for a controller that does
-    not know it).
+    """Return the source that the type names, or None for an unknown type.
 
-    Raises :class:`~kscale.errors.InputError` where upstream would crash.
+    ``ContainerResource`` is unknown to a controller without container metrics. Raises
+    :class:`~kscale.errors.InputError` where upstream would crash.
     """
     source: MetricSource | None
     if spec.type == "Resource":
@@ -203,7 +203,7 @@ def get_metric_source(spec: MetricSpec, options: HPAOptions | None = None) -> Me
 def _start_calculation(
     source: MetricSource, target: TargetPods, calculator: ReplicaCalculator, tolerances: Tolerances
 ) -> CalculationSteps | str:
-    """What is asked of the calculator; a text where it cannot be asked."""
+    """Return the calculation for a metric source, or an error text if it cannot start."""
     if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
         container = source.container if isinstance(source, ContainerResourceMetricSource) else ""
         of_pods = (source.name, tolerances, target.namespace, target.selector, container)
@@ -221,10 +221,10 @@ def _start_calculation(
     except ValueError as error:
         return str(error)
     if isinstance(source, PodsMetricSource):
-        assert source.target.average_value is not None  # source_of has looked
+        assert source.target.average_value is not None  # get_metric_source has checked
         milli = source.target.average_value.milli_value()
-        where = (tolerances, target.namespace, target.selector)
-        return calculator.get_metric_replicas(target.spec_replicas, milli, metric, *where, selector)
+        pod_arguments = (tolerances, target.namespace, target.selector)
+        return calculator.get_metric_replicas(target.spec_replicas, milli, metric, *pod_arguments, selector)
     mode, wanted = get_value_target(source)
     if wanted is None:
         return _NO_TARGET_TEXTS["Object"]
@@ -249,11 +249,13 @@ def _start_external_calculation(
 def _build_resource_proposal(
     source: ResourceMetricSource | ContainerResourceMetricSource, replicas: CalculatedReplicas
 ) -> MetricProposal | MetricError:
-    """Resource and ContainerResource: the same but for what they are called."""
+    """Build the proposal of a Resource or ContainerResource metric, which differ in names only."""
     of_requests = source.target.average_value is None
     if replicas.error is not None:
-        what = "utilization" if of_requests else "usage"
-        return _get_failure_texts(source).of(f"failed to get {source.name} {what}: {replicas.error}", replicas=replicas)
+        quantity_name = "utilization" if of_requests else "usage"
+        return _get_failure_texts(source).of(
+            f"failed to get {source.name} {quantity_name}: {replicas.error}", replicas=replicas
+        )
     current = MetricValueStatus(
         average_utilization=replicas.utilization if of_requests else None,
         average_value=to_status_quantity(replicas.usage, source.name),
@@ -262,12 +264,12 @@ def _build_resource_proposal(
     if isinstance(source, ContainerResourceMetricSource):
         of_container = ContainerResourceMetricStatus(name=source.name, container=source.container, current=current)
         status = MetricStatus(type="ContainerResource", container_resource=of_container)
-        whose = f"{source.name} container resource"
+        long_name = f"{source.name} container resource"
     else:
         status = MetricStatus(type="Resource", resource=ResourceMetricStatus(name=source.name, current=current))
-        whose = name
+        long_name = name
     # Upstream forgets the container where the target is an average.
-    name = f"{whose} utilization (percentage of request)" if of_requests else name
+    name = f"{long_name} utilization (percentage of request)" if of_requests else name
     return MetricProposal(name, status, replicas)
 
 
@@ -278,18 +280,18 @@ def _build_current_value(replicas: CalculatedReplicas, average: bool) -> MetricV
 
 @dataclass(frozen=True, slots=True)
 class _FailureTexts:
-    """How a source's errors are told: the condition's ``reason``, and what stands before them in the aggregate."""
+    """Condition ``reason`` of a source's errors, and the prefix of its error in the aggregate."""
 
     reason: str
     outer: str
 
     def of(self, text: str, *, layer: str = "", replicas: CalculatedReplicas | None = None) -> MetricError:
-        """``layer`` stands in the aggregated error alone."""
+        """Build the error of a text. ``layer`` appears in the aggregated error only."""
         return MetricError(self.reason, text, f"{self.outer}: {layer}{text}", replicas=replicas)
 
 
 def _get_failure_texts(source: MetricSource) -> _FailureTexts:
-    """How errors of a source are told."""
+    """Return the reason and the error prefix of a source."""
     if isinstance(source, ResourceMetricSource):
         return _FailureTexts("FailedGetResourceMetric", f"failed to get {source.name} resource metric value")
     if isinstance(source, ContainerResourceMetricSource):
@@ -303,7 +305,7 @@ def _get_failure_texts(source: MetricSource) -> _FailureTexts:
 
 
 def _get_error_prefix(source: PodsMetricSource | ObjectMetricSource | ExternalMetricSource) -> str:
-    """What the aggregated error puts before the calculator's."""
+    """Return the aggregated error's prefix of the calculator's error."""
     if isinstance(source, PodsMetricSource):
         return ""
     mode, _ = get_value_target(source)
@@ -320,14 +322,14 @@ def _format_external_name(metric: MetricIdentifier) -> str:
 
 
 def get_resource_target(target: MetricTarget) -> tuple[str, int | None]:
-    """(calculator mode, target: milli or percent; None where none is set) of a resource."""
+    """Return the calculator mode and the target (milli-units or percent, None if unset) of a resource."""
     if target.average_value is not None:
         return "usage", target.average_value.milli_value()
     return "utilization", target.average_utilization
 
 
 def get_value_target(source: ObjectMetricSource | ExternalMetricSource) -> tuple[str, int | None]:
-    """(calculator mode, target in milli; None where none is set) of an Object or External metric."""
+    """Return the calculator mode and the target (milli-units, None if unset) of an Object or External metric."""
     wanted = source.target
     if isinstance(source, ExternalMetricSource):
         if wanted.average_value is not None:
@@ -360,63 +362,71 @@ class CombinedProposal(msgspec.Struct, frozen=True, gc=False):
 
 
 def compute_replicas_for_metrics(
-    now: ReconcileContext, scale: Scale
+    context: ReconcileContext, scale: Scale
 ) -> StepsOf[List | GetMetric | Emit | Observe, CombinedProposal]:
-    """Computes every metric. Sets ScalingActive, tells of each metric that failed, and counts and times each."""
-    target = TargetPods(now.hpa.metadata.namespace, scale.status.selector, scale.spec.replicas, scale.status.replicas)
-    calculator = ReplicaCalculator(RESTMetricsClient(now.progress), now.progress, now.now, now.options)
-    tolerances = get_tolerances(now.hpa, now.options)
-    found: list[MetricProposal | MetricError] = []
-    for spec in now.hpa.spec.metrics or ():
-        begun = now.progress.now
+    """Compute the proposals of all metrics and choose the largest.
+
+    Sets ScalingActive, emits an event for each metric that failed, and observes the count and duration of each.
+    """
+    target = TargetPods(
+        context.hpa.metadata.namespace, scale.status.selector, scale.spec.replicas, scale.status.replicas
+    )
+    calculator = ReplicaCalculator(RESTMetricsClient(context.progress), context.progress, context.now, context.options)
+    tolerances = get_tolerances(context.hpa, context.options)
+    proposals: list[MetricProposal | MetricError] = []
+    for spec in context.hpa.spec.metrics or ():
+        started = context.progress.now
         proposal = yield from compute_replicas_for_metric(spec, target, calculator, tolerances)
-        found.append(proposal)
+        proposals.append(proposal)
         if isinstance(proposal, MetricError):
-            yield from now.warn(proposal.reason, proposal.message)
+            yield from context.warn(proposal.reason, proposal.message)
         # The outcome of the first tells when the metric was done: what it took is what passed until then.
-        labels = _computation_labels(now, spec.type, proposal)
-        yield from now.progress.observe(Observation(name=METRIC_COMPUTATIONS, labels=labels))
-        yield from now.progress.observe(observe_duration(METRIC_COMPUTATION_DURATION, begun, now.progress.now, labels))
-    return _choose_largest_proposal(now, found, scale.spec.replicas)
+        labels = _computation_labels(context, spec.type, proposal)
+        yield from context.progress.observe(Observation(name=METRIC_COMPUTATIONS, labels=labels))
+        yield from context.progress.observe(
+            observe_duration(METRIC_COMPUTATION_DURATION, started, context.progress.now, labels)
+        )
+    return _choose_largest_proposal(context, proposals, scale.spec.replicas)
 
 
 def combine_calculated_replicas(
-    now: ReconcileContext, scale: Scale, known: Sequence[CalculatedReplicas]
+    context: ReconcileContext, scale: Scale, calculated: Sequence[CalculatedReplicas]
 ) -> tuple[CombinedProposal, list[Observation]]:
-    """What :func:`compute_replicas_for_metrics` comes to, and what it counts, where it is known what the calculator
-    says of each metric, none of it an error: nothing is asked then, and it takes no time."""
-    found = build_proposals(now.hpa, known, now.options)
+    """Return the result and observations of :func:`compute_replicas_for_metrics` from known calculator results.
+
+    The results contain no errors. No request is sent, and no time passes.
+    """
+    proposals = build_proposals(context.hpa, calculated, context.options)
     observations: list[Observation] = []
-    for spec, proposal in zip(now.hpa.spec.metrics or (), found, strict=True):
-        labels = _computation_labels(now, spec.type, proposal)
+    for spec, proposal in zip(context.hpa.spec.metrics or (), proposals, strict=True):
+        labels = _computation_labels(context, spec.type, proposal)
         observations.append(Observation(name=METRIC_COMPUTATIONS, labels=labels))
-        observations.append(observe_duration(METRIC_COMPUTATION_DURATION, now.now, now.now, labels))
-    return _choose_largest_proposal(now, found, scale.spec.replicas), observations
+        observations.append(observe_duration(METRIC_COMPUTATION_DURATION, context.now, context.now, labels))
+    return _choose_largest_proposal(context, proposals, scale.spec.replicas), observations
 
 
 def build_proposals(
-    hpa: HorizontalPodAutoscaler, known: Sequence[CalculatedReplicas], options: HPAOptions
+    hpa: HorizontalPodAutoscaler, calculated: Sequence[CalculatedReplicas], options: HPAOptions
 ) -> tuple[MetricProposal, ...]:
-    """The proposals of the metrics of an HPA, where it is known what the calculator says of each, none of it an
-    error."""
-    found: list[MetricProposal] = []
-    for spec, replicas in zip(hpa.spec.metrics or (), known, strict=True):
+    """Build the proposals of an HPA's metrics from known calculator results without errors."""
+    proposals: list[MetricProposal] = []
+    for spec, replicas in zip(hpa.spec.metrics or (), calculated, strict=True):
         source = get_metric_source(spec, options)
         assert source is not None  # the calculator has an answer
         proposal = build_proposal(source, replicas)
         assert isinstance(proposal, MetricProposal)  # as that is no error
-        found.append(proposal)
-    return tuple(found)
+        proposals.append(proposal)
+    return tuple(proposals)
 
 
 def _choose_largest_proposal(
-    now: ReconcileContext, found: Sequence[MetricProposal | MetricError], current: int
+    context: ReconcileContext, proposals: Sequence[MetricProposal | MetricError], current: int
 ) -> CombinedProposal:
-    """The largest proposal, unless too many failed. Sets ScalingActive."""
+    """Choose the largest proposal, unless too many metrics failed, and set ScalingActive."""
     best, best_name = 0, ""
     failed: list[MetricError] = []
     statuses: list[MetricStatus] = []
-    for proposal in found:
+    for proposal in proposals:
         if isinstance(proposal, MetricError):
             failed.append(proposal)
             statuses.append(MetricStatus())
@@ -428,20 +438,20 @@ def _choose_largest_proposal(
     error, error_class = "", "none"
     if failed:
         error_class = "spec" if failed[0].invalid else "internal"
-        error = f"invalid metrics ({len(failed)} invalid out of {len(found)}), first error is: {failed[0].error}"
-    # Legacy: goes by what is left, whichever way, and says nothing.
-    lenient = now.options.legacy and len(failed) < len(found)
-    refused = not lenient and (len(failed) >= len(found) or (bool(failed) and best < current))
+        error = f"invalid metrics ({len(failed)} invalid out of {len(proposals)}), first error is: {failed[0].error}"
+    # Legacy: decides with the remaining metrics, in either direction, without a message.
+    lenient = context.options.legacy and len(failed) < len(proposals)
+    refused = not lenient and (len(failed) >= len(proposals) or (bool(failed) and best < current))
     if lenient:
         error, error_class = "", "none"
     if refused:
         if failed:
-            now.set("ScalingActive", False, failed[0].reason, f"{_UNABLE_TO_COMPUTE}{failed[0].message}")
+            context.set("ScalingActive", False, failed[0].reason, f"{_UNABLE_TO_COMPUTE}{failed[0].message}")
         error = error or "invalid metrics (0 invalid out of 0), first error is: %!w(<nil>)"
     else:
         text = f"the HPA was able to successfully calculate a replica count from {best_name}"
-        now.set("ScalingActive", True, "ValidMetricFound", text)
-    return CombinedProposal(tuple(found), tuple(statuses), best, best_name, error, error_class, refused)
+        context.set("ScalingActive", True, "ValidMetricFound", text)
+    return CombinedProposal(tuple(proposals), tuple(statuses), best, best_name, error, error_class, refused)
 
 
 def _computation_labels(now: ReconcileContext, type_: str, proposal: MetricProposal | MetricError) -> dict[str, str]:

@@ -1,16 +1,16 @@
-"""One reconcile of one HorizontalPodAutoscaler as a step machine without I/O, in upstream's order, and its result
-(upstream: ``reconcileKey``, ``reconcileAutoscaler`` in ``horizontal.go``).
+"""Reconcile one HorizontalPodAutoscaler as a step machine without I/O, in upstream's order.
 
-Reads in upstream's order (``reconcileKey``, ``reconcileAutoscaler`` in ``horizontal.go``):
+Upstream: ``reconcileKey`` and ``reconcileAutoscaler`` in ``horizontal.go``. The steps are:
 
-1. the queue hands over a key (:mod:`kscale.drivers.horizontal_queue`); is the object fresh (``_stale``)?
-2. find and get the target's scale (:mod:`~kscale.hpa.controller.scale_target`); are metrics needed at all
-(``_decide``)?
-3. the selector, and who else selects these pods (:mod:`~kscale.hpa.controller.scale_target`);
-4. every metric (:mod:`~kscale.hpa.controller.metric_proposals`, :mod:`~kscale.hpa.controller.metric_proposals`);
-5. the calculator (:mod:`~kscale.hpa.controller.replica_calculator`, :mod:`~kscale.hpa.controller.replica_calculator`);
-6. normalisation (``_normalize``, :mod:`~kscale.hpa.controller.behavior`);
-7. the scale update (``_rescale``), and the status (:mod:`~kscale.hpa.controller.status`).
+1. The queue hands over a key (:mod:`kscale.drivers.horizontal_queue`). Objects older than the last write are skipped
+   (``_stale``).
+2. Find and get the target's scale (:mod:`~kscale.hpa.controller.scale_target`), and check whether metrics are needed
+   (``_decide``).
+3. Check the selector, and whether other HPAs select the same pods (:mod:`~kscale.hpa.controller.scale_target`).
+4. Compute a proposal for every metric (:mod:`~kscale.hpa.controller.metric_proposals`) with the calculator
+   (:mod:`~kscale.hpa.controller.replica_calculator`).
+5. Normalize the largest proposal (``_normalize``, :mod:`~kscale.hpa.controller.behavior`).
+6. Update the scale (``_rescale``) and the status (:mod:`~kscale.hpa.controller.status`).
 """
 
 from __future__ import annotations
@@ -131,10 +131,10 @@ class ReconcileResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PrecomputedDecision(msgspec.Struct, frozen=True, gc=False):
-    """What was decided over columns of an HPA whose metrics could all be computed and whose pods are its own.
+    """Decision computed over columns, for an HPA without metric errors whose pods no other HPA selects.
 
-    ``scale``: what it was decided by; ``replicas``: what the calculator says of each metric; ``normalized``: what
-    became of the proposal.
+    ``scale``: the scale that the decision used. ``replicas``: the calculator's result for each metric. ``normalized``:
+    the normalized proposal.
     """
 
     scale: Scale
@@ -142,7 +142,7 @@ class PrecomputedDecision(msgspec.Struct, frozen=True, gc=False):
     normalized: NormalizedReplicas
 
     def holds(self, scale: Scale) -> bool:
-        """Whether the same would be decided by another scale."""
+        """Return True if another scale would lead to the same decision."""
         mine = self.scale
         return mine is scale or (
             mine.spec.replicas == scale.spec.replicas
@@ -198,7 +198,7 @@ def reconcile(
 def build_reconcile_observations(
     action: str, error: str, begun: Moment, ended: Moment
 ) -> tuple[Observation, Observation]:
-    """What the end of a reconcile counts: that there was one, and how long it took."""
+    """Build the observations at the end of a reconcile, its count and its duration."""
     labels = {"action": action, "error": error}
     return Observation(name=RECONCILIATIONS, labels=labels), observe_duration(
         RECONCILIATION_DURATION, begun, ended, labels
@@ -206,13 +206,16 @@ def build_reconcile_observations(
 
 
 def format_status_error(hpa: HorizontalPodAutoscaler, error: str) -> str:
-    """The error of a status that could not be written."""
+    """Format the error of a status that could not be written."""
     return f"failed to update status for {hpa.metadata.name}: {error}"
 
 
 @dataclass(slots=True)
 class ReconcileMachine:
-    """The order of things, and what came of them so far. ``selectors`` None: nobody else is looked for."""
+    """Step machine of one reconcile, with its results so far.
+
+    With ``selectors`` None, the check for other HPAs that select the same pods is skipped.
+    """
 
     now: ReconcileContext
     selectors: SelectorStore | None
@@ -229,7 +232,7 @@ class ReconcileMachine:
     reason: str = ""
 
     def run(self, mapper: RESTMapper, seen_version: str | None) -> ReconcileSteps:
-        """``reconcileKey`` of an object that is there."""
+        """Reconcile an HPA that exists (upstream's ``reconcileKey``)."""
         if error := self._stale(seen_version):
             yield from self.now.progress.observe(Observation(name=STALE_SYNC_SKIPS, labels=_RESOURCE_LABELS))
             return self._result(error, stale=True)
@@ -256,15 +259,18 @@ class ReconcileMachine:
         return self._result(error)
 
     def counted(self) -> tuple[Observation, Observation]:
-        """What :meth:`end` counts where counting takes no time."""
+        """Return the observations of :meth:`end`, if observing takes no time."""
         return build_reconcile_observations(self.action, self.error_class, self.now.now, self.now.progress.now)
 
     def ended(self, error: str = "") -> ReconcileResult:
-        """What :meth:`end` returns."""
+        """Return the result of :meth:`end` without its steps."""
         return self._result(error)
 
     def _stale(self, seen_version: str | None) -> str:
-        """The error of an object older than what this controller wrote; a fresh one clears the record."""
+        """Return an error if the object is older than this controller's last write, else an empty string.
+
+        A fresh object clears the record of the last write.
+        """
         written = self.now.state.written
         if written is None or written.uid != self.now.hpa.metadata.uid:
             return ""
@@ -277,10 +283,10 @@ class ReconcileMachine:
         return ""
 
     def _read(self, scale: Scale) -> None:
-        """The target's scale is there."""
-        now = self.now
+        """Record that the target's scale could be read."""
+        context = self.now
         text = "the HPA controller was able to get the target's current scale"
-        now.set("AbleToScale", True, "SucceededGetScale", text)
+        context.set("AbleToScale", True, "SucceededGetScale", text)
         self._begin(scale)
 
     def _begin(self, scale: Scale) -> None:
@@ -289,7 +295,10 @@ class ReconcileMachine:
             now.remember(recommendations=(Recommendation(scale.spec.replicas, now.now),))
 
     def _decide(self, scale: Scale) -> StepsOf[List | GetMetric | WriteStatus | Emit | Observe, tuple[int | None, str]]:
-        """(the size; None: it cannot be told, the error that ends it then, or that it goes on with)."""
+        """Return the desired replicas and an error.
+
+        With replicas None, the error ends the reconcile. Otherwise the reconcile continues with it.
+        """
         now, current, spec = self.now, scale.spec.replicas, self.now.hpa.spec
         minimum, legacy = self._minimum(), now.options.legacy
         if current == 0 and not (
@@ -306,35 +315,35 @@ class ReconcileMachine:
         if current != 0 and current < minimum:
             self.reason = "Current number of replicas below Spec.MinReplicas"
             return minimum, ""
-        known = self.known = self.known if self.known is not None and self.known.holds(scale) else None
-        error = yield from check_selector(now, scale.status.selector, self.selectors, alone=known is not None)
+        precomputed = self.known = self.known if self.known is not None and self.known.holds(scale) else None
+        error = yield from check_selector(now, scale.status.selector, self.selectors, alone=precomputed is not None)
         if error:
             self.error_class = "internal"
             return None, (yield from self._fail(current, error))
-        if known is None:
-            found = yield from compute_replicas_for_metrics(now, scale)
+        if precomputed is None:
+            combined = yield from compute_replicas_for_metrics(now, scale)
         else:
-            found, observations = combine_calculated_replicas(now, scale, known.replicas)
-            for each in observations:
-                yield from now.progress.observe(each)
-        self.metrics, self.statuses, self.error_class = found.each, found.statuses, found.error_class
-        if found.refused:
-            return None, (yield from self._fail(current, found.error))
-        return self._size(current, found), found.error
+            combined, observations = combine_calculated_replicas(now, scale, precomputed.replicas)
+            for observation in observations:
+                yield from now.progress.observe(observation)
+        self.metrics, self.statuses, self.error_class = combined.each, combined.statuses, combined.error_class
+        if combined.refused:
+            return None, (yield from self._fail(current, combined.error))
+        return self._size(current, combined), combined.error
 
     def decide_known(self, scale: Scale, known: PrecomputedDecision) -> tuple[int, list[Observation]]:
-        """(the size, what was counted) where all that has to be asked for it is known."""
-        now = self.now
+        """Return the desired replicas and the observations, if all inputs are known and no request is needed."""
+        context = self.now
         self._stale(None)
-        if find_condition(now.status.conditions, "AbleToScale") is None:
+        if find_condition(context.status.conditions, "AbleToScale") is None:
             self._read(scale)
         else:
-            self._begin(scale)  # that it could be read is soon replaced (_normalize), and moves no time
-        if not now.options.legacy and now.state.selector != scale.status.selector:
-            now.remember(selector=scale.status.selector)
-        found, observations = combine_calculated_replicas(now, scale, known.replicas)
-        self.metrics, self.statuses = found.each, found.statuses
-        return self._size(scale.spec.replicas, found), observations
+            self._begin(scale)  # _normalize replaces this condition; its transition time does not change
+        if not context.options.legacy and context.state.selector != scale.status.selector:
+            context.remember(selector=scale.status.selector)
+        combined, observations = combine_calculated_replicas(context, scale, known.replicas)
+        self.metrics, self.statuses = combined.each, combined.statuses
+        return self._size(scale.spec.replicas, combined), observations
 
     def resize(
         self, target: TargetScale, desired: int, pending: str = ""
@@ -351,11 +360,11 @@ class ReconcileMachine:
         return (yield from self.finish(pending))
 
     def settle(self, current: int, desired: int, *, rescaled: bool = False) -> Observation:
-        """The size is what it shall be: the status says so, and the gauge."""
+        """Record the final replica count in the status and return the observation of its gauge."""
         self.now.set_sizes(current, desired, self.statuses, rescaled=rescaled)
         self.desired = desired
-        of = self.now.hpa.metadata
-        labels = {"namespace": of.namespace, "hpa_name": of.name}
+        metadata = self.now.hpa.metadata
+        labels = {"namespace": metadata.namespace, "hpa_name": metadata.name}
         return Observation(name=DESIRED_REPLICAS, value=float(desired), labels=labels)
 
     def finish(self, pending: str = "") -> StepsOf[WriteStatus | Emit | Observe, ReconcileResult]:
@@ -367,7 +376,7 @@ class ReconcileMachine:
         return (yield from self.end((yield from self.write_news()) or pending))
 
     def write_news(self) -> StepsOf[WriteStatus | Emit, str]:
-        """The same, but for the end; what failed."""
+        """Write the changed status and events, and return the error or an empty string."""
         error = yield from self.now.write_news()
         if not error:
             return ""
@@ -389,7 +398,7 @@ class ReconcileMachine:
         return f"failed to compute desired number of replicas based on listed metrics for {self._reference()}: {error}"
 
     def _size(self, current: int, found: CombinedProposal) -> int:
-        """What becomes of the largest proposal."""
+        """Normalize the largest proposal and return the desired replicas."""
         minimum, leaves_zero = self._minimum(), current == 0 and self._leaves_zero()
         desired = self._normalize(current, max(found.replicas, 0), found.name, minimum)
         if minimum != 0 and leaves_zero and desired < minimum:
@@ -426,10 +435,10 @@ class ReconcileMachine:
         return out.desired
 
     def _leaves_zero(self) -> bool:
-        """Whether it was the controller that went to zero, and so may come back."""
+        """Check whether the controller itself scaled to zero, so that it may scale up again."""
         options, condition = self.now.options, find_condition(self.now.status.conditions, "ScaledToZero")
-        kept = options.enabled("HPAScaleToZero") and not options.legacy
-        return kept and condition is not None and condition.status == "True"
+        is_tracked = options.enabled("HPAScaleToZero") and not options.legacy
+        return is_tracked and condition is not None and condition.status == "True"
 
     def _has_object_metric(self) -> bool:
         return any(spec.type in ("Object", "External") for spec in self.now.hpa.spec.metrics or ())

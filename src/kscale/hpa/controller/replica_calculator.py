@@ -1,16 +1,12 @@
-"""Calculate how many replicas one metric proposes: upstream's seven functions, the grouping of pods and their
-requests, over a native kernel (upstream: ``replica_calculator.go``).
+"""Calculate how many replicas one metric proposes, over a native kernel.
 
-Upstream: ``groupPods`` and ``calculateRequests`` in ``replica_calculator.go``. Decided in C++:
-``hpa/replica_calculator.hpp`` (``group_of``).
+Upstream: ``pkg/controller/podautoscaler/replica_calculator.go`` with its seven functions, ``groupPods`` and
+``calculateRequests``. The kernel ``_native/include/kscale/hpa/replica_calculator.hpp`` decides usage ratios,
+tolerances, missing and unready pods (``group_of``), and the ready count of metrics without pods. This module prepares
+the kernel's inputs and interprets its results.
 
-Upstream: ``pkg/controller/podautoscaler/replica_calculator.go``.
-
-Decided in C++: ``_native/include/kscale/hpa/replica_calculator.hpp`` (usage ratios, tolerances, missing and
-unready pods, the ready count of whole metrics). Here is what it is given, and what its answer means.
-
-Each is a calculation: it yields :class:`~kscale.effects.List` (and what its metrics client yields) where upstream asks,
-and returns a :class:`~kscale.hpa.controller.replica_calculator.CalculatedReplicas`.
+Each calculation yields :class:`~kscale.effects.List` (and the actions of its metrics client) where upstream sends a
+request, and returns a :class:`~kscale.hpa.controller.replica_calculator.CalculatedReplicas`.
 """
 
 from __future__ import annotations
@@ -78,7 +74,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class PodColumns:
-    """One row a pod: ``phase``, ``deleting``, ``ready``, ``started`` uint8; ``start``, ``transition`` int64 ns."""
+    """Columns with one row per pod.
+
+    ``phase``, ``deleting``, ``ready`` and ``started`` are uint8. ``start`` and ``transition`` are int64 nanoseconds.
+    """
 
     phase: NDArray[np.uint8]
     deleting: NDArray[np.uint8]
@@ -89,7 +88,7 @@ class PodColumns:
 
     @classmethod
     def of(cls, pods: Sequence[Pod]) -> PodColumns:
-        """The columns of pods in their order."""
+        """Build the columns of pods in their order."""
         n = len(pods)
         flags = np.zeros((4, n), np.uint8)
         times = np.full((2, n), ZERO_TIME, np.int64)
@@ -111,7 +110,7 @@ class PodColumns:
         return len(self.phase)
 
     def part(self, part: slice) -> PodColumns:
-        """Some rows, one after the other."""
+        """Return a slice of the rows."""
         return PodColumns(
             self.phase[part],
             self.deleting[part],
@@ -132,13 +131,13 @@ class PodColumns:
         NDArray[np.int64],
         NDArray[np.int64],
     ]:
-        """In the order in which kernels take them."""
+        """Return the arrays in the order of the kernels' arguments."""
         return self.phase, self.deleting, self.ready, self.started, self.start, self.transition
 
 
 @dataclass(frozen=True, slots=True)
 class SampleColumns:
-    """Samples in the order of the pods they belong to: ``present`` uint8; ``value``, ``time``, ``window`` int64."""
+    """Samples in the order of their pods: ``present`` uint8; ``value``, ``time``, ``window`` int64."""
 
     present: NDArray[np.uint8]
     value: NDArray[np.int64]
@@ -147,7 +146,7 @@ class SampleColumns:
 
     @classmethod
     def of(cls, names: Sequence[str], samples: Mapping[str, Sample]) -> SampleColumns:
-        """The samples of pods, by name."""
+        """Build the columns of samples in the order of the pod names."""
         n = len(names)
         present = np.zeros(n, np.uint8)
         amounts = np.zeros((3, n), np.int64)
@@ -161,19 +160,22 @@ class SampleColumns:
         return cls(present, amounts[0], amounts[1], amounts[2])
 
     def part(self, part: slice) -> SampleColumns:
-        """Some rows, one after the other."""
+        """Return a slice of the rows."""
         return SampleColumns(self.present[part], self.value[part], self.time[part], self.window[part])
 
     @property
     def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """In the order in which kernels take them."""
+        """Return the arrays in the order of the kernels' arguments."""
         return self.present, self.value, self.time, self.window
 
 
 def group_pods(
     pods: PodColumns, samples: SampleColumns, resource: str, *, options: HPAOptions, now: Moment
 ) -> NDArray[np.uint8]:
-    """The group of every pod, as an index into :data:`POD_GROUPS`. The start-up rules apply to ``cpu`` alone."""
+    """Return the group of every pod as an index into :data:`POD_GROUPS` (uint8, one entry per pod).
+
+    The start-up rules apply to ``cpu`` only.
+    """
     return _replicas.groups(
         *pods.arrays,
         *samples.arrays,
@@ -185,7 +187,10 @@ def group_pods(
 def get_pod_requests(
     pods: Sequence[Pod], container: str, resource: str, *, options: HPAOptions
 ) -> tuple[NDArray[np.int64], int, str]:
-    """(requests in milli, position of the first pod without one or -1, its error) of every pod, deleting ones too."""
+    """Return the requests of every pod in milli-units, the index of the first pod without one, and its error.
+
+    Pods that are being deleted are included. The index is -1 and the error empty if every pod has a request.
+    """
     out = np.zeros(len(pods), np.int64)
     for i, pod in enumerate(pods):
         amount = get_pod_request(pod, container, resource, options)
@@ -196,7 +201,10 @@ def get_pod_requests(
 
 
 def get_pod_request(pod: Any, container: str, resource: str, options: HPAOptions) -> int | str:
-    """The request of one pod in milli, of one container or of all; a text where it has none."""
+    """Return the request of one pod in milli-units, or an error text if it has none.
+
+    An empty ``container`` means all containers.
+    """
     spec = pod.spec
     level = options.enabled("PodLevelResources")
     if not container and level and spec.resources is not None and _has_pod_level_resource(spec.resources.requests):
@@ -205,14 +213,14 @@ def get_pod_request(pod: Any, container: str, resource: str, options: HPAOptions
             return f"missing pod-level request for {resource} in Pod {pod.metadata.name}"
         return amount.milli_value()
     total = 0
-    for each in pod.spec.containers if options.legacy else _list_running_containers(pod):
-        if container and each.name != container:
+    for spec_container in pod.spec.containers if options.legacy else _list_running_containers(pod):
+        if container and spec_container.name != container:
             continue
-        request = (each.resources.requests or {}).get(resource)
+        request = (spec_container.resources.requests or {}).get(resource)
         if request is None and options.legacy:
             return f"missing request for {resource}"
         if request is None:
-            return f"missing request for {resource} in container {each.name} of Pod {pod.metadata.name}"
+            return f"missing request for {resource} in container {spec_container.name} of Pod {pod.metadata.name}"
         total += request.milli_value()
         if container:
             return request.milli_value()
@@ -222,8 +230,11 @@ def get_pod_request(pod: Any, container: str, resource: str, options: HPAOptions
 
 
 def _list_running_containers(pod: Pod) -> list[Container]:
-    """Containers that run as long as the pod does: its containers, then its sidecars."""
-    return [*pod.spec.containers, *(each for each in pod.spec.init_containers if is_sidecar(each))]
+    """Return the containers that run as long as the pod does, followed by its sidecars."""
+    return [
+        *pod.spec.containers,
+        *(init_container for init_container in pod.spec.init_containers if is_sidecar(init_container)),
+    ]
 
 
 def _has_pod_level_resource(requests: Mapping[str, object] | None) -> bool:
@@ -270,10 +281,10 @@ class PodSamples:
 
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """How far the ratio of usage to target may be from 1 before anything changes, as a fraction, by direction:
-    ``scale_down`` below 1, ``scale_up`` above.
+    """Limits of how far the ratio of usage to target may be from 1 without a change, as fractions.
 
-    ``by_distance`` (legacy profile): the distance from 1 is compared with ``scale_up``, whichever the direction.
+    ``scale_down`` applies below 1, ``scale_up`` above. With ``by_distance`` (legacy profile) the distance from 1 is
+    compared with ``scale_up`` in both directions.
     """
 
     scale_down: float = 0.1
@@ -281,7 +292,10 @@ class Tolerances:
     by_distance: bool = False
 
     def hold(self, ratio: float) -> bool:
-        """Whether a ratio leaves the size as it is. Decided in ``hpa/replica_calculator.hpp``; for telling why."""
+        """Return True if a ratio is within the tolerance, so that the replicas stay.
+
+        The kernel decides this in ``hpa/replica_calculator.hpp``. This method serves explanations.
+        """
         if self.by_distance:
             return abs(1.0 - ratio) <= self.scale_up
         return 1.0 - self.scale_down <= ratio <= 1.0 + self.scale_up
@@ -333,13 +347,12 @@ def calculate_row(
     groups: Mapping[str, Sequence[str]] | None = None,
     terms: tuple[Moment, int, int, int],
 ) -> CalculatedReplicas:
-    """One row through the kernel (``kscale._native._replicas.calculate``).
+    """Calculate one row with the kernel (``kscale._native._replicas.calculate``).
 
-    ``mode`` indexes :data:`CALCULATION_MODES`; ``extra``: values of pods that are not listed; ``bad_request``:
-    position of the first pod without a request, and its error; ``terms``: see
-    :meth:`~kscale.hpa.options.HPAOptions.terms`.
+    ``mode`` indexes :data:`CALCULATION_MODES`. ``extra``: values of pods that are not listed. ``bad_request``: index of
+    the first pod without a request, and its error. ``terms``: see :meth:`~kscale.hpa.options.HPAOptions.terms`.
     """
-    given = _replicas.calculate(
+    columns = _replicas.calculate(
         np.array([mode], np.uint8),
         np.array([cpu], np.uint8),
         np.zeros(1, np.uint8),
@@ -362,7 +375,7 @@ def calculate_row(
         np.array(values, np.int64),
         *terms,
     )
-    replicas, utilization, usage, errors, paths, _, ratios = given
+    replicas, utilization, usage, errors, paths, _, ratios = columns
     return CalculatedReplicas(
         replicas=int(replicas[0]),
         utilization=int(utilization[0]) if CALCULATION_MODES[mode] == "utilization" else None,
@@ -377,19 +390,22 @@ def calculate_row(
 
 
 def get_error_text(code: int, bad_request: str, *, legacy: bool = False) -> str | None:
-    """Upstream's text of the kernel's error code; ``bad_request`` is that of a pod without a request."""
+    """Return upstream's text of the kernel's error code, or None without an error.
+
+    ``bad_request`` is the error of a pod without a request.
+    """
     return (
         bad_request if code == _MISSING_REQUEST_ERROR else (_LEGACY_ERROR_TEXTS if legacy else _ERROR_TEXTS).get(code)
     )
 
 
 def wrap_int64(value: int) -> int:
-    """The low 64 bits, signed: what Go's int64 leaves of a sum."""
+    """Return the low 64 bits as a signed number, as Go's int64 wraps a sum."""
     return (value + 2**63) % 2**64 - 2**63
 
 
 def format_go_label_selector(selector: LabelSelector | None) -> str:
-    """``%v`` of a ``*metav1.LabelSelector``."""
+    """Format a ``*metav1.LabelSelector`` as Go's ``%v`` does."""
     if selector is None:
         return "nil"
     labels = "".join(f"{key}: {value}," for key, value in sorted((selector.match_labels or {}).items()))
@@ -412,44 +428,51 @@ _LIST_PODS_ERROR: Final = "unable to get pods while calculating replica count"
 
 
 class MetricsClient(Protocol):
-    """Where calculations get their metrics; each method is a step machine and raises
-    :class:`~kscale.hpa.controller.replica_calculator.MetricsError`."""
+    """Source of metrics for calculations.
+
+    Each method is a step machine and raises :class:`~kscale.hpa.controller.replica_calculator.MetricsError`.
+    """
 
     def get_resource_metric(
         self, resource: str, namespace: str, selector: str, container: str
     ) -> StepsOf[GetMetric, PodSamples]:
-        """Usage of a resource by pod; of one container, or of all."""
+        """Get the usage of a resource by pod, of one container or of all."""
         ...
 
     def get_raw_metric(
         self, metric: str, namespace: str, selector: str, metric_selector: str
     ) -> StepsOf[GetMetric, PodSamples]:
-        """A custom metric by pod."""
+        """Get a custom metric by pod."""
         ...
 
     def get_object_metric(
         self, metric: str, namespace: str, described: CrossVersionObjectReference, metric_selector: str
     ) -> StepsOf[GetMetric, tuple[int, Moment]]:
-        """A custom metric of one object, milli, and its time."""
+        """Get a custom metric of one object in milli-units, and its time."""
         ...
 
     def get_external_metric(
         self, metric: str, namespace: str, metric_selector: str
     ) -> StepsOf[GetMetric, tuple[Sequence[int], Moment]]:
-        """The values of an external metric, milli, and the time of the first."""
+        """Get the values of an external metric in milli-units, and the time of the first."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCalculator:
-    """The seven functions over a metrics client (``metrics``), at one moment (``now``). Asks by way of ``progress``.
+    """Upstream's seven calculations over a metrics client (``metrics``) at one moment (``now``).
 
-    ``current_replicas``, ``status_replicas``: of the target's spec and status. Targets: ``target_utilization`` in
-    percent of requests; ``target_usage``, ``target_usage_per_pod`` and ``target_average_usage`` in milli-units.
-    ``tolerances``: how far from its target a ratio may be, up and down. ``namespace``: where the HPA is; ``selector``:
-    of the target's pods, as a text; ``metric_selector``: of the series, likewise; ``container``: the only one that
-    counts (empty: all); ``described``: the object that the metric is about. ``options``: what makes pods count as
-    unready.
+    Requests are sent through ``progress``. ``options`` define when pods count as unready. Arguments of the methods:
+
+    - ``current_replicas``, ``status_replicas``: replicas in the target's spec and status.
+    - ``target_utilization``: target in percent of requests.
+    - ``target_usage``, ``target_usage_per_pod``, ``target_average_usage``: targets in milli-units.
+    - ``tolerances``: how far from the target a ratio may be, up and down.
+    - ``namespace``: the HPA's namespace.
+    - ``selector``: selector of the target's pods, as a text.
+    - ``metric_selector``: selector of the series, as a text.
+    - ``container``: the only container that counts (empty for all).
+    - ``described``: the object that the metric is about.
     """
 
     metrics: MetricsClient
@@ -470,9 +493,9 @@ class ReplicaCalculator:
         selector: str,
         container: str = "",
     ) -> CalculationSteps:
-        """By usage of a resource in percent of the pods' requests."""
-        asked = self.metrics.get_resource_metric(resource, namespace, selector, container)
-        values = yield from _request_values(asked, f"unable to get metrics for resource {resource}")
+        """Calculate replicas from the usage of a resource in percent of the pods' requests."""
+        request = self.metrics.get_resource_metric(resource, namespace, selector, container)
+        values = yield from _request_values(request, f"unable to get metrics for resource {resource}")
         if isinstance(values, CalculatedReplicas):
             return msgspec.structs.replace(values, utilization=0)
         pods = yield from self._list(namespace, selector)
@@ -495,12 +518,12 @@ class ReplicaCalculator:
         selector: str,
         container: str = "",
     ) -> CalculationSteps:
-        """By usage of a resource as an average of the pods, milli."""
-        asked = self.metrics.get_resource_metric(resource, namespace, selector, container)
+        """Calculate replicas from the average usage of a resource per pod, in milli-units."""
+        request = self.metrics.get_resource_metric(resource, namespace, selector, container)
         failed = f"unable to get metrics for resource {resource}"
         return (
             yield from self._of_usage(
-                current_replicas, target_usage, resource, tolerances, namespace, selector, asked, failed
+                current_replicas, target_usage, resource, tolerances, namespace, selector, request, failed
             )
         )
 
@@ -514,12 +537,12 @@ class ReplicaCalculator:
         selector: str,
         metric_selector: str = "",
     ) -> CalculationSteps:
-        """By a custom metric of the pods, as their average, milli."""
-        asked = self.metrics.get_raw_metric(metric, namespace, selector, metric_selector)
+        """Calculate replicas from the average of a custom metric per pod, in milli-units."""
+        request = self.metrics.get_raw_metric(metric, namespace, selector, metric_selector)
         failed = f"unable to get metric {metric}"
         return (
             yield from self._of_usage(
-                current_replicas, target_usage, "", tolerances, namespace, selector, asked, failed
+                current_replicas, target_usage, "", tolerances, namespace, selector, request, failed
             )
         )
 
@@ -534,11 +557,11 @@ class ReplicaCalculator:
         selector: str,
         metric_selector: str = "",
     ) -> CalculationSteps:
-        """By a metric of one object, in proportion to the pods that are ready."""
-        answer = yield from self._object(metric, namespace, described, metric_selector)
+        """Calculate replicas from a metric of one object, in proportion to the ready pods."""
+        response = yield from self._object(metric, namespace, described, metric_selector)
         return (
             yield from self._of_value(
-                _OBJECT_VALUE, current_replicas, target_usage, tolerances, answer, namespace, selector
+                _OBJECT_VALUE, current_replicas, target_usage, tolerances, response, namespace, selector
             )
         )
 
@@ -552,9 +575,9 @@ class ReplicaCalculator:
         described: CrossVersionObjectReference,
         metric_selector: str = "",
     ) -> CalculationSteps:
-        """By a metric of one object, divided by the pods there are."""
-        answer = yield from self._object(metric, namespace, described, metric_selector)
-        return self._per_pod(_OBJECT_PER_POD, status_replicas, target_average_usage, tolerances, answer)
+        """Calculate replicas from a metric of one object, divided by the number of pods."""
+        response = yield from self._object(metric, namespace, described, metric_selector)
+        return self._per_pod(_OBJECT_PER_POD, status_replicas, target_average_usage, tolerances, response)
 
     def get_external_metric_replicas(
         self,
@@ -566,11 +589,11 @@ class ReplicaCalculator:
         metric_selector: LabelSelector | None,
         selector: str,
     ) -> CalculationSteps:
-        """By the sum of an external metric, in proportion to the pods that are ready."""
-        answer = yield from self._external(metric, namespace, metric_selector)
+        """Calculate replicas from the sum of an external metric, in proportion to the ready pods."""
+        response = yield from self._external(metric, namespace, metric_selector)
         return (
             yield from self._of_value(
-                _EXTERNAL_VALUE, current_replicas, target_usage, tolerances, answer, namespace, selector
+                _EXTERNAL_VALUE, current_replicas, target_usage, tolerances, response, namespace, selector
             )
         )
 
@@ -583,9 +606,9 @@ class ReplicaCalculator:
         namespace: str,
         metric_selector: LabelSelector | None,
     ) -> CalculationSteps:
-        """By the sum of an external metric, divided by the pods there are."""
-        answer = yield from self._external(metric, namespace, metric_selector)
-        return self._per_pod(_EXTERNAL_PER_POD, status_replicas, target_usage_per_pod, tolerances, answer)
+        """Calculate replicas from the sum of an external metric, divided by the number of pods."""
+        response = yield from self._external(metric, namespace, metric_selector)
+        return self._per_pod(_EXTERNAL_PER_POD, status_replicas, target_usage_per_pod, tolerances, response)
 
     def _list(self, namespace: str, selector: str) -> StepsOf[List, Outcome]:
         return (yield from self.progress.act(List(kind="Pod", namespace=namespace, selector=selector)))
@@ -621,7 +644,7 @@ class ReplicaCalculator:
         asked: StepsOf[GetMetric, PodSamples],
         failed: str,
     ) -> CalculationSteps:
-        """Averages of pods."""
+        """Calculate replicas from averages per pod."""
         values = yield from _request_values(asked, failed)
         if isinstance(values, CalculatedReplicas):
             return values
@@ -634,22 +657,22 @@ class ReplicaCalculator:
         current: int,
         target: int,
         tolerances: Tolerances,
-        answer: CalculatedReplicas | MetricValues,
+        response: CalculatedReplicas | MetricValues,
         namespace: str,
         selector: str,
     ) -> CalculationSteps:
-        """Value-type metrics look at the pods only when the size would change."""
-        if isinstance(answer, CalculatedReplicas):
-            return answer
-        values, _ = answer
+        """Calculate replicas from a value, listing pods only if the replicas would change."""
+        if isinstance(response, CalculatedReplicas):
+            return response
+        values, _ = response
         terms = self.options.terms(self.now)
-        held = calculate_row(mode, current, target, tolerances, values=values, terms=terms)
-        if current == 0 or "hold_first_pass" in held.path:
-            return held
+        first_pass = calculate_row(mode, current, target, tolerances, values=values, terms=terms)
+        if current == 0 or "hold_first_pass" in first_pass.path:
+            return first_pass
         pods = yield from self._list(namespace, selector)
         if pods.error is not None:
             text = f"{_LIST_PODS_ERROR}: {pods.error.message}"
-            return CalculatedReplicas(usage=held.usage, error=f"unable to calculate ready pods: {text}")
+            return CalculatedReplicas(usage=first_pass.usage, error=f"unable to calculate ready pods: {text}")
         out = calculate_row(
             mode, current, target, tolerances, values=values, pods=PodColumns.of(pods.value), terms=terms
         )
@@ -710,13 +733,16 @@ class ReplicaCalculator:
 
 
 def format_metric_selector(selector: LabelSelector | None) -> str:
-    """A metric's label selector as it is sent: absent and empty are both not sent. Raises ``ValueError``."""
+    """Format a metric's label selector as it is sent.
+
+    Absent and empty selectors are both not sent. Raises ``ValueError`` if the selector is invalid.
+    """
     return str(compile_selector(selector))
 
 
-def _request_values(asked: StepsOf[GetMetric, _T], failed: str) -> StepsOf[GetMetric, _T | CalculatedReplicas]:
-    """What a metrics client answers, or the calculation that ends with its error."""
+def _request_values(request: StepsOf[GetMetric, _T], failed: str) -> StepsOf[GetMetric, _T | CalculatedReplicas]:
+    """Return the metrics client's values, or a calculation with its error."""
     try:
-        return (yield from asked)
+        return (yield from request)
     except MetricsError as error:
         return CalculatedReplicas(error=f"{failed}: {error}")

@@ -1,7 +1,6 @@
 """Read a dump (HPAs, ScaledObjects, targets, pods, metrics lists) and decide what the controller would do with it.
-For a live cluster, request what the dump lacks.
 
-kscale's own.
+For a live cluster, request what the dump lacks. Not in upstream.
 """
 
 from __future__ import annotations
@@ -89,23 +88,25 @@ def _has_no_scale(group: str, kind: str) -> bool:
 
 @dataclass(slots=True)
 class Dump:
-    """What was read. ``targets`` are objects an HPA may scale (plain data) by (group, kind, namespace, name);
-    ``newest`` is the newest time in it; ``unmodelled`` what of it is not taken into account, by object; ``generated``
-    the objects that HPAs were made of, by the HPA. Of a live cluster (:mod:`kscale.hpa.dump.dump`) ``known_mapper``
-    says how kinds are served, and ``unanswered`` what it did not answer, in words; None: this is of files.
+    """Contents of a dump.
 
-    - ``definitions``: of CustomResourceDefinitions, by (group, kind): the plural, and where the scale is, by version
-      (of those that have one).
-    - ``paused``: ScaledObjects that are paused, whose HPAs KEDA deletes, by ``namespace/name``.
+    - ``targets``: objects that an HPA may scale (plain data) by (group, kind, namespace, name).
+    - ``newest``: the newest time in the dump.
+    - ``unmodelled``: features that are not modelled, by object.
+    - ``generated``: the object that an HPA was generated from, by HPA.
+    - ``known_mapper``: how a live cluster serves kinds; ``unanswered``: requests without a response, as texts. None for
+      files.
+    - ``definitions``: of CustomResourceDefinitions, by (group, kind): the plural, and the scale's paths by version.
+    - ``paused``: paused ScaledObjects, whose HPAs KEDA deletes, by ``namespace/name``.
     - ``scaled_objects``: KEDA's ScaledObjects as plain data, by ``namespace/name``.
-    - ``usage``: what was read of the usage of pods, in that order; :meth:`finish` puts it into ``metrics``.
-    - ``known_scales``: the scale of every HPA's target by the HPA's ``namespace/name``, or why there is none; None: not
-      found out yet.
-    - ``total``: how many objects there were, damaged ones too; ``problems``: why some are left out.
-    - ``duplicates``: what came more than once, in words (``Pod default/web``); the last one counts.
-    - ``external_lists``: external metrics whose HPA is not known before everything is read.
-    - ``list_number``: while it is read, which list the next external metrics are of: values of one list add up, those
-      of a later one replace them.
+    - ``usage``: pod usage in reading order; :meth:`finish` adds it to ``metrics``.
+    - ``known_scales``: the scale of every HPA's target by the HPA's ``namespace/name``, or its error; None before they
+      are computed.
+    - ``total``: number of objects, including damaged ones; ``problems``: why some are left out.
+    - ``duplicates``: objects that appeared more than once, as texts (``Pod default/web``); the last one counts.
+    - ``external_lists``: external metrics whose HPA is known only after everything is read.
+    - ``list_number``: number of the list being read: external values of one list add up, those of a later list replace
+      them.
     """
 
     hpas: dict[str, HorizontalPodAutoscaler] = field(default_factory=dict)
@@ -130,7 +131,7 @@ class Dump:
     external_lists: ExternalMetricLists = field(default_factory=ExternalMetricLists)
 
     def mapper(self) -> RESTMapper:
-        """Resources of the built-in kinds, and of the custom ones that are defined or at hand."""
+        """Build a mapper of the built-in kinds, and of custom kinds that are defined or present."""
         if self.known_mapper is not None:
             return self.known_mapper
         named = {(each.group, each.kind): each.name for each in BUILT_IN}
@@ -140,7 +141,7 @@ class Dump:
         return RESTMapper(ServedResource(group, "", kind, name) for (group, kind), name in named.items())
 
     def scales(self) -> dict[str, Scale | ApiError]:
-        """The scale of every HPA's target, or why there is none."""
+        """Return the scale of every HPA's target, or its error."""
         if self.known_scales is not None:
             return self.known_scales
         mapper = self.mapper()
@@ -163,17 +164,17 @@ class Dump:
             resource = mapper.resources(group, reference.kind)[0]
         except RESTMappingError as error:
             return ApiError(str(error))
-        found = targets.get((group, reference.kind.lower(), hpa.metadata.namespace, reference.name))
-        if found is None:
+        target = targets.get((group, reference.kind.lower(), hpa.metadata.namespace, reference.name))
+        if target is None:
             return ApiError(f'{resource} "{reference.name}" not found', code=404, reason=NOT_FOUND)
-        kind, version = str(found.get("kind")), str(found.get("apiVersion", "")).rpartition("/")[2]
+        kind, version = str(target.get("kind")), str(target.get("apiVersion", "")).rpartition("/")[2]
         paths = WELL_KNOWN_PATHS.get((group, kind))
         if (group, kind) in self.definitions:
             paths = self.definitions[group, kind][1].get(version)
         if paths is None and ((group, kind) in self.definitions or _has_no_scale(group, kind)):
             return ApiError("the server could not find the requested resource", code=404, reason=NOT_FOUND)
         try:
-            return scale_of(found, paths)
+            return scale_of(target, paths)
         except ScaleError as error:
             return ApiError(str(error))
 
@@ -195,7 +196,7 @@ class Dump:
         return f"the input has no CustomResourceDefinition of {name}: its scale is read {how} ({where})"
 
     def missing(self) -> list[str]:
-        """What is not in the dump and matters, in words."""
+        """Return texts on missing inputs that affect the decisions."""
         out = []
         types = {spec.type for hpa in self.hpas.values() for spec in hpa.spec.metrics or ()}
         absent = [key for key, scale in self.scales().items() if isinstance(scale, ApiError)]
@@ -220,7 +221,10 @@ class Dump:
         return out
 
     def select(self, namespace: str | None = None, selector: str = "") -> list[HorizontalPodAutoscaler]:
-        """The HPAs of a namespace, with labels that a selector matches, in input order. Raises ``InputError``."""
+        """Return the HPAs of a namespace whose labels match a selector, in input order.
+
+        Raises ``InputError`` for an invalid selector.
+        """
         try:
             wanted = parse_selector(selector)
         except SelectorError as error:
@@ -236,7 +240,7 @@ class Dump:
         self.hpas = {key: hpa for key, hpa in self.hpas.items() if hpa.metadata.namespace in namespaces}
 
     def settled(self) -> ControllerState:
-        """The state in which nothing of the past holds a size back."""
+        """Return a state without past recommendations or events that hold back a change."""
         return ControllerState(hpas={key: stable_state() for key in self.hpas})
 
     def decide(
@@ -247,11 +251,10 @@ class Dump:
         options: HPAOptions | None = None,
         threads: int = 1,
     ) -> Decisions:
-        """Decide for all HPAs of the dump: HPAs that select the same pods block each other, so none decides alone.
+        """Decide for all HPAs of the dump together, as HPAs that select the same pods block each other.
 
-        ``state`` None: settled, nothing of the past holds a size back. ``now`` None: the newest time of the dump; one
-        without any decides at the beginning of 1970. Raises ``InputError`` where a state of the past needs a ``now``
-        and there is none.
+        ``state`` None: no past holds back a change. ``now`` None: the newest time of the dump, or the beginning of 1970
+        without any time. Raises ``InputError`` if a state needs a ``now`` and there is none.
         """
         time = self.newest if now is None else moment(now)
         if time == ZERO_TIME:
@@ -275,8 +278,10 @@ class Dump:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def see(self, *texts: str | None) -> None:
-        """Times that were read (``texts``; None: there was none). Raises ``InputError`` for a text that is no time,
-        before anything is kept."""
+        """Update the newest time from texts (None for no time).
+
+        Raises ``InputError`` for a text that is not a time, before anything is stored.
+        """
         try:
             times = [parse_cached_time(text) for text in texts if text]
         except ValueError as error:
@@ -332,11 +337,11 @@ class Dump:
             self.targets[key] = data
 
     def add_usage(self, records: Sequence[RawObject]) -> bool:
-        """Usage of pods (``records``) that comes in a row; False: it is read object by object."""
+        """Add consecutive records of pod usage, or return False if they must be read one by one."""
         return self._add_usage(decode_usage_records(records))
 
     def add_usage_items(self, text: memoryview) -> bool:
-        """Usage of pods that comes as a list, of which this is the text of the items; False as above."""
+        """Add pod usage from the text of a list's items, or return False if they must be read one by one."""
         return self._add_usage(decode_usage_items(text))
 
     def _add_usage(self, found: tuple[PodUsage, set[str]] | None) -> bool:
@@ -353,7 +358,7 @@ class Dump:
         return True
 
     def _add_hpa(self, data: Mapping[str, Any], *, stored: bool = True) -> None:
-        """An HPA; one that is ``stored`` may break rules that only a new object must keep."""
+        """Add an HPA. A stored one may break rules that apply to new objects only."""
         try:
             hpa = decode_hpa(data)
         except DecodeError as error:
@@ -378,7 +383,7 @@ class Dump:
             self.duplicates.append(f"Pod {pod.metadata.namespace}/{pod.metadata.name}")
 
     def add_pods(self, batch: PodBatch) -> bool:
-        """Pods (a ``batch`` of them) that come in a row; False: they are read one by one."""
+        """Add a batch of pods, or return False if they must be read one by one."""
         times = read_times(batch)
         if times is None:
             return False
@@ -420,7 +425,10 @@ class Dump:
                 self.duplicates += self.metrics.add_external(scope.namespace, [external], self.list_number)
 
     def finish(self) -> None:
-        """After everything was read: HPAs of ScaledObjects, labels of pods. Raises one ``InputError``."""
+        """Generate the HPAs of ScaledObjects and add usage and pod labels to the metrics, after everything is read.
+
+        Raises one ``InputError`` with all problems.
+        """
         problems: list[Problem] = []
         for key, scaled in self.scaled_objects.items():
             namespace = (scaled.get("metadata") or {}).get("namespace", "")
@@ -443,8 +451,8 @@ class Dump:
                 try:
                     self._add_hpa(data, stored=False)
                 except InputError as error:
-                    whose = f"HPA of ScaledObject {key}"
-                    problems += [Problem(each.message, object=whose, field=each.field) for each in error.problems]
+                    label = f"HPA of ScaledObject {key}"
+                    problems += [Problem(each.message, object=label, field=each.field) for each in error.problems]
         owners = {key.removeprefix("ScaledObject "): hpa for hpa, key in self.generated.items()}
         problems += self.external_lists.resolve(self.hpas, owners, self.metrics)
         for usage in self.usage:
@@ -479,8 +487,11 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
 
 
 class _DumpReader:
-    """A dump under way. ``usage``: usage of pods in a row, not taken in yet; ``external``: external metrics, which wait
-    until all HPAs are known, with the number of their list."""
+    """Reader of a dump.
+
+    ``usage``: consecutive records of pod usage, not yet added. ``external``: external metrics with their list's number,
+    which wait until all HPAs are known.
+    """
 
     def __init__(self) -> None:
         self.dump = Dump()
@@ -490,19 +501,19 @@ class _DumpReader:
         self._last = ("", "", -1)  # source, place and number in the list of what came last
 
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
-        """A list whose pods are read as columns; one of usage is read as a whole."""
-        found = self.dump.pods.scan(view, source, place)
-        if found is None or found.kind != "PodMetricsList" or group_of(found.api_version) != "metrics.k8s.io":
-            return found
+        """Scan a list whose pods are read as columns. A list of usage is added at once."""
+        scanned = self.dump.pods.scan(view, source, place)
+        if scanned is None or scanned.kind != "PodMetricsList" or group_of(scanned.api_version) != "metrics.k8s.io":
+            return scanned
         self._take_usage()
-        if not self.dump.add_usage_items(found.text):
-            return found
-        self.dump.total += len(found)
-        self._moved(source, place, len(found) - 1)
-        return found.emptied()
+        if not self.dump.add_usage_items(scanned.text):
+            return scanned
+        self.dump.total += len(scanned)
+        self._moved(source, place, len(scanned) - 1)
+        return scanned.emptied()
 
     def take(self, record: RawObject | Problem | PodBatch, scope: MetricsScope | None) -> None:
-        """What comes next."""
+        """Add the next record."""
         dump = self.dump
         if isinstance(record, RawObject) and is_usage_record(record):
             self.usage.append(record)
@@ -529,7 +540,7 @@ class _DumpReader:
                 _add_record(dump, record, scope)
 
     def _moved(self, source: str, place: str, at: int, *, again: bool = False) -> None:
-        """To another list, or the same once more."""
+        """Count a new list, or the same list again."""
         self._number += again or (source, place) != self._last[:2]
         self._last = (source, place, at)
 
@@ -540,7 +551,10 @@ class _DumpReader:
                 _add_record(self.dump, record, None)
 
     def end(self, *, strict: bool) -> Dump:
-        """What was read. Raises ``InputError``."""
+        """Return the dump after all records.
+
+        Raises ``InputError`` for problems of a source, or any problem if ``strict``.
+        """
         self._take_usage()
         dump = self.dump
         namespaces = {hpa.metadata.namespace for hpa in dump.hpas.values()}
@@ -571,9 +585,12 @@ def _add_record(dump: Dump, record: RawObject, scope: MetricsScope | None) -> No
 
 
 def request_missing_steps(dump: Dump, state: ControllerState | None, options: HPAOptions, now: Moment) -> Steps[None]:
-    """Asks what :meth:`Dump.decide <kscale.hpa.dump.dump.Dump.decide>` with ``state`` and ``options`` needs beside the
-    objects in ``dump``, as the controller asks it. Afterwards the dump is of the moment at which all was answered; what
-    was not is in ``unanswered``, and an error of those HPAs that need it."""
+    """Request what :meth:`Dump.decide <kscale.hpa.dump.dump.Dump.decide>` with ``state`` and ``options`` needs besides
+    ``dump``.
+
+    Requests are those of the controller. Afterwards the dump has the time of the last response. Failed requests are in
+    ``unanswered``, and are errors of the HPAs that need them.
+    """
     progress = Progress(now)
     hpas, keys = list(dump.hpas.values()), list(dump.hpas)
     unanswered = []
@@ -585,10 +602,10 @@ def request_missing_steps(dump: Dump, state: ControllerState | None, options: HP
         else:
             unanswered.append(f"what the server serves: {outcome.error.message}")
     dump.known_mapper = mapper
-    found = dump.scales()
-    listed = {key: scale for key, scale in found.items() if isinstance(scale, Scale)}
-    gathered = yield from request_scales_steps(progress, hpas, keys, listed, mapper, options.workers)
-    scales = {**found, **gathered}  # of a kind that is not served there is nothing to gather, but an error
+    known_scales = dump.scales()
+    listed = {key: scale for key, scale in known_scales.items() if isinstance(scale, Scale)}
+    requested = yield from request_scales_steps(progress, hpas, keys, listed, mapper, options.workers)
+    scales = {**known_scales, **requested}  # of a kind that is not served there is nothing to gather, but an error
     pods = to_batch_pods(dump.pods.cluster)
     observed = BatchObjects.of(hpas, scales, pods, dump.metrics, None, mapper)
     chosen = prepare_batch(observed, dump.settled() if state is None else state, options)

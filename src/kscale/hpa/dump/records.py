@@ -1,9 +1,10 @@
 """Objects of a dump from their JSON: pods and usage as columns, other objects as plain data, and the HPA that an
-external metrics list belongs to.
+external
+metrics list belongs to.
 
-Whatever is written in another way is left to the way of all objects (:mod:`kscale.hpa.dump.records`), which names it.
+Records that the fast decoders do not accept are read as plain data, whose errors name the object.
 
-A list names neither its namespace nor the selector that it was requested with, and KEDA's server answers without
+A list contains neither its namespace nor the selector that it was requested with, and KEDA's server responds without
 labels: two ScaledObjects of a namespace both have a metric ``s0-prometheus``.
 """
 
@@ -62,7 +63,7 @@ _MAPPING_OR_NONE: Final = (dict, Mapping, NoneType)
 
 
 def read_plain_data(record: RawObject) -> Any:
-    """The data of a record. Raises :class:`~kscale.errors.InputError` for what is no JSON."""
+    """Decode a record to plain data. Raises :class:`~kscale.errors.InputError` for invalid JSON."""
     data = record.data
     if isinstance(data, KubeObject):
         data = to_dict(data)
@@ -81,7 +82,7 @@ def read_plain_data(record: RawObject) -> Any:
 
 
 def read_data_for_name(record: RawObject) -> Any:
-    """The data, for naming an object that may not be readable at all."""
+    """Return as much of a possibly invalid object's data as naming it needs, or None."""
     try:
         return read_plain_data(record)
     except InputError:
@@ -92,7 +93,7 @@ def read_data_for_name(record: RawObject) -> Any:
 
 
 def check_object_shape(data: Any) -> None:
-    """What every object has must have the right shape before anything else is looked at."""
+    """Check the types of the fields that every object has. Raises :class:`~kscale.errors.InputError`."""
     if not isinstance(data, (dict, Mapping)):
         raise InputError("not an object")
     for field_ in ("metadata", "spec", "status"):
@@ -105,8 +106,11 @@ def check_object_shape(data: Any) -> None:
 
 
 def with_default_namespace(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """:func:`~kscale.objects.kinds.with_namespace` of data. Of a kind that is not known, too: what an HPA scales
-    is in a namespace. What has no name has none (a value of a metric)."""
+    """Set the default namespace in data, as :func:`~kscale.objects.kinds.with_namespace` does.
+
+    Objects of unknown kinds are namespaced too, as HPAs may scale them. Data without a name (a metric value) is
+    unchanged.
+    """
     metadata = data.get("metadata") or {}
     if metadata.get("namespace") or not metadata.get("name"):
         return data
@@ -114,13 +118,13 @@ def with_default_namespace(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def get_data_key(data: Mapping[str, Any]) -> str:
-    """``namespace/name``."""
+    """Return ``namespace/name``."""
     metadata = data.get("metadata") or {}
     return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
 
 
 def describe_unlabelled_metrics(hpa: HorizontalPodAutoscaler, metrics: MetricLists) -> list[str]:
-    """Metrics whose values do not say whether they are of the labels that the metric selects."""
+    """Return texts on metrics whose values lack the labels that the metric selects."""
     out = []
     for spec in hpa.spec.metrics or ():
         source = spec.pods or spec.object or spec.external
@@ -146,7 +150,7 @@ class _UsageItem(msgspec.Struct, rename="camel"):
 
     @property
     def head(self) -> _UsageItemHead:
-        """What tells whether it is usage: the same for nearly all of very many."""
+        """Return the fields that identify usage, which are equal for nearly all items."""
         return self.api_version, self.kind, self.spec is msgspec.UNSET and self.status is msgspec.UNSET
 
 
@@ -158,12 +162,12 @@ _ITEMS_DECODER: Final = msgspec.json.Decoder(list[_UsageItem])
 
 @lru_cache(maxsize=1 << 14)
 def parse_cached_time(text: str) -> Moment:
-    """:func:`~kscale.effects.from_text`, of texts that come again and again."""
+    """Parse a time with :func:`~kscale.effects.from_text`, cached as texts repeat."""
     return from_text(text)
 
 
 def decode_pod_record(record: RawObject) -> Pod | None:
-    """The pod of a record; None: it is read in another way."""
+    """Decode the pod of a record, or return None if it must be read as plain data."""
     raw = record.data
     if not isinstance(raw, msgspec.Raw) or not _is_valid_text(memoryview(raw)):
         return None
@@ -176,9 +180,9 @@ def decode_pod_record(record: RawObject) -> Pod | None:
 
 
 def decode_hpa_record(record: RawObject) -> HorizontalPodAutoscaler | None:
-    """The v2 HPA of a record, as the API server decodes it; None: it is read in another way.
+    """Decode the v2 HPA of a record as the API server does, or return None if it must be read as plain data.
 
-    Items of a list may leave out what the list is of: the record knows.
+    Items of a list may lack apiVersion and kind, which the record has.
     """
     if record.api_version != "autoscaling/v2" or not isinstance(record.data, msgspec.Raw):
         return None
@@ -195,25 +199,25 @@ def is_usage_record(record: RawObject) -> bool:
 
 
 def decode_usage_records(records: Sequence[RawObject]) -> tuple[PodUsage, set[str]] | None:
-    """The usage that records tell together, and when their objects were made; None: they are read in another way."""
+    """Decode the usage in records and its creation times, or return None if they must be read one by one."""
     return decode_usage_items(
         b",".join(memoryview(each.data) for each in records if isinstance(each.data, msgspec.Raw))
     )
 
 
 def decode_usage_items(text: bytes | memoryview) -> tuple[PodUsage, set[str]] | None:
-    """:func:`decode_usage_records` of the items of a list, with commas in between."""
+    """Decode a list's items, separated by commas, as :func:`decode_usage_records` does."""
     items = b"".join((b"[", text, b"]"))
     if not _is_valid_text(items):
         return None
     try:
-        told = _ITEMS_DECODER.decode(items)
+        decoded = _ITEMS_DECODER.decode(items)
         usage = PodUsage.from_json(b"".join((b'{"kind":"PodMetricsList","items":', items, b"}")))
     except (msgspec.DecodeError, RecursionError, InputError):
         return None
-    if not all(map(_is_usage_head, {each.head for each in told})) or "" in usage.namespaces:
+    if not all(map(_is_usage_head, {each.head for each in decoded})) or "" in usage.namespaces:
         return None
-    return usage, {each.metadata.creation_timestamp for each in told if each.metadata.creation_timestamp}
+    return usage, {each.metadata.creation_timestamp for each in decoded if each.metadata.creation_timestamp}
 
 
 def _is_usage_head(head: _UsageItemHead) -> bool:
@@ -238,7 +242,7 @@ _TIME_PATTERN: Final = re.compile(
 
 
 class DumpPods:
-    """Pods by ``namespace/name``, in order of first appearance; of those that come twice the last counts."""
+    """Pods by ``namespace/name``, in order of first appearance. The last of equal names counts."""
 
     def __init__(self) -> None:
         self.cluster = Cluster()
@@ -249,16 +253,16 @@ class DumpPods:
 
     @property
     def namespaces(self) -> set[str]:
-        """Where they are."""
+        """Return the namespaces of the pods."""
         return {key.partition("/")[0] for key in self._keys}
 
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
-        """A list whose pods are read as columns; None: it has no items, or is read item by item."""
-        found = self.cluster.reader.scan(view, source, place)
-        return found if found is not None and len(found) else None
+        """Scan a list whose pods are read as columns, or return None if it is empty or must be read item by item."""
+        scanned = self.cluster.reader.scan(view, source, place)
+        return scanned if scanned is not None and len(scanned) else None
 
     def add(self, pod: Pod) -> bool:
-        """Takes in a pod that says its namespace; whether it was there already.
+        """Add a pod with a namespace and return True if it replaces one of the same name.
 
         Raises :class:`~kscale.errors.InputError`.
         """
@@ -282,8 +286,7 @@ class DumpPods:
 
 
 def read_times(batch: PodBatch) -> Sequence[int] | None:
-    """When anything became of the pods of a batch; None: a text of one of them is no time, and each has to be looked at
-    alone."""
+    """Return the times in a batch of pods, or None if one is invalid and each pod must be checked."""
     begin, size = batch.column("begin").tolist(), batch.column("size").tolist()
     text = batch.view[begin[0] : begin[-1] + size[-1]]
     try:
@@ -293,7 +296,7 @@ def read_times(batch: PodBatch) -> Sequence[int] | None:
 
 
 def iterate_records(batch: PodBatch) -> Iterator[RawObject]:
-    """The pods of a batch one by one."""
+    """Yield the pods of a batch as records."""
     columns = (batch.column(name).tolist() for name in ("where", "begin", "size"))
     for where, begin, size in zip(*columns, strict=True):
         text = msgspec.Raw(batch.view[begin : begin + size])
@@ -347,7 +350,7 @@ class _ExternalList:
 
 
 class ExternalMetricLists:
-    """Collects external lists until all HPAs are known, then says which values belong to which selector."""
+    """Collector of external lists, which assigns values to selectors once all HPAs are known."""
 
     def __init__(self) -> None:
         self._scoped: dict[tuple[int, str], _ExternalList] = {}
@@ -372,9 +375,9 @@ class ExternalMetricLists:
     def resolve(
         self, hpas: Mapping[str, HorizontalPodAutoscaler], owners: Mapping[str, str], metrics: MetricLists
     ) -> list[Problem]:
-        """Hand the values over to ``metrics`` and return what is ambiguous, whose values are dropped.
+        """Add the values to ``metrics``, and return problems for ambiguous values, which are dropped.
 
-        ``owners``: the key of an HPA by that of the ScaledObject that it is made of.
+        ``owners``: the key of an HPA by the key of the ScaledObject that it is generated from.
         """
         users = _find_selector_users(hpas.values())
         problems: list[Problem] = []
@@ -433,7 +436,7 @@ def _find_list_selector(
     owners: Mapping[str, str],
     users: _SelectorUsers,
 ) -> str | Problem:
-    """The selector that a scoped list answers."""
+    """Return the selector of a scoped list, or a problem."""
     where = f"ExternalMetricValueList {scope}"
     if scope.selector:
         known = users.get((scope.namespace, name), {})

@@ -21,8 +21,10 @@ __all__ = ["PlacedPods", "PodRows", "copies_of"]
 
 
 class PodRows(Sequence[PodRecord]):
-    """Pods of a table by position, made when asked for. ``classes``, ``controllers`` and ``exemplars``:
-    int32[n], ``priorities``: int64[n], without making any."""
+    """Pods of a table by position, built on access.
+
+    ``classes``, ``controllers`` and ``exemplars`` (int32[n]) and ``priorities`` (int64[n]) need no pod.
+    """
 
     __slots__ = ("_rows", "table")
 
@@ -46,11 +48,11 @@ class PodRows(Sequence[PodRecord]):
         return map(self.table.record, self._rows.tolist())
 
     def take(self, order: NDArray[np.int64]) -> PodRows:
-        """Some of these pods, by position, in that order."""
+        """Return the pods at some positions, in that order."""
         return PodRows(self.table, self._rows[order])
 
     def digest(self, position: int, digester: Digester) -> bytes:
-        """What equivalence grouping compares of one of them."""
+        """Return the digest of one pod by which equivalence grouping compares pods."""
         table, row = self.table, int(self._rows[position])
         source, size = int(table.column("source")[row]), int(table.column("size")[row])
         if source < 0 or not size:
@@ -63,69 +65,73 @@ class PodRows(Sequence[PodRecord]):
 
     @property
     def keys(self) -> list[str]:
-        """``namespace/name`` of each."""
+        """Return ``namespace/name`` of each pod."""
         return self.keys_at(np.arange(len(self._rows)))
 
     def keys_at(self, positions: NDArray[Any]) -> list[str]:
-        """``namespace/name`` of the pods at some positions."""
+        """Return ``namespace/name`` of the pods at some positions."""
         keys = self.table.keys
         return [keys[row] for row in self._rows[positions].tolist()]
 
     def uids(self) -> list[str]:
-        """The pods' UIDs, or their keys where they have none."""
+        """Return the pods' UIDs, or the keys of pods without UID."""
         return uids_of(self.table, self._rows)
 
     @property
     def pending(self) -> bool:
-        """Whether every one of them waits for a node: then ``classes`` are what they are when they are placed."""
+        """Check whether all pods are pending; then ``classes`` are those that the pods have when placed."""
         return bool((self.table.column("state")[self._rows] == PENDING).all())
 
     @property
     def stamps(self) -> NDArray[np.int64]:
-        """What the table's memo knows them by: int64[n]."""
+        """Return the pods' stamps in the table's cache of facts: int64[n]."""
         return self.table.column("stamp")[self._rows]
 
     @property
     def classes(self) -> NDArray[np.int32]:
-        """Classes by number in the interner."""
+        """Return the classes, by number in the interner."""
         return self.table.column("class_of")[self._rows]
 
     @property
     def kinds(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(positions of the first of each kind, in order; int64[n]: which kind): waiting pods of one kind agree in
-        class, in the time they were made, and in how they wait."""
+        """Return the positions of the first pod of each kind, in order, and each pod's kind (int64[n]).
+
+        Pending pods of one kind have the same class, creation time and queueing.
+        """
         table, rows = self.table, self._rows
-        made, queueing = table.column("created")[rows], table.column("queueing")[rows]
-        order = distinct(made)
+        created, queueing = table.column("created")[rows], table.column("queueing")[rows]
+        order = distinct(created)
         by_itself = np.where(queueing < 0, np.arange(len(rows)), -1)
-        return alike(self.classes, np.searchsorted(order, made), np.abs(queueing), by_itself)
+        return alike(self.classes, np.searchsorted(order, created), np.abs(queueing), by_itself)
 
     def kind_keys(self, positions: NDArray[np.int64]) -> list[tuple[PodClass, int, int, str]]:
-        """What waiting pods of the kind of each agree in, whenever they are looked at: numbers of classes are given
-        again, classes are not; where the way a pod waits names it, so does this."""
+        """Return keys of the kinds of pending pods that stay valid.
+
+        A key has the class itself, as class numbers are reused. It has the pod's name if the queueing depends on it.
+        """
         rows = self._rows[positions]
         classes, keys = self.table.interner.classes, self.table.keys
         class_of, created, queueing = (
             self.table.column(name)[rows].tolist() for name in ("class_of", "created", "queueing")
         )
         return [
-            (classes[number], made, way, keys[row] if way < 0 else "")
-            for row, number, made, way in zip(rows.tolist(), class_of, created, queueing, strict=True)
+            (classes[number], creation_time, way, keys[row] if way < 0 else "")
+            for row, number, creation_time, way in zip(rows.tolist(), class_of, created, queueing, strict=True)
         ]
 
     @property
     def priorities(self) -> NDArray[np.int64]:
-        """Priorities: int64[n]."""
+        """Return the priorities: int64[n]."""
         return self.table.column("priority")[self._rows]
 
     @property
     def controllers(self) -> NDArray[np.int32]:
-        """Controllers by number, -1 = stands alone."""
+        """Return the controllers by number, -1 for a pod without controller."""
         return self.table.column("controller")[self._rows]
 
     @property
     def exemplars(self) -> NDArray[np.int32]:
-        """Which exemplar a pod equals but for its name, -1 = none."""
+        """Return the exemplar that each pod equals except for its name, -1 = none."""
         exemplars: NDArray[np.int32] = np.maximum(-2 - self.table.column("source")[self._rows], -1)
         return exemplars
 
@@ -150,7 +156,7 @@ class _NumberedNames(Sequence[str]):
 
 
 def copies_of(pod: Pod, count: int, prefix: str, interner: Interner) -> PodRows:
-    """``count`` pods like this one that wait for a node, named ``<prefix>-0``, ``<prefix>-1`` ..."""
+    """Return ``count`` pending copies of a pod, named ``<prefix>-0``, ``<prefix>-1`` ..."""
     table = PodTable(interner)
     table.exemplars = [pod]
     rows = table.extend(
@@ -168,8 +174,10 @@ def copies_of(pod: Pod, count: int, prefix: str, interner: Interner) -> PodRows:
 
 
 class PlacedPods(Sequence[PodRecord]):
-    """Placed pods by position, in order of appearance: ``rows`` of a table, which rise, and behind them those
-    ``added`` that a decision put there."""
+    """Placed pods by position, in order of appearance.
+
+    First those of a table (``rows``, ascending), then those that a decision ``added``.
+    """
 
     def __init__(self, table: PodTable, rows: NDArray[np.int64], added: tuple[PodRecord, ...]) -> None:
         self.rows = rows
@@ -192,7 +200,7 @@ class PlacedPods(Sequence[PodRecord]):
 
     @cached_property
     def _all(self) -> list[PodRecord]:
-        """Kept, so that what was decoded of them is: whoever goes through all does so again."""
+        """Return all records, cached so that they are decoded once."""
         return [*map(self._table.record, self.rows.tolist()), *self.added]
 
     def _record(self, at: int) -> PodRecord:
@@ -201,28 +209,30 @@ class PlacedPods(Sequence[PodRecord]):
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """``namespace/name`` of each."""
+        """Return ``namespace/name`` of each pod."""
         keys, rows = self._table.keys, self.rows
         if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
-            found = tuple(keys[int(rows[0]) : int(rows[-1]) + 1])
+            table_keys = tuple(keys[int(rows[0]) : int(rows[-1]) + 1])
         else:
-            found = tuple([keys[row] for row in rows.tolist()])
-        return found + tuple(pod.key for pod in self.added)
+            table_keys = tuple([keys[row] for row in rows.tolist()])
+        return table_keys + tuple(pod.key for pod in self.added)
 
     def key(self, at: int) -> str:
-        """``namespace/name`` of one, without those of all others."""
+        """Return ``namespace/name`` of one pod, without building those of all others."""
         known = len(self.rows)
         return self._table.keys[int(self.rows[at])] if at < known else self.added[at - known].key
 
     @cached_property
     def priorities(self) -> NDArray[np.int64]:
-        """Priorities, 0 for a pod without: int64[n]."""
+        """Return the priorities, 0 for a pod without: int64[n]."""
         own = np.array([pod.priority for pod in self.added], dtype=np.int64)
         return read_only(np.concatenate([self._table.column("priority")[self.rows], own]))
 
     def where(self, what: str, test: Callable[[Pod], bool], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of some of the pods, by position, for which a test holds that depends on the pod alone. The test is
-        made once a pod: ``what`` names it."""
+        """Return those of some positions whose pods satisfy a test that depends on the pod alone.
+
+        The test runs once per pod: its results are cached under the name ``what``.
+        """
         known = len(self.rows)
         rows = self.rows[positions[positions < known]]
         stamps, memo = self._table.column("stamp")[rows], self._table.memo

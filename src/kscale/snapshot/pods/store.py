@@ -1,4 +1,4 @@
-"""The pods of a cluster: rows that change, and the per-node sums that follow from them."""
+"""The pods of a cluster as mutable rows, with the sums per node that follow from them."""
 
 from __future__ import annotations
 
@@ -37,24 +37,30 @@ _STATUS: Final = attrgetter(
 
 
 class KnownLooks:
-    """The classes that one interner gave to pods that nobody writes to any more. A single owner at a time."""
+    """Cache of an interner's classes for pods that are not written to anymore. Not safe for concurrent use."""
 
     def __init__(self, interner: Interner) -> None:
         self.interner = interner
         self._known: dict[tuple[Any, ...], tuple[int, Pod]] = {}
 
     def class_of(self, pod: Pod, *, placed: bool) -> int:
-        """The number of a pod's class, see :meth:`Interner.classify`; ``placed``: or finished, else it has no node."""
+        """Return the number of a pod's class, see :meth:`Interner.classify`.
+
+        ``placed``: whether the pod has a node or has finished.
+        """
         key = _looks(pod, placed)
-        known = self._known.get(key)
-        if known is not None:
-            return known[0]
-        found = self.interner.classify(pod, placed=placed, held=True)
-        if not (found.pod_name or found.pod_uid):
+        cached = self._known.get(key)
+        if cached is not None:
+            return cached[0]
+        pod_class = self.interner.classify(pod, placed=placed, held=True)
+        if not (pod_class.pod_name or pod_class.pod_uid):
             if len(self._known) == _MOST:
                 self._known.clear()
-            self._known[key] = found.index, pod  # which keeps its parts: no other object gets their identity
-        return found.index
+            self._known[key] = (
+                pod_class.index,
+                pod,
+            )  # keeps the pod's parts alive, so that no other object gets their id
+        return pod_class.index
 
 
 def _looks(pod: Pod, placed: bool) -> tuple[Any, ...]:
@@ -73,7 +79,7 @@ def _looks(pod: Pod, placed: bool) -> tuple[Any, ...]:
 
 
 class NodeNumbers:
-    """Names of nodes numbered in order of first appearance; ``names``: by number, a list that grows here."""
+    """Node names, numbered in order of first appearance in the growing list ``names``."""
 
     __slots__ = ("_batch", "_number", "names")
 
@@ -83,46 +89,51 @@ class NodeNumbers:
         self._batch: tuple[list[str], Growing] | None = None
 
     def __reduce__(self) -> tuple[type[NodeNumbers], tuple[list[str]]]:
-        """What follows from the names is left out."""
+        """Return the names only; the rest is derived from them."""
         return NodeNumbers, (self.names,)
 
     def __len__(self) -> int:
-        """How many names have numbers."""
+        """Return the number of names."""
         return len(self.names)
 
     def number(self, name: str) -> int:
-        """The number of a name, which may be new."""
-        found = self._number.get(name)
-        if found is None:
-            found = self._number[name] = len(self.names)
+        """Return the number of a name, adding the name if it is new."""
+        number = self._number.get(name)
+        if number is None:
+            number = self._number[name] = len(self.names)
             self.names.append(name)
-        return found
+        return number
 
     def find(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """The numbers of names: int64[n], -1 = it has none."""
+        """Return the numbers of names: int64[n], -1 for a name without number."""
         return np.fromiter(map(self._number.get, names, repeat(-1)), np.int64, len(names))
 
     def of_batch(self, names: list[str], which: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The numbers of some of a batch's names, of which there may be more the next time; -1 stays -1."""
+        """Return the numbers of some of a batch's names, -1 for -1.
+
+        ``names`` may have grown at the next call.
+        """
         if self._batch is None or self._batch[0] is not names:
             self._batch = names, Growing(np.int32)
         column = self._batch[1]
         if column.size <= len(names):
             known = max(column.size - 1, 0)
-            column.extend_to(len(names) + 1)  # what is no node takes the last
+            column.extend_to(len(names) + 1)  # -1 (no node) indexes the last entry
             column.array[known:] = -1
         numbers = column.array
-        found: NDArray[np.int32] = numbers[which]
-        if (found < 0).any() and len(fresh := which[(found < 0) & (which >= 0)]):
+        result: NDArray[np.int32] = numbers[which]
+        if (result < 0).any() and len(fresh := which[(result < 0) & (which >= 0)]):
             for i in distinct(fresh).tolist():
                 numbers[i] = self.number(names[i])
-            found = numbers[which]
-        return found
+            result = numbers[which]
+        return result
 
 
 class PlacedSums:
-    """By number of the node's name, whether the node is known or not: ``count`` of pods, ``used[resource]``; int64, and
-    sums wrap, as upstream's do."""
+    """Sums over placed pods, by number of the node's name, whether the node exists or not.
+
+    ``count`` of pods and ``used[resource]``: int64; sums wrap as upstream's do.
+    """
 
     __slots__ = ("_amounts", "count", "used")
 
@@ -132,14 +143,14 @@ class PlacedSums:
         self._amounts = _Amounts()
 
     def copy(self) -> PlacedSums:
-        """The same sums, on their own."""
-        made = PlacedSums()
-        made.count, made.used = self.count.copy(), {name: column.copy() for name, column in self.used.items()}
-        made._amounts = self._amounts.copy()
-        return made
+        """Return an independent copy."""
+        result = PlacedSums()
+        result.count, result.used = self.count.copy(), {name: column.copy() for name, column in self.used.items()}
+        result._amounts = self._amounts.copy()
+        return result
 
     def __getstate__(self) -> tuple[Growing, dict[str, Growing]]:
-        """What follows from the classes is left out."""
+        """Return the sums without what is derived from classes."""
         return self.count, self.used
 
     def __setstate__(self, state: tuple[Growing, dict[str, Growing]]) -> None:
@@ -147,18 +158,18 @@ class PlacedSums:
         self._amounts = _Amounts()
 
     def forget(self, classes: NDArray[np.bool_]) -> None:
-        """Classes went: their numbers (bool by number) are given again."""
+        """Forget the amounts of removed classes (bool by number), whose numbers are reused."""
         self._amounts.forget(classes)
 
     def of(self, nodes: NDArray[np.bool_]) -> PlacedSums:
-        """The sums of some nodes, numbered anew; a resource of which nothing is taken goes."""
-        made = PlacedSums()
-        made._amounts = self._amounts
-        made.count = Growing.of(self.count.array[nodes])
-        made.used = {
+        """Return the sums of some nodes, renumbered, without resources whose sums are all zero."""
+        result = PlacedSums()
+        result._amounts = self._amounts
+        result.count = Growing.of(self.count.array[nodes])
+        result.used = {
             name: Growing.of(column.array[nodes]) for name, column in self.used.items() if column.array[nodes].any()
         }
-        return made
+        return result
 
     def extend_to(self, size: int) -> None:
         """Make room for so many nodes."""
@@ -176,7 +187,7 @@ class PlacedSums:
         return column.array
 
     def change(self, interner: Interner, table: PodTable, rows: NDArray[np.int64], sign: int) -> None:
-        """The placed ones among the pods of some rows come to their nodes (1), or go (-1)."""
+        """Add the placed pods among some rows to the sums of their nodes (``sign`` 1), or subtract them (-1)."""
         amounts = self._amounts
         more = self._add(amounts, table, rows, sign)
         if more is None:
@@ -187,7 +198,7 @@ class PlacedSums:
                 if column.array[class_of].any():
                     self._column(name)
             more = self._add(amounts, table, rows, sign)
-            assert more is not None  # all that they take is known by now
+            assert more is not None  # all amounts are known by now
         for row in more:
             at = table.column("at")[row]
             for name, amount in interner.classes[table.column("class_of")[row]].occupancy.items():
@@ -204,8 +215,12 @@ class PlacedSums:
 
 
 class _Amounts:
-    """What classes take, by number: ``fixed``, a column each of :data:`FIXED_RESOURCES`; ``known``: 0 = not yet, 1 =
-    that is all, 2 = they take other resources, too."""
+    """Resource amounts of classes, by class number.
+
+    ``fixed``: one column for each of :data:`FIXED_RESOURCES`. ``known``: 0 = not known yet, 1 = only fixed resources, 2
+    =
+    other resources, too.
+    """
 
     __slots__ = ("fixed", "known")
 
@@ -214,17 +229,17 @@ class _Amounts:
         self.known = Growing(np.uint8)
 
     def copy(self) -> _Amounts:
-        """The same, on their own."""
-        made = _Amounts()
-        made.fixed, made.known = tuple(column.copy() for column in self.fixed), self.known.copy()
-        return made
+        """Return an independent copy."""
+        result = _Amounts()
+        result.fixed, result.known = tuple(column.copy() for column in self.fixed), self.known.copy()
+        return result
 
     def forget(self, classes: NDArray[np.bool_]) -> None:
-        """Classes went (bool by number)."""
+        """Forget the amounts of removed classes (bool by number)."""
         self.known.array[classes[: self.known.size]] = 0
 
     def learn(self, classes: Sequence[PodClass], numbers: NDArray[np.int32]) -> None:
-        """Take in classes of these numbers that are new."""
+        """Add the amounts of those classes that are not known yet."""
         for column in (*self.fixed, self.known):
             column.extend_to(len(classes))
         fresh = distinct(numbers[self.known.array[numbers] == 0])
@@ -248,16 +263,22 @@ class BatchPlan(NamedTuple):
 def plan_batch(
     index: _names.RowIndex, table: PodTable, batch: PodBatch, deleted: NDArray[np.bool_] | None, *, anew: bool
 ) -> BatchPlan:
-    """``index``: the rows of pods that are there; ``deleted``: pods that went; ``anew``: what has the version that is
-    there already counts, too. Of one key all entries count, in order."""
+    """Plan which rows a batch deletes, replaces and adds.
+
+    ``index`` has the rows of existing pods, ``deleted`` marks deleted pods. With ``anew``, entries with the version
+    that
+    the row has already count, too. All entries of a repeated key count, in order.
+    """
     version = batch.column("version")
     row_of, fresh, changed, ended, repeated = index.plan(
         batch.keys, table.names, version, table.column("version"), deleted, anew
     )
-    gone = row_of[ended]
+    deleted_rows = row_of[ended]
     if len(ended):
-        gone = gone[have_uids(table, gone, batch.view, batch.column("uid_at")[ended], batch.column("uid_size")[ended])]
-    plan = BatchPlan(gone, row_of[changed], changed, fresh, row_of)
+        deleted_rows = deleted_rows[
+            have_uids(table, deleted_rows, batch.view, batch.column("uid_at")[ended], batch.column("uid_size")[ended])
+        ]
+    plan = BatchPlan(deleted_rows, row_of[changed], changed, fresh, row_of)
     return _folded(plan, table, batch, deleted, repeated, anew=anew) if len(repeated) else plan
 
 
@@ -270,18 +291,18 @@ def _folded(
     *,
     anew: bool,
 ) -> BatchPlan:
-    """The plan with the entries of keys that come more than once."""
+    """Return the plan with the entries of repeated keys."""
     places: dict[str, list[int]] = {}
     for i in repeated.tolist():
         places.setdefault(batch.keys[i], []).append(i)
     folds = [_fold(table, batch, deleted, int(plan.row_of[of[0]]), of, anew=anew) for of in places.values()]
-    kept = [(row, i) for row, i, at, _ in folds if i >= 0 > at]
+    replaced = [(row, i) for row, i, at, _ in folds if i >= 0 > at]
     fresh = plan.fresh.tolist()
     late = [(at, i) for _, i, at, _ in folds if i >= 0 and at >= 0]
     return BatchPlan(
         np.append(plan.gone, [row for row, _, _, went in folds if went]).astype(np.int64),
-        np.append(plan.rows, [row for row, _ in kept]).astype(np.int64),
-        np.append(plan.of_rows, [i for _, i in kept]).astype(np.int64),
+        np.append(plan.rows, [row for row, _ in replaced]).astype(np.int64),
+        np.append(plan.of_rows, [i for _, i in replaced]).astype(np.int64),
         np.array([i for _, i in sorted([*zip(fresh, fresh, strict=True), *late])], dtype=np.int64),
         plan.row_of,
     )
@@ -290,8 +311,11 @@ def _folded(
 def _fold(
     table: PodTable, batch: PodBatch, deleted: NDArray[np.bool_] | None, row: int, of: list[int], *, anew: bool
 ) -> tuple[int, int, int, bool]:
-    """What several entries of one key come to: (its row, the entry that counts in the end or -1, the place of the
-    entry that it gets a new row for or -1, whether its row goes)."""
+    """Combine several entries of one key.
+
+    Returns the key's row, the entry that counts in the end (or -1), the position of the entry that gets a new row (or
+    -1), and whether the existing row is deleted.
+    """
     there, went, last, at = row >= 0, False, -1, -1
     version = batch.column("version")
     held_version = int(table.column("version")[row]) if there and not anew else -1
@@ -303,9 +327,9 @@ def _fold(
                 continue
             last = i
         elif there:
-            held = batch.uid(last) if last >= 0 else uid_text(table, row)
+            current_uid = batch.uid(last) if last >= 0 else uid_text(table, row)
             uid = batch.uid(i)
-            if held == uid or not (held and uid):
+            if current_uid == uid or not (current_uid and uid):
                 went = went or (at < 0)
                 there, last, at = False, -1, -1
     return row, last, at, went
@@ -322,7 +346,7 @@ _OF_BATCH: Final = [_pod_columns.COLUMNS.index(name) if name in _pod_columns.COL
 
 
 class PodStore:
-    """Rows of pods by key, and running sums of what placed ones take. A single owner at a time."""
+    """Rows of pods by key, and running sums of what placed pods use. Not safe for concurrent use."""
 
     def __init__(self, *, finished: bool = False, texts: Texts = "all", threads: int = 1) -> None:
         self.finished = finished
@@ -338,15 +362,15 @@ class PodStore:
         self._made_at_most = self._nodes_at_most = self._texts_at_most = _IDLE
 
     def copy(self) -> PodStore:
-        """Another store with the same pods, which goes its own way."""
-        made = PodStore(finished=self.finished, texts=self.texts, threads=self._threads)
-        made.table, made.sums = self.table.copy(), self.sums.copy()
-        made._index, made.nodes = self._index.copy(), NodeNumbers(made.table.nodes)
-        made._made_at_most, made._nodes_at_most = self._made_at_most, self._nodes_at_most
-        return made
+        """Return an independent copy with the same pods."""
+        result = PodStore(finished=self.finished, texts=self.texts, threads=self._threads)
+        result.table, result.sums = self.table.copy(), self.sums.copy()
+        result._index, result.nodes = self._index.copy(), NodeNumbers(result.table.nodes)
+        result._made_at_most, result._nodes_at_most = self._made_at_most, self._nodes_at_most
+        return result
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is derived is left out."""
+        """Return the state without derived attributes."""
         return {**vars(self), "_listing": False, "_reader": None, "_looks": None, "_index": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -356,12 +380,12 @@ class PodStore:
 
     @property
     def interner(self) -> Interner:
-        """What numbers classes, shapes and controllers now."""
+        """Return the interner that numbers classes, shapes and controllers now."""
         return self.table.interner
 
     @property
     def reader(self) -> PodReader:
-        """What reads texts for this store."""
+        """Return the reader of texts for this store."""
         if self._reader is None:
             self._reader = PodReader(self.interner, finished=self.finished, threads=self._threads)
             self.table.forget_combinations()
@@ -370,10 +394,13 @@ class PodStore:
     # -- one pod -----------------------------------------------------------------------------------------------------
 
     def put(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None) -> None:
-        """Add a pod, or replace the one under its key in place; ``raw``: the API data that it came from."""
+        """Add a pod, or replace the one under its key in place.
+
+        ``raw`` is the API data that the pod was decoded from.
+        """
         state = state_of(pod, finished=self.finished)
-        kept = self.texts == "all" or not (pod.spec.node_name or state == FINISHED)
-        record = PodRecord(with_namespace(pod), without_managed_fields(raw) if kept else None)
+        keep_text = self.texts == "all" or not (pod.spec.node_name or state == FINISHED)
+        record = PodRecord(with_namespace(pod), without_managed_fields(raw) if keep_text else None)
         moments = PodMoments.of(record.pod)
         class_of = self.interner.classify(record.pod, placed=state in (PLACED, FINISHED), held=True).index
         at = self._node_at(record, state)
@@ -388,8 +415,10 @@ class PodStore:
         self.table.see(row, self._listing)
 
     def put_all(self, pods: Iterable[Pod]) -> None:
-        """:meth:`put` for each of many that nobody writes to from now on: parts that several have are looked into
-        once. Of one key the last counts."""
+        """Add or replace many pods that nobody writes to from now on.
+
+        Parts that several pods share are classified once. The last pod of a repeated key counts.
+        """
         if self._looks is None or self._looks.interner is not self.interner:
             self._looks = KnownLooks(self.interner)
         records = {record.key: record for record in map(PodRecord, map(with_namespace, pods))}
@@ -426,7 +455,7 @@ class PodStore:
         self.table.hold(rows.tolist(), [records[i] for i in order], [moments[i] for i in order])
 
     def _put(self, rows: NDArray[np.int64], keys: list[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """As :meth:`PodTable.put`, and the sums follow."""
+        """Put rows as :meth:`PodTable.put` does, and update the sums."""
         self._count(rows, -1)
         there = len(rows)
         rows = self.table.put(rows, keys, values)
@@ -440,12 +469,12 @@ class PodStore:
         return self.nodes.number(node) if node and state in (PLACED, FINISHED) else -1
 
     def remove(self, key: str, uid: str = "") -> bool:
-        """Remove a pod; False if there is none of this key, or only one with another UID (where both have one)."""
+        """Remove a pod; return False if its key does not exist or both UIDs are set and differ."""
         row = self._row(key)
         if row < 0:
             return False
-        held, given = uid_text(self.table, row), uid.encode()
-        if held and given and held != given:
+        current_uid, other_uid = uid_text(self.table, row), uid.encode()
+        if current_uid and other_uid and current_uid != other_uid:
             return False
         self._drop(np.array([row]))
         return True
@@ -458,14 +487,14 @@ class PodStore:
     # -- listed anew -------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """From now on note which pods are seen. Raises RuntimeError if that goes on already."""
+        """Start recording which pods are seen. Raises RuntimeError if a listing is in progress."""
         if self._listing:
             raise RuntimeError("Pod is being listed already")
         self.table.see(slice(None), False)
         self._listing = True
 
     def see(self, key: str) -> None:
-        """A pod is there, whatever it looks like."""
+        """Mark a pod as seen, if it exists."""
         row = self._row(key)
         if row >= 0:
             self.table.see(row, self._listing)
@@ -488,16 +517,17 @@ class PodStore:
     def put_batch(
         self, batch: PodBatch, deleted: NDArray[np.bool_] | None = None, *, refer: bool = False, anew: bool = False
     ) -> ChangedKeys:
-        """:meth:`put` for each of the pods that were read to columns with this store's interner, or :meth:`remove` for
-        those ``deleted``: what changed in the end, in order.
+        """Put each pod of a batch that was read with this store's interner, or remove those ``deleted``.
 
-        ``refer``: texts stay where they are; ``anew``: what has the version that is there already counts, too.
+        Returns the keys that changed in the end, in order. With ``refer``, texts are not copied; with ``anew``, entries
+        with
+        the version that the row has already count, too.
         """
         plan = plan_batch(self._index, self.table, batch, deleted, anew=anew)
         keys, names = batch.keys, self.table.keys
-        whole = len(plan.fresh) == len(batch)
+        all_fresh = len(plan.fresh) == len(batch)
         change = ChangedKeys(
-            added=keys if whole else [keys[i] for i in plan.fresh.tolist()],
+            added=keys if all_fresh else [keys[i] for i in plan.fresh.tolist()],
             modified=[keys[i] for i in plan.of_rows.tolist()],
             removed=[names[row] for row in plan.gone.tolist()],
         )
@@ -507,13 +537,13 @@ class PodStore:
         if len(plan.gone):
             self._drop(plan.gone)
         if len(plan.rows) or len(plan.fresh):
-            part = batch if whole else batch.pick(np.concatenate([plan.of_rows, plan.fresh]))
+            part = batch if all_fresh else batch.pick(np.concatenate([plan.of_rows, plan.fresh]))
             values = self._values(part, refer=refer)
             self._put(plan.rows, part.keys[len(plan.rows) :], values)
         return change
 
     def _values(self, batch: PodBatch, *, refer: bool) -> NDArray[np.int64]:
-        """The columns of the table of pods for a batch, whose texts are kept."""
+        """Return the pod table's columns for a batch, and store its texts."""
         values = batch.columns[_OF_BATCH]
         values[COLUMN["at"]] = self.nodes.of_batch(batch.nodes, batch.column("node_of"))
         values[COLUMN["seen"]] = self._listing
@@ -550,15 +580,15 @@ class PodStore:
             self._renumber_nodes()
 
     def _sweep(self) -> None:
-        """Classes, shapes and controllers that no pod has go."""
+        """Remove classes, shapes and controllers that no pod has."""
         table, interner = self.table, self.interner
-        table.own()  # from here on tables that were frozen learn shapes for themselves
+        table.own()  # from here on, frozen tables learn shapes separately
         there = table.column("state") != GONE
 
         def unused(name: str, size: int) -> NDArray[np.bool_]:
             numbers = table.column(name)[there]
-            found: NDArray[np.bool_] = np.bincount(numbers[numbers >= 0], minlength=size) == 0
-            return found
+            is_unused: NDArray[np.bool_] = np.bincount(numbers[numbers >= 0], minlength=size) == 0
+            return is_unused
 
         classes, shapes, controllers = (
             unused(name, len(values))
@@ -567,23 +597,23 @@ class PodStore:
             )
         )  # fmt: skip
         shapes[0] = False
-        made, classes = interner.without(classes, shapes, controllers)
-        table.go_on_with(made)
+        new_interner, classes = interner.without(classes, shapes, controllers)
+        table.go_on_with(new_interner)
         self.sums.forget(classes)
         live = int((~classes).sum() + (~shapes).sum() + (~controllers).sum())
         self._made_at_most = _IDLE + live // 4
         if self._reader is not None:
-            self._reader.known.go_on_with(made, classes, shapes, controllers)
+            self._reader.known.go_on_with(new_interner, classes, shapes, controllers)
 
     def _forget_texts(self, known: TextClasses) -> None:
-        """Texts go that no pod was read from."""
+        """Remove cached texts that no existing pod was read from."""
         table = self.table
         there = np.bincount(table.column("combined")[table.column("state") != GONE], minlength=known.size + 1)
         known.retain(there[1:] > 0)
         self._texts_at_most = _IDLE + 5 * len(known) // 4
 
     def _renumber_nodes(self) -> None:
-        """Names of nodes that no pod is on lose their numbers."""
+        """Remove node names that no pod refers to, and renumber the others."""
         table = self.table
         at = table.column("at")[table.column("state") != GONE]
         there = np.bincount(at[at >= 0], minlength=len(table.nodes)) > 0
@@ -597,7 +627,7 @@ class PodStore:
     # -- sums --------------------------------------------------------------------------------------------------------
 
     def _count(self, rows: NDArray[np.int64], sign: int) -> None:
-        """Pods of some rows come to the nodes where they are (1), or go (-1)."""
+        """Add the pods of some rows to the sums of their nodes (``sign`` 1), or subtract them (-1)."""
         if len(rows):
             self.sums.extend_to(len(self.nodes))
             self.sums.change(self.interner, self.table, rows, sign)
@@ -611,7 +641,7 @@ class PodStore:
         return isinstance(key, str) and self._row(key) >= 0
 
     def _row(self, key: str) -> int:
-        """The row of a key, -1 = there is no such pod."""
+        """Return the row of a key, or -1 if there is no such pod."""
         return self._index.row(key, self.table.names)
 
     def _row_there(self, key: str) -> int:
@@ -621,23 +651,24 @@ class PodStore:
         return row
 
     def record(self, key: str) -> PodRecord:
-        """A pod by key. Raises KeyError."""
+        """Return a pod's record by key. Raises KeyError."""
         return self.table.record(self._row_there(key))
 
     def version(self, key: str) -> str:
-        """The resource version of a pod, empty if it has none. Raises KeyError."""
+        """Return the resource version of a pod, empty if it has none. Raises KeyError."""
         return self.table.version(self._row_there(key))
 
     def keys(self) -> list[str]:
-        """All keys, in order of first appearance."""
+        """Return all keys, in order of first appearance."""
         return [self.table.keys[row] for row in self.rows().tolist()]
 
     def rows(self) -> NDArray[np.int64]:
-        """The rows of all pods, in order of first appearance."""
+        """Return the rows of all pods, in order of first appearance."""
         return np.flatnonzero(self.table.column("state") != GONE)
 
     def pods_on(self, nodes: Collection[str]) -> Iterator[Pod]:
-        """The pods that are bound to some nodes, in order of first appearance; no others are read."""
+        """Yield the pods that are bound to some nodes, in order of first appearance; no other nodes' pods are
+        decoded."""
         at = self.table.column("at")
         numbers = self.nodes.find(list(nodes))
         rows = np.flatnonzero(np.isin(at, numbers[numbers >= 0]) & (self.table.column("state") != GONE))
@@ -645,5 +676,5 @@ class PodStore:
         return (pod for pod in pods if pod.spec.node_name in nodes)  # others are nominated to them
 
     def pods(self) -> Iterator[Pod]:
-        """All pods, in order of first appearance."""
+        """Yield all pods, in order of first appearance."""
         return (self.table.record(row).pod for row in self.rows().tolist())

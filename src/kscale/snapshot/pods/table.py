@@ -83,7 +83,7 @@ _FEW: Final = 64
 
 
 class Layers(Generic[_V]):
-    """A dict by row, whose copies share what they had in common for long. Values are never None."""
+    """A mapping from row to value, whose copies share a base layer. Values are never None."""
 
     __slots__ = ("_below", "_top")
 
@@ -92,7 +92,7 @@ class Layers(Generic[_V]):
         self._top: dict[int, _V | None] = dict(values or {})  # None: it is gone
 
     def __bool__(self) -> bool:
-        """Whether there may be values."""
+        """Return False if there are no values; True if there may be some."""
         return bool(self._top or self._below)
 
     def __contains__(self, row: int) -> bool:
@@ -102,41 +102,41 @@ class Layers(Generic[_V]):
         self._top[row] = value
 
     def get(self, row: int) -> _V | None:
-        """The value of a row, if it has one."""
+        """Return the value of a row, or None if it has none."""
         return self._top[row] if row in self._top else self._below.get(row)
 
     def pop(self, row: int) -> _V | None:
-        """Takes the value of a row away, if it has one."""
-        found = self.get(row)
+        """Remove and return the value of a row, or None if it has none."""
+        value = self.get(row)
         if row in self._below:
             self._top[row] = None
         else:
             self._top.pop(row, None)
-        return found
+        return value
 
     def items(self) -> Iterator[tuple[int, _V]]:
-        """All there are, in no order."""
+        """Yield all (row, value) pairs, in no order."""
         yield from ((row, value) for row, value in self._below.items() if row not in self._top)
         yield from ((row, value) for row, value in self._top.items() if value is not None)
 
     def copy(self) -> Layers[_V]:
-        """The same values, on their own."""
-        made: Layers[_V] = Layers()
+        """Return an independent copy."""
+        result: Layers[_V] = Layers()
         if len(self._top) > _FEW + len(self._below) // 8:
-            made._below = dict(self.items())
+            result._below = dict(self.items())
         else:
-            made._below, made._top = self._below, dict(self._top)
-        return made
+            result._below, result._top = self._below, dict(self._top)
+        return result
 
 
 _FEW_OF_POD_MEMO: Final = 256  # values that nobody has
 
 
 class PodMemo:
-    """What was found out about pods, by stamp: a table and those made from it share it.
+    """Cached facts about pods, by stamp, shared by a table and its copies.
 
-    ``of(what)``: int32, one entry a stamp, 0 = not known yet; ``values(what)`` is what numbers stand for, however the
-    owner of ``what`` fills it. Both are written to with ``lock`` held.
+    ``of(what)``: int32, one entry per stamp, 0 = not known yet. ``values(what)``: what the numbers stand for, filled by
+    the owner of ``what``. Write to both only while holding ``lock``.
     """
 
     __slots__ = ("_numbers", "_values", "lock", "stamps")
@@ -148,35 +148,37 @@ class PodMemo:
         self._values: dict[str, dict[Any, Any]] = {}
 
     def of(self, what: str) -> NDArray[np.int32]:
-        """Numbers by stamp (valid until the next call)."""
+        """Return the numbers by stamp (valid until the next call)."""
         column = self._numbers.setdefault(what, Growing(np.int32))
         column.extend_to(self.stamps)
         return column.array
 
     def values(self, what: str) -> dict[Any, Any]:
-        """What the numbers of ``what`` stand for."""
+        """Return what the numbers of ``what`` stand for."""
         return self._values.setdefault(what, {})
 
     def renewed(self, stamps: NDArray[np.int64], there: NDArray[np.bool_]) -> PodMemo:
-        """Another memo whose stamps are 0, 1, ... for pods that have these now; what most pods that it tells of are
-        gone from is found out anew. ``there``: which of them count."""
-        made = PodMemo(len(stamps))
+        """Return a new cache whose stamps are 0, 1, ... for pods that have the given stamps now.
+
+        Facts with many more values than the pods in ``there`` (bool by pod) still use are not copied.
+        """
+        result = PodMemo(len(stamps))
         with self.lock:
             for what in list(self._numbers):
                 numbers = self.of(what)[stamps]
                 values = self._values.get(what, {})
                 if len(values) > 2 * len(distinct(numbers[there])) + _FEW_OF_POD_MEMO:
                     continue
-                made._numbers[what] = Growing.of(numbers)
-                made._values[what] = dict(values)
-        return made
+                result._numbers[what] = Growing.of(numbers)
+                result._values[what] = dict(values)
+        return result
 
 
 def uid_text(table: PodTable, row: int) -> bytes:
-    """The UID of the pod of a row; empty if it has none."""
-    found = table.records.get(row)
-    if found is not None:
-        return b"" if found.uid == found.key else found.uid.encode()
+    """Return the UID of a row's pod; empty if it has none."""
+    record = table.records.get(row)
+    if record is not None:
+        return b"" if record.uid == record.key else record.uid.encode()
     source, size = int(table.column("source")[row]), int(table.column("uid_size")[row])
     if source < 0 or size <= 0:
         return b""
@@ -187,14 +189,17 @@ def uid_text(table: PodTable, row: int) -> bytes:
 def have_uids(
     table: PodTable, rows: NDArray[np.int64], view: memoryview, at: NDArray[np.int64], size: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """bool[n]: whether the pod of each row has the UID at a place of a text, or one of the two has none."""
-    source, held = table.column("source")[rows], table.column("uid_size")[rows].astype(np.int64)
+    """Check which rows' pods have the UID at a position of a text: bool[n].
+
+    True also if the row's pod or the text has no UID.
+    """
+    source, uid_size = table.column("source")[rows], table.column("uid_size")[rows].astype(np.int64)
     begin = table.column("offset")[rows] + table.column("uid_offset")[rows]
     inside = source >= 0
-    fits = (size <= 0) | (inside & (held <= 0))
+    fits = (size <= 0) | (inside & (uid_size <= 0))
     which = np.flatnonzero(inside & ~fits)
     fits[which] = _rows.same_texts(
-        table.buffers, source[which], begin[which], held[which], view, at[which], size[which]
+        table.buffers, source[which], begin[which], uid_size[which], view, at[which], size[which]
     )
     for i in np.flatnonzero(~inside & ~fits).tolist():
         uid = uid_text(table, int(rows[i]))
@@ -203,8 +208,8 @@ def have_uids(
 
 
 def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
-    """UIDs of the pods of some rows, or their keys where they have none."""
-    found = np.empty(len(rows), dtype=np.object_)
+    """Return the UIDs of the pods of some rows, or the keys of pods without UID."""
+    uid_array = np.empty(len(rows), dtype=np.object_)
     source, size = table.column("source")[rows], table.column("uid_size")[rows].astype(np.int64)
     at = table.column("offset")[rows] + table.column("uid_offset")[rows]
     written = (source >= 0) & (size > 0)
@@ -213,11 +218,11 @@ def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
         if mapped is not None:
             mapped.check()
         which = np.flatnonzero(written & (source == number))
-        found[which] = _projection.strings(table.buffers[number], at[which], size[which])
+        uid_array[which] = _projection.strings(table.buffers[number], at[which], size[which])
     for i in np.flatnonzero(~written).tolist():
         row = int(rows[i])
-        found[i] = table.record(row).uid if source[i] == -1 else table.keys[row]
-    uids: list[str] = found.tolist()
+        uid_array[i] = table.record(row).uid if source[i] == -1 else table.keys[row]
+    uids: list[str] = uid_array.tolist()
     return uids
 
 
@@ -227,11 +232,14 @@ _LARGE: Final = _SEGMENT // 4  # a block of this size is a segment by itself
 
 
 class TextStore:
-    """Buffers by number, and how much of each rows still use.
+    """Buffers by number, and how many bytes of each are in use by rows.
 
-    What no row uses goes; a segment of which rows use less than half is told by :meth:`release`, so that its texts can
-    be copied elsewhere. A frozen store has the buffers as they were: numbers that came free are given again in another
-    list."""
+    Unused buffers are dropped. :meth:`release` returns segments of which rows use less than half, so that their texts
+    can
+    be copied elsewhere. A frozen store's list of buffers does not change: numbers that became free are reused in
+    another
+    list.
+    """
 
     __slots__ = ("_fill", "_free", "_live", "_open", "_shared", "_whole", "buffers")
 
@@ -245,17 +253,17 @@ class TextStore:
         self._shared = False
 
     def freeze(self) -> list[memoryview]:
-        """The buffers as they are now."""
+        """Return the current buffers, as a list that is not written to anymore."""
         self._shared = True
         return self.buffers
 
     def copy(self) -> TextStore:
-        """Another store with the same texts, which goes its own way."""
-        made = TextStore()
-        made.buffers = list(self.buffers)
-        made._live, made._whole = list(self._live), list(self._whole)
-        made._free = list(self._free)
-        return made  # what is open stays the other's
+        """Return an independent copy with the same texts."""
+        result = TextStore()
+        result.buffers = list(self.buffers)
+        result._live, result._whole = list(self._live), list(self._whole)
+        result._free = list(self._free)
+        return result  # the open segment stays with the original
 
     def _number(self, buffer: memoryview) -> int:
         if not self._free:
@@ -273,7 +281,7 @@ class TextStore:
         self.buffers[number] = buffer
 
     def refer(self, view: memoryview, size: int) -> int:
-        """The number of a buffer that belongs to somebody else, of which rows now use ``size`` bytes more."""
+        """Add ``size`` used bytes to a buffer that belongs to somebody else, and return its number."""
         number = len(self.buffers) - 1
         if number < 0 or self.buffers[number] is not view:
             number = self._number(view)
@@ -300,9 +308,11 @@ class TextStore:
         return number, at
 
     def release(self, numbers: Sequence[int], sizes: Sequence[int]) -> list[int]:
-        """Rows do not use texts any more: buffers (below 0: none), and how many bytes. Of which of these buffers, where
-        they are memory, rows now use less than half."""
-        live, whole = self._live, self._whole
+        """Subtract bytes that rows no longer use from their buffers; negative numbers stand for no buffer.
+
+        Returns those of the buffers in memory of which rows now use less than half.
+        """
+        live, total = self._live, self._whole
         for number, size in zip(numbers, sizes, strict=True):
             if number >= 0:
                 live[number] -= size
@@ -312,7 +322,7 @@ class TextStore:
                 continue
             if not live[number]:
                 self._drop(number)
-            elif 2 * live[number] < whole[number] and not isinstance(self.buffers[number].obj, MappedFile):
+            elif 2 * live[number] < total[number] and not isinstance(self.buffers[number].obj, MappedFile):
                 few.append(number)
         return few
 
@@ -323,7 +333,7 @@ class TextStore:
 
     @property
     def size(self) -> int:
-        """Bytes of memory that texts hold, what nobody uses any more included; files do not count."""
+        """Return the bytes of memory of all buffers, including unused bytes, without mapped files."""
         return sum(len(each) for each in self.buffers if not isinstance(each.obj, MappedFile))
 
 
@@ -338,7 +348,10 @@ class CopiedRows(NamedTuple):
 
 
 def copy_rows(buffer: memoryview, column: Callable[[str], NDArray[Any]], rows: NDArray[np.int64]) -> CopiedRows:
-    """The texts that rows have in a buffer, or their UIDs alone; ``column``: a column of the table by name."""
+    """Copy the texts of rows from a buffer; only the UIDs of rows without text.
+
+    ``column`` returns a column of the table by name.
+    """
     at, size = column("offset")[rows], column("size")[rows].astype(np.int64)
     uid_at, uid_size = at + column("uid_offset")[rows], column("uid_size")[rows].astype(np.int64)
     none = np.full(len(rows), -1, dtype=np.int64)
@@ -349,7 +362,7 @@ def copy_rows(buffer: memoryview, column: Callable[[str], NDArray[Any]], rows: N
 
 
 def refer_to_batch(texts: TextStore, batch: PodBatch, to: NDArray[np.int64]) -> None:
-    """Texts of a batch stay where they are: writes the columns that say where, of those of the table of pods."""
+    """Set the text columns (``to``) of a batch to where its texts are, without copying them."""
     begin, size = batch.column("begin"), batch.column("size")
     to[COLUMN["source"]] = texts.refer(batch.view, int(size.sum()))
     to[COLUMN["offset"]] = begin
@@ -358,8 +371,10 @@ def refer_to_batch(texts: TextStore, batch: PodBatch, to: NDArray[np.int64]) -> 
 
 
 def copy_batch(texts: TextStore, batch: PodBatch, keep: NDArray[np.bool_], to: NDArray[np.int64]) -> None:
-    """Texts of a batch are copied, or the UIDs alone where they are not to be kept: writes the columns that say where,
-    of those of the table of pods."""
+    """Copy the texts of a batch, or only the UID where ``keep`` is False.
+
+    Sets the text columns in ``to``, an array of the pod table's columns.
+    """
     block, (offset, size, mark) = _projection.copy_texts(batch.view, batch.texts, keep.view(np.uint8))
     number, begin = texts.add(block)
     to[COLUMN["source"]] = number
@@ -378,12 +393,15 @@ class MovedRows(NamedTuple):
 
 
 class PodTable:
-    """Columns of pods, one row each; rows are appended, replaced and marked as gone.
+    """Columns of pods, one row each; rows are appended, replaced and marked as deleted.
 
-    ``freeze()`` gives a table that never changes, in constant time: rows are copied when they are next written to.
-    Either ``records[row]`` is the pod, or its JSON text is at ``offset`` in a buffer (a mapped file, or memory of the
-    store of texts), or it equals an exemplar (its shape's, if its text is not kept) but for its name and what the
-    columns say.
+    ``freeze()`` returns an immutable table in constant time: columns are copied when they are next written to. A row's
+    pod
+    is one of:
+
+    - ``records[row]``
+    - a JSON text at ``offset`` in a buffer (a mapped file, or memory of the text store)
+    - an exemplar (its shape's, if its text is not stored), except for its name and what the columns contain
     """
 
     __slots__ = (
@@ -413,19 +431,19 @@ class PodTable:
         return self.columns["state"].size
 
     def column(self, name: str) -> NDArray[Any]:
-        """A column by name (a view; not to be written to)."""
+        """Return a column by name (a view; do not write to it)."""
         return self.columns[name].array
 
     @property
     def names(self) -> list[str]:
-        """The keys of a table whose rows come and go (not to be written to)."""
+        """Return the keys of a table whose rows change (do not write to them)."""
         assert isinstance(self.keys, list)
         return self.keys
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def freeze(self) -> PodTable:
-        """The table as it is now: the very same as before if nothing was written since."""
+        """Return an immutable table of the current rows; the same table as before if nothing was written since."""
         if self._frozen is None:
             self.buffers = self.texts.freeze()
             self._shared, self._records_shared, self._keys_shared = set(self.columns), True, True
@@ -434,7 +452,7 @@ class PodTable:
 
     @property
     def frozen(self) -> bool:
-        """Whether nothing was written since :meth:`freeze`."""
+        """Check whether nothing was written since :meth:`freeze`."""
         return self._frozen is not None
 
     def _view(self) -> PodTable:
@@ -447,21 +465,21 @@ class PodTable:
         return frozen
 
     def copy(self) -> PodTable:
-        """Another table with the same rows; they share what was found out about pods."""
-        made = PodTable(self.interner)
-        made.columns = {name: column.copy() for name, column in self.columns.items()}
-        made.keys, made.records, made.versions = list(self.keys), self.records.copy(), dict(self.versions)
-        made.texts, made.nodes, made.exemplars = self.texts.copy(), list(self.nodes), list(self.exemplars)
-        made.buffers = made.texts.buffers
-        made.memo, made._hole, made.dropped = self.memo, self._hole, self.dropped
-        return made
+        """Return another table with the same rows, which shares the cached facts about pods."""
+        result = PodTable(self.interner)
+        result.columns = {name: column.copy() for name, column in self.columns.items()}
+        result.keys, result.records, result.versions = list(self.keys), self.records.copy(), dict(self.versions)
+        result.texts, result.nodes, result.exemplars = self.texts.copy(), list(self.nodes), list(self.exemplars)
+        result.buffers = result.texts.buffers
+        result.memo, result._hole, result.dropped = self.memo, self._hole, self.dropped
+        return result
 
     def own(self) -> None:
-        """Before rows that a frozen table may have are written to, in whatever column."""
+        """Copy all columns that a frozen table shares; call this before writing to them."""
         self._own(self.columns)
 
     def _own(self, names: Iterable[str]) -> None:
-        """The same, if nothing but some columns is written to, and what is in none."""
+        """Copy some shared columns, and the records, before they are written to."""
         self._frozen = None
         for name in self._shared.intersection(names):
             self.columns[name] = self.columns[name].copy()
@@ -470,22 +488,24 @@ class PodTable:
             self.records, self.versions, self._records_shared = self.records.copy(), dict(self.versions), False
 
     def _own_what_changes(self, rows: NDArray[np.int64], values: NDArray[np.int64]) -> None:
-        """The same, before rows get ``values``: of columns in which they have these already none is copied, but for
-        what is learned later of the pods that they had."""
+        """Copy the shared columns in which ``values`` differ from the rows' current values.
+
+        ``shape`` and ``stamp`` are always copied: facts about the old pods may still be learned.
+        """
         if 8 * len(rows) > len(self):
             self.own()
             return
         columns = ((name, self.columns[name].array[rows], COLUMN[name]) for name in self._shared)
-        self._own(["shape", "stamp", *(name for name, held, number in columns if (held != values[number]).any())])
+        self._own(["shape", "stamp", *(name for name, current, number in columns if (current != values[number]).any())])
 
     def append(self, record: PodRecord, class_of: int, at: int, state: int, moments: PodMoments) -> int:
-        """A new row; its number."""
+        """Add a row and return its number."""
         row = int(self._grow([record.key])[0])
         self._set(row, record, class_of, at, state, moments)
         return row
 
     def replace(self, row: int, record: PodRecord, class_of: int, at: int, state: int, moments: PodMoments) -> None:
-        """Another pod under the same key."""
+        """Replace a row's pod by another pod with the same key."""
         self.own()
         self._let_go(np.array([row]))
         if self.column("class_of")[row] != class_of:
@@ -509,11 +529,11 @@ class PodTable:
         self.hold([row], [record], [moments])
 
     def queueing_of(self, record: PodRecord, state: int) -> int:
-        """How a pod in this state waits, by number; 0 if it does not."""
+        """Return the number of how a pod in this state is queued, or 0 if it is not pending."""
         return self.interner.queueings.of(record.pod) if state == PENDING else 0
 
     def hold(self, rows: Sequence[int], records: Sequence[PodRecord], moments: Sequence[PodMoments]) -> None:
-        """The structs behind rows that were just written."""
+        """Store the structs of rows that were just written."""
         for row, record, each in zip(rows, records, moments, strict=True):
             self.records[row] = record
             if each.version == NO_NUMBER:
@@ -525,7 +545,7 @@ class PodTable:
         return np.arange(first, first + count)
 
     def extend(self, keys: Sequence[str], **columns: NDArray[Any] | int) -> NDArray[np.int64]:
-        """Many new rows; their numbers."""
+        """Add many rows and return their numbers."""
         first, rows = len(self), self._grow(keys)
         for name, column in self.columns.items():
             if (values := columns.get(name, DEFAULTS.get(name))) is not None:
@@ -534,7 +554,7 @@ class PodTable:
         return rows
 
     def _grow(self, keys: Sequence[str]) -> NDArray[np.int64]:
-        """New rows of zeros; their numbers."""
+        """Add rows of zeros and return their numbers."""
         first, size = len(self), len(self) + len(keys)
         self.population = object()
         self._frozen = None
@@ -548,8 +568,12 @@ class PodTable:
         return np.arange(first, size)
 
     def put(self, rows: NDArray[np.int64], keys: Sequence[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Other pods in rows that are there, and then pods in new rows under these keys: their rows. ``values``: the
-        columns of :data:`~kscale.snapshot.pods.table.POD_COLUMNS`, one entry a pod; stamps are given here."""
+        """Replace the pods of existing rows, then add new rows with the given keys; return all these rows.
+
+        ``values`` has the columns of :data:`~kscale.snapshot.pods.table.POD_COLUMNS`, one entry per pod. This method
+        fills in
+        the stamps.
+        """
         there = len(rows)
         if there:
             self._own_what_changes(rows, values[:, :there])
@@ -579,13 +603,13 @@ class PodTable:
         self.dropped += len(rows)
 
     def _let_go(self, rows: NDArray[np.int64]) -> None:
-        """Rows get other pods, or none."""
+        """Release the records and texts of rows whose pods are replaced or deleted."""
         if self.records or self.versions:
             for row in rows.tolist():
                 self.records.pop(row)
                 self.versions.pop(row, None)
         size, of_uid = (self.column(name)[rows].tolist() for name in ("size", "uid_size"))
-        used = [whole or uid for whole, uid in zip(size, of_uid, strict=True)]
+        used = [text_size or uid for text_size, uid in zip(size, of_uid, strict=True)]
         sparse = self.texts.release(self.column("source")[rows].tolist(), used)
         self.buffers = self.texts.buffers
         for number in sparse:
@@ -611,29 +635,34 @@ class PodTable:
         self.columns["seen"].array[rows] = seen
 
     def learn_shapes(self, rows: NDArray[np.int64], shapes: Sequence[int]) -> None:
-        """Rows are shared with tables that were frozen earlier: the same pods there, so the same answer."""
+        """Store the shapes of rows.
+
+        Tables frozen earlier share the column: they have the same pods in these rows, hence the same shapes.
+        """
         self.columns["shape"].array[rows] = shapes
 
     def go_on_with(self, interner: Interner) -> None:
-        """Another interner, in which what the rows have keeps its number. Tables that were frozen keep theirs: what is
-        learnt of their rows is not said here any more."""
+        """Use another interner, in which the numbers that rows have are unchanged.
+
+        Frozen tables keep the old interner and no longer share what is learned about their rows.
+        """
         self.own()
         self.interner = interner
 
     def forget_combinations(self) -> None:
-        """What reads texts from now on has numbers of its own."""
+        """Reset the numbers of combined texts, as the next reader numbers them anew."""
         self.own()
         self.columns["combined"].array[:] = 0
 
     def renew_stamps(self) -> None:
-        """Number what the memo knows anew: by row."""
+        """Set each row's stamp to its row number, and renumber the cached facts."""
         self.own()
         there = self.column("state") != GONE
         self.memo = self.memo.renewed(self.column("stamp"), there)
         self.columns["stamp"].array[:] = np.arange(len(self))
 
     def keep_nodes(self, there: NDArray[np.bool_]) -> None:
-        """Number nodes anew, without those that no row has."""
+        """Remove nodes that are not in ``there`` and renumber the others."""
         self.own()
         number = np.append(np.cumsum(there) - 1, -1).astype(np.int32)
         at = self.columns["at"].array
@@ -646,7 +675,7 @@ class PodTable:
 
     @property
     def closing(self) -> bool:
-        """Whether the rows are being closed up."""
+        """Check whether compaction of the rows is in progress."""
         return self._hole is not None
 
     def close_up(self, count: int) -> MovedRows:
@@ -689,16 +718,16 @@ class PodTable:
         return moved
 
     def _first_gone(self) -> int:
-        gone = self.column("state") == GONE
-        return int(np.argmax(gone)) if gone.any() else len(self)
+        is_deleted = self.column("state") == GONE
+        return int(np.argmax(is_deleted)) if is_deleted.any() else len(self)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def record(self, row: int) -> PodRecord:
-        """The pod of a row."""
-        found = self.records.get(row)
-        if found is not None:
-            return found
+        """Return the pod of a row."""
+        stored = self.records.get(row)
+        if stored is not None:
+            return stored
         interner = self.interner
         source, controller = int(self.column("source")[row]), int(self.column("controller")[row])
         owner = None if controller < 0 else interner.controllers[controller]
@@ -713,7 +742,7 @@ class PodTable:
         uid = uid_text(self, row).decode()
         if not size:
             shape = interner.shapes[int(self.column("shape")[row])]
-            assert shape is not None  # of what is read from texts it is known at once
+            assert shape is not None  # shapes of pods read from texts are known immediately
             return PodRecord.lazy(key, uid, priority, owner, exemplar=shape.exemplar, facts=self._facts(row))
         offset = int(self.column("offset")[row])
         raw = msgspec.Raw(buffer[offset : offset + size])
@@ -725,23 +754,24 @@ class PodTable:
         return PodFacts("" if at < 0 else self.nodes[at], self.version(row), *moments)
 
     def version(self, row: int) -> str:
-        """The resource version of the pod of a row; empty if it has none."""
+        """Return the resource version of a row's pod; empty if it has none."""
         number = int(self.column("version")[row])
         return str(number) if number >= 0 else self.versions.get(row, "")
 
     # -- pickling ----------------------------------------------------------------------------------------------------
 
     def with_waiting_texts(self) -> PodTable:
-        """This table, if it is frozen, in which pods that are bound or have finished keep no text."""
-        made = self._view()
+        """Return a copy of this frozen table without the texts of bound and finished pods."""
+        result = self._view()
         size = self.columns["size"].copy()
         settled = (self.column("bound") != 0) | (self.column("state") == FINISHED)
         size.array[settled & (self.column("source") >= 0) & (self.column("shape") > 0)] = 0
-        made.columns["size"] = size
-        return made
+        result.columns["size"] = size
+        return result
 
     def __getstate__(self) -> dict[str, Any]:
-        """Texts of rows that are there, a buffer each that pickle's protocol 5 may take out of band."""
+        """Return the state with the texts of existing rows, one buffer each that pickle protocol 5 may take out of
+        band."""
         columns = {name: column.array.copy() for name, column in self.columns.items()}
         buffers = []
         for number, buffer in enumerate(self.buffers):

@@ -1,6 +1,6 @@
 """``kscale recommend``: requests for every workload of a dump from recorded usage.
 
-kscale's own, around the recommender that is upstream's.
+Not in upstream; built on upstream's recommender.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _WorkloadUsage(NamedTuple):
 
 
 class AdviceBuilder:
-    """Everything that advice is made of."""
+    """Builder of the report, with all inputs of the advice."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class AdviceBuilder:
                 self._killed[key] = max(self._killed.get(key, 0), amount)
 
     def report(self, at: Moment, notes: list[str]) -> RecommendationReport:
-        """The record, for a moment (0 and before: upstream's histograms begin in 1970)."""
+        """Build the report for a moment (0 for earlier ones, as upstream's histograms begin in 1970)."""
         containers = [one for item in self._chosen for one in self._of_workload(item, max(at, 0))]
         requested, change = sum_requests(containers)
         return RecommendationReport(
@@ -197,7 +197,7 @@ class AdviceBuilder:
 
 
 def _find_advised_resources(item: Workload, name: str, advised: StrategyAdvice) -> set[str]:
-    """The resources whose requests are advised; without any advice those that the VPA controls."""
+    """Return the resources with advised requests, or without any advice those that the VPA controls."""
     requests = {CPU: advised.cpu_request, MEMORY: advised.memory_request}
     changed = {resource for resource, amount in requests.items() if amount is not None}
     if changed:
@@ -211,7 +211,10 @@ def _find_advised_resources(item: Workload, name: str, advised: StrategyAdvice) 
 
 
 def _drop_advice_without_data(advised: StrategyAdvice, *, cpu: bool, memory: bool) -> tuple[StrategyAdvice, list[str]]:
-    """The advice without that for a resource of which there is no data: upstream's recommender has its minimum then."""
+    """Drop the advice for resources without data, for which upstream's recommender returns its minimum.
+
+    Returns the advice and notes on missing data.
+    """
     lacking = []
     if not cpu:
         lacking.append("no CPU data")
@@ -223,12 +226,12 @@ def _drop_advice_without_data(advised: StrategyAdvice, *, cpu: bool, memory: boo
 
 
 def _find_horizontally_scaled(cluster: Cluster) -> dict[WorkloadKey, set[tuple[str, str]]]:
-    """Workload -> the resources that an HPA scales it by: (resource, container or empty for all of them).
+    """Return, by workload, the resources that an HPA scales by, as (resource, container or empty for all).
 
-    Without metrics an HPA scales by CPU at 80 %, which the API server fills in. A ScaledObject stands for the HPA that
-    KEDA generates, which may not be in the dump; one that is paused has none.
+    Without metrics an HPA scales by CPU at 80 %, the API server's default. A ScaledObject stands for the HPA that KEDA
+    generates, which may not be in the dump. A paused one has none.
     """
-    found: dict[WorkloadKey, set[tuple[str, str]]] = {}
+    scaled_resources: dict[WorkloadKey, set[tuple[str, str]]] = {}
     for scaled in cluster.all("ScaledObject"):
         spec = scaled.spec
         if spec is None or spec.scale_target_ref is None or is_paused(scaled.metadata.annotations):
@@ -239,26 +242,28 @@ def _find_horizontally_scaled(cluster: Cluster) -> dict[WorkloadKey, set[tuple[s
             for trigger in spec.triggers or ()
             if trigger.type in (CPU, MEMORY)
         }
-        found.setdefault((scaled.namespace, reference.kind or "Deployment", reference.name), set()).update(names)
+        scaled_resources.setdefault((scaled.namespace, reference.kind or "Deployment", reference.name), set()).update(
+            names
+        )
     for hpa in cluster.all("HorizontalPodAutoscaler"):
         if isinstance(hpa, HorizontalPodAutoscalerV1) or not hpa.spec.metrics:
             names = {(CPU, "")}
         else:
-            names = {(one.resource.name, "") for one in hpa.spec.metrics if one.resource is not None}
+            names = {(metric.resource.name, "") for metric in hpa.spec.metrics if metric.resource is not None}
             names |= {
-                (one.container_resource.name, one.container_resource.container)
-                for one in hpa.spec.metrics
-                if one.container_resource is not None
+                (metric.container_resource.name, metric.container_resource.container)
+                for metric in hpa.spec.metrics
+                if metric.container_resource is not None
             }
         target = hpa.spec.scale_target_ref
-        found.setdefault((hpa.namespace, target.kind, target.name), set()).update(names)
-    return found
+        scaled_resources.setdefault((hpa.namespace, target.kind, target.name), set()).update(names)
+    return scaled_resources
 
 
 def _get_amount(amounts: ResourceList | None, name: str) -> int | None:
-    """Millicores or bytes."""
-    found = (amounts or {}).get(name)
-    return None if found is None else found.milli_value() if name == CPU else found.value()
+    """Return an amount in millicores or bytes, or None."""
+    quantity = (amounts or {}).get(name)
+    return None if quantity is None else quantity.milli_value() if name == CPU else quantity.value()
 
 
 def _build_container_advice(
@@ -266,18 +271,18 @@ def _build_container_advice(
 ) -> ContainerAdvice:
     resources = item.containers[name].resources
     live = [get_current_resources(pod, name) for pod in item.pods if any(c.name == name for c in pod.spec.containers)]
-    given = live or [(resources.requests, resources.limits)]
+    current_resources = live or [(resources.requests, resources.limits)]
     own = {r.container_name: r for r in _get_status_recommendations(item)} if not item.implied else {}
     compared = (own[name].target or {}) if name in own else {}
     parts = {}
     for resource, fields in ((CPU, _CPU_FIELDS), (MEMORY, _MEMORY_FIELDS)):
         target, target_limit, lower, upper, uncapped = (getattr(advised, field) for field in fields)
-        amounts = {_get_amount(one, resource) for one, _ in given}
+        amounts = {_get_amount(one, resource) for one, _ in current_resources}
         parts[resource] = ResourceAdvice(
-            request=_get_amount(given[0][0], resource),
+            request=_get_amount(current_resources[0][0], resource),
             requests=sorted(amounts, key=lambda amount: (amount is not None, amount)),
             requested=sum(_get_amount(one, resource) or 0 for one, _ in live),
-            limit=_get_amount(given[0][1], resource),
+            limit=_get_amount(current_resources[0][1], resource),
             target=target,
             target_limit=target_limit,
             lower_bound=lower,
@@ -348,10 +353,11 @@ def _fitted(item: Workload, targets: Mapping[str, ResourceList], limit_ranges: L
 def _build_patch_amounts(
     item: Workload, name: str, advised: StrategyAdvice, requests: ResourceList, limit_ranges: LimitRanges
 ) -> PatchAmounts:
-    """The requests and limits of the workload's template that an API server takes, as upstream's admission sets them.
+    """Build the requests and limits of a workload's template that an API server accepts, as upstream's admission sets
+    them.
 
-    ``requests``: those that are advised, fitted to the limit ranges. Limits keep their ratio to requests; if the VPA
-    controls requests only, a request is at most its limit.
+    ``requests``: the advised ones, fitted to the limit ranges. Limits keep their ratio to requests. If the VPA controls
+    requests only, a request is at most its limit.
     """
     resources = item.containers[name].resources
     try:
@@ -410,56 +416,82 @@ def recommend(
     threads: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> RecommendationReport:
-    """What the workloads of a cluster should request, from what their containers used.
+    """Recommend requests for the workloads of a cluster from the usage of their containers.
 
-    - ``cluster``: what :func:`kscale.load` returns, or objects (structs, dicts, those of a client): workloads, their
-      pods, VPAs, HPAs, eviction events.
-    - ``history``: a file that :func:`~kscale.series.usage_reader.read_usage` reads, or batches of usage. One that can
-      be read twice may come in any order (see :func:`~kscale.vpa.advice.usage_feed.feed_history`).
-    - ``options``: of the recommender; ``strategy``: upstream's recommender unless given.
-    - ``now``: the moment asked about; None: the newest sample.
-    - ``checkpoints``: VPA checkpoints that are taken in as well.
-    - ``namespaces``, ``kinds`` (``Deployment``, ...), ``selector`` (labels of pod templates): which workloads; all
-      where they are empty.
-    - ``points_required``: a container with fewer samples gets no advice.
-    - ``threads``: the answer does not depend on it; ``progress`` is told the number of rows read so far.
+    Workloads without a VPA are treated as if they had one in mode Off.
 
-    Workloads without a VPA are treated as if they had one in mode Off. Amounts in the record are millicores and bytes.
-    Raises :class:`~kscale.errors.InputError` for what cannot be read, a selector that is none, a strategy that fails.
+    Parameters
+    ----------
+    cluster : Cluster or iterable of objects
+        Result of :func:`kscale.load`, or objects (structs, dicts, those of a client): workloads, their pods, VPAs,
+        HPAs,
+        eviction events.
+    history : path or iterable of UsageBatch
+        A file that :func:`~kscale.series.usage_reader.read_usage` reads, or batches of usage. A history that can be
+        read
+        twice may be in any order (see :func:`~kscale.vpa.advice.usage_feed.feed_history`).
+    options : RecommenderOptions, optional
+        Options of the recommender.
+    strategy : Strategy, optional
+        Default: upstream's recommender.
+    now : datetime or Moment, optional
+        Moment of the recommendation. Default: the newest sample.
+    checkpoints : sequence of VerticalPodAutoscalerCheckpoint
+        Checkpoints to load as well.
+    namespaces, kinds : collection of str
+        Restrict the workloads, kinds as ``Deployment``. Empty for all.
+    selector : str
+        Restricts the workloads by labels of pod templates. Empty for all.
+    points_required : int
+        A container with fewer samples gets no advice.
+    threads : int
+        Number of threads, without effect on the result.
+    progress : callable, optional
+        Called with the number of rows read so far.
+
+    Returns
+    -------
+    RecommendationReport
+        Amounts in millicores and bytes.
+
+    Raises
+    ------
+    InputError
+        If an input cannot be read, the selector is invalid or the strategy fails.
     """
     strategy = strategy or RecommenderStrategy()
     options = options or RecommenderOptions()
-    asked_about = None if now is None else moment(now)
-    seen = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
+    requested_moment = None if now is None else moment(now)
+    loaded = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
     usage = read_usage(fspath(history), threads=threads) if isinstance(history, str | PathLike) else history
-    controllers = read_controllers(seen)
-    custom = list_custom_workloads(seen)
-    workloads = Workloads(controllers, seen.pods(), seen.all("VerticalPodAutoscaler"), options, custom)
-    asked, notes = _select_workloads(workloads, namespaces, kinds, selector)
-    chosen = [item for item in asked if is_managed_vpa(item.vpa, options)]
-    pods = [pod for item in chosen for pod in (*item.pods, *item.finished)]
-    begun = asked_about or 0
+    controllers = read_controllers(loaded)
+    custom = list_custom_workloads(loaded)
+    workloads = Workloads(controllers, loaded.pods(), loaded.all("VerticalPodAutoscaler"), options, custom)
+    selected, notes = _select_workloads(workloads, namespaces, kinds, selector)
+    managed = [item for item in selected if is_managed_vpa(item.vpa, options)]
+    pods = [pod for item in managed for pod in (*item.pods, *item.finished)]
+    start = requested_moment or 0
 
     def prepare() -> UsageFeed:
         state = RecommenderState(options, threads=threads)
-        state.store.reserve(sum(len(item.containers) for item in chosen), sum(len(p.spec.containers) for p in pods))
-        vpas = [msgspec.structs.replace(item.vpa, status=VerticalPodAutoscalerStatus()) for item in chosen]
-        run_without_requests(load_vpas_steps(state, vpas, controllers, Progress(begun)))
-        load_pods(state, pods, begun)
-        return UsageFeed(state, workloads, strategy, {item.identity for item in chosen}, namespaces, asked_about)
+        state.store.reserve(sum(len(item.containers) for item in managed), sum(len(p.spec.containers) for p in pods))
+        vpas = [msgspec.structs.replace(item.vpa, status=VerticalPodAutoscalerStatus()) for item in managed]
+        run_without_requests(load_vpas_steps(state, vpas, controllers, Progress(start)))
+        load_pods(state, pods, start)
+        return UsageFeed(state, workloads, strategy, {item.identity for item in managed}, namespaces, requested_moment)
 
     feed = feed_history(usage, prepare, progress)
-    feed.counts["workloads in namespaces that the recommender leaves alone"] += len(asked) - len(chosen)
+    feed.counts["workloads in namespaces that the recommender leaves alone"] += len(selected) - len(managed)
     for (namespace, text), count in workloads.aside.items():
         if not namespaces or namespace in namespaces:
             feed.counts[text] += count
-    ooms = _find_dump_oom_kills(seen, pods, feed)
-    at = _choose_moment(feed, ooms, asked_about, notes)
-    diagnostics = _load_checkpoints(seen, feed.state, checkpoints, max(at, 0))
+    ooms = _find_dump_oom_kills(loaded, pods, feed)
+    at = _choose_moment(feed, ooms, requested_moment, notes)
+    diagnostics = _load_checkpoints(loaded, feed.state, checkpoints, max(at, 0))
     _add_oom_kills(feed, ooms, max(at, 0))
     results = recommend_vpas(feed.state, list(feed.state.observed_vpas()), max(at, 0), diagnostics, QualityObserver())
     notes += [text for place, text in workloads.notes() if not namespaces or place in namespaces]
-    return AdviceBuilder(seen, chosen, results, feed, ooms, points_required).report(at, notes + diagnostics)
+    return AdviceBuilder(loaded, managed, results, feed, ooms, points_required).report(at, notes + diagnostics)
 
 
 def _load_checkpoints(
@@ -482,13 +514,13 @@ def _load_checkpoints(
 def _select_workloads(
     workloads: Workloads, namespaces: Collection[str], kinds: Collection[str], selector: str
 ) -> tuple[list[Workload], list[str]]:
-    """The workloads that are asked about, and notes on what was asked for in vain."""
+    """Return the workloads that match the filters, and notes on filters without a match."""
     try:
         wanted = parse_selector(selector) if selector else Selector()
     except SelectorError as error:
         raise InputError(f"selector {selector!r}: {error}") from None
     folded = {kind.lower() for kind in kinds}
-    found = [
+    selected = [
         item
         for item in workloads.items.values()
         if (not namespaces or item.key.namespace in namespaces)
@@ -496,29 +528,29 @@ def _select_workloads(
         and wanted.matches(item.labels)
     ]
     notes = _describe_unmatched_filters(workloads.items.values(), namespaces, kinds, selector, wanted)
-    if workloads.items and not found and not notes:
+    if workloads.items and not selected and not notes:
         notes = ["no workload is all of what was asked for"]
-    return found, notes
+    return selected, notes
 
 
 def _describe_unmatched_filters(
     workloads: Collection[Workload], namespaces: Iterable[str], kinds: Iterable[str], selector: str, wanted: Selector
 ) -> list[str]:
-    """What was asked for and no workload has, as texts."""
-    there = {item.key.namespace for item in workloads}
-    folded = {item.key.kind.lower() for item in workloads}
-    found = [f"no workload in the namespace {name}" for name in namespaces if name not in there]
-    found += [f"no workload of the kind {kind}" for kind in kinds if kind.lower() not in folded]
+    """Return texts on the filters that no workload matches."""
+    known_namespaces = {item.key.namespace for item in workloads}
+    known_kinds = {item.key.kind.lower() for item in workloads}
+    notes = [f"no workload in the namespace {name}" for name in namespaces if name not in known_namespaces]
+    notes += [f"no workload of the kind {kind}" for kind in kinds if kind.lower() not in known_kinds]
     if selector and not any(wanted.matches(item.labels) for item in workloads):
-        found.append(f"no workload with the pod labels {selector}")
-    return found
+        notes.append(f"no workload with the pod labels {selector}")
+    return notes
 
 
 # -- when ------------------------------------------------------------------------------------------------------
 
 
 def _choose_moment(feed: UsageFeed, ooms: Sequence[OutOfMemory], now: Moment | None, notes: list[str]) -> Moment:
-    """The moment asked about: the newest sample unless given, else the newest kill; may be unknown."""
+    """Return ``now`` if passed, else the time of the newest sample or kill, or the zero time."""
     if now is None:
         _warn_of_late_samples(feed)
     if ZERO_TIME < feed.newest < _EARLIEST_TIME:
@@ -529,11 +561,14 @@ def _choose_moment(feed: UsageFeed, ooms: Sequence[OutOfMemory], now: Moment | N
 
 
 def _warn_of_late_samples(feed: UsageFeed) -> None:
-    """Of samples long after most: the newest is taken for the moment asked about, which makes all others old."""
-    found = feed.from_the_future(_HISTORY_LENGTH)
-    if found is None:
+    """Count samples long after most others in the feed's notes.
+
+    The newest sample is the moment of the recommendation, which would make all others old.
+    """
+    late = feed.from_the_future(_HISTORY_LENGTH)
+    if late is None:
         return
-    usual, containers = found
+    usual, containers = late
     shown = f" ({', '.join(containers[:3])}{', ...' if len(containers) > 3 else ''})" if containers else ""
     text = f"containers{shown or ' that are not known'} with samples of up to {to_text(feed.newest)}, more than eight "
     text += f"days after most ({to_text(usual)}): that is taken for the moment asked about (--now says another)"
@@ -544,14 +579,14 @@ def _warn_of_late_samples(feed: UsageFeed) -> None:
 
 
 def _find_dump_oom_kills(cluster: Cluster, pods: Iterable[Pod], feed: UsageFeed) -> list[OutOfMemory]:
-    """The kills that pods and eviction events of the dump tell of, in order of time, for the workloads asked about."""
-    found = find_last_oom_kills(pods)
+    """Return the selected workloads' kills in pods and eviction events of the dump, in order of time."""
+    kills = find_last_oom_kills(pods)
     for event in cluster.all("Event"):
         if event.reason == "Evicted" and event.involved_object.kind == "Pod":
-            for one in find_memory_evictions(event):
-                if feed.place(SeriesKey(*one.container)).owner is not None:
-                    found.append(one)
-    return sorted(found, key=lambda one: one.time)
+            for kill in find_memory_evictions(event):
+                if feed.place(SeriesKey(*kill.container)).owner is not None:
+                    kills.append(kill)
+    return sorted(kills, key=lambda kill: kill.time)
 
 
 def _add_oom_kills(feed: UsageFeed, ooms: Sequence[OutOfMemory], now: Moment) -> None:

@@ -41,8 +41,11 @@ _NO_DESTINATION: Final = _SeriesDestination(reason=_NOT_REQUESTED, slot=_histogr
 
 @dataclass(slots=True)
 class UsageFeed:
-    """Takes in batches of usage. ``chosen``: the workloads asked about; ``namespaces``: empty = all; ``now``: if given,
-    samples later than that are counted (and taken in, as upstream does)."""
+    """Consumer of usage batches.
+
+    ``chosen``: the selected workloads. ``namespaces``: empty for all. ``now``: if set, later samples are counted (and
+    added, as upstream does).
+    """
 
     state: RecommenderState
     workloads: Workloads
@@ -73,22 +76,22 @@ class UsageFeed:
     def resolve(
         self, namespace: str, pod: str, named: str = "", labels: Mapping[str, str] | None = None
     ) -> Workload | None:
-        """The workload of a pod: by the dump's objects, else by its labels if it has no ``named`` one, else by name."""
+        """Find the workload of a pod by the dump's objects, then by labels (unless ``named``), then by name."""
         known = self.workloads.pod_owner.get((namespace, pod))
         if known is not None:
             return known
         if (namespace, pod) not in self.first_seen:
-            found = self.workloads.owner_by_labels(namespace, labels) if labels and not named else None
-            found = found or self.workloads.owner_of_gone(namespace, pod, named)
-            self.first_seen[namespace, pod] = found
-            if found is None:
+            workload = self.workloads.owner_by_labels(namespace, labels) if labels and not named else None
+            workload = workload or self.workloads.owner_of_gone(namespace, pod, named)
+            self.first_seen[namespace, pod] = workload
+            if workload is None:
                 self.counts["pods of no known workload"] += 1
-            elif found.identity in self.chosen:
+            elif workload.identity in self.chosen:
                 self.counts["pods gone, mapped to their workload"] += 1
         return self.first_seen[namespace, pod]
 
     def place(self, key: SeriesKey, named: str = "", labels: Mapping[str, str] | None = None) -> _SeriesDestination:
-        """Where a series belongs; pods that are gone, and their containers, are added to the model."""
+        """Return the destination of a series. Removed pods and their containers are added to the model."""
         if self.namespaces and key.namespace not in self.namespaces:
             return _NO_DESTINATION
         owner = self.resolve(key.namespace, key.pod, named, labels)
@@ -112,7 +115,7 @@ class UsageFeed:
         return _SeriesDestination(owner, container=key.container, slot=find_slot(self.state, name, 0))
 
     def _know(self, batch: UsageBatch) -> None:
-        """Places for all series of a batch; those of the batches before stay where keys go on."""
+        """Resolve the destinations of a batch's series, reusing those of earlier batches with the same keys."""
         if batch.labels or batch.keys is not self._keys:
             self.settle()
             self._keys, self._places = batch.keys, []
@@ -130,10 +133,10 @@ class UsageFeed:
             slots = [place.slot for place in self._places[done:]]
             self._slots = np.concatenate([self._slots[:done], np.array(slots, np.int32)])
             more = np.zeros(len(slots), np.int64)
-            self._finite = {kind: np.concatenate([found[:done], more]) for kind, found in self._finite.items()}
+            self._finite = {kind: np.concatenate([counts[:done], more]) for kind, counts in self._finite.items()}
 
     def add(self, batch: UsageBatch) -> None:
-        """One batch."""
+        """Add one batch."""
         self.counts.update(f"warnings of the source: {text}" for text in batch.warnings)
         if not len(batch):
             return
@@ -143,8 +146,8 @@ class UsageFeed:
         if not _histogram.in_order(series, time, len(batch.keys)):
             order = np.argsort(time, kind="stable")
             series, time = series[order], time[order]
-            cpu, memory = (None if found is None else found[order] for found in (cpu, memory))
-        cpu, memory = (None if found is None else np.ascontiguousarray(found) for found in (cpu, memory))
+            cpu, memory = (None if values is None else values[order] for values in (cpu, memory))
+        cpu, memory = (None if values is None else np.ascontiguousarray(values) for values in (cpu, memory))
         if self.strategy.needs_samples:
             self._keep(batch.keys, series, cpu, memory)
         store, threads = self.state.store, self.state.threads
@@ -169,8 +172,10 @@ class UsageFeed:
         self.counts["missing values"] += fed["missing"]
 
     def from_the_future(self, far: int) -> tuple[int, list[str]] | None:
-        """When most samples, and those of most containers, end if the newest one is more than ``far`` after that, and
-        the containers that have such samples."""
+        """Return the usual end of samples if the newest one is more than ``far`` later, with the affected containers.
+
+        None otherwise. The usual end is that of most samples and of most containers.
+        """
         store = self.state.store
         last = np.maximum(store.last_cpu, store.last_memory)
         last[store.free_slots] = ZERO_TIME
@@ -206,7 +211,7 @@ class UsageFeed:
     def _keep(
         self, keys: Sequence[SeriesKey], series: npt.NDArray[np.int32], cpu: _Floats | None, memory: _Floats | None
     ) -> None:
-        """For strategies that look at the samples themselves."""
+        """Store the samples for strategies that need them."""
         by_series = np.argsort(series, kind="stable")
         bounds = np.searchsorted(series[by_series], np.arange(len(keys) + 1))
         for i in np.flatnonzero(np.diff(bounds)).tolist():
@@ -214,8 +219,8 @@ class UsageFeed:
             if place.owner is None:
                 continue
             rows = by_series[bounds[i] : bounds[i + 1]]
-            kept = self.usage.setdefault((*place.owner.identity, key.container), ContainerUsage())
-            for values, pods in ((cpu, kept.cpu), (memory, kept.memory)):
+            usage = self.usage.setdefault((*place.owner.identity, key.container), ContainerUsage())
+            for values, pods in ((cpu, usage.cpu), (memory, usage.memory)):
                 if values is not None:
                     own = values[rows]
                     own = np.maximum(own[np.isfinite(own)], 0.0)
@@ -231,11 +236,12 @@ _BATCH_ROWS: Final = 1 << 20
 def feed_history(
     history: Iterable[UsageBatch], prepare: Callable[[], UsageFeed], progress: Callable[[int], None] | None = None
 ) -> UsageFeed:
-    """Feed a history batch by batch, as it comes, to what ``prepare`` makes.
+    """Feed a history batch by batch, in its order, to the feed that ``prepare`` creates.
 
-    A container takes no sample that is older than its last one, as upstream. Where batches go back in time a history
-    that can be read again, and is not too long, is therefore fed once more, sorted. ``progress`` is told the number of
-    rows read so far.
+    A container rejects samples older than its last one, as in upstream. If batches go back in time, a history that can
+    be read again and is not too long is therefore fed again, sorted. ``progress`` is called with the number of rows
+    read
+    so far.
     """
     feed, rows = prepare(), 0
     for batch in history:
@@ -254,16 +260,16 @@ def feed_history(
 
 
 def _sort_by_time(history: Iterable[UsageBatch], rows: int) -> Iterator[UsageBatch]:
-    """All ``rows`` by time, those of CPU and then those of memory; equal times in the order of the history.
+    """Sort all ``rows`` by time, first CPU and then memory; equal times stay in the order of the history.
 
-    The history is read once for each of the two, so that only one is held.
+    The history is read once for each resource, so that only one is in memory.
     """
     for memory in (False, True):
         yield from _sort_resource_by_time(history, rows, memory)
 
 
 def _sort_resource_by_time(history: Iterable[UsageBatch], rows: int, memory: bool) -> Iterator[UsageBatch]:
-    """The rows of CPU or of memory by time."""
+    """Sort the rows of CPU or of memory by time."""
     numbers: dict[tuple[object, ...], int] = {}
     keys: list[SeriesKey] = []
     workloads: list[str] = []
@@ -271,19 +277,21 @@ def _sort_resource_by_time(history: Iterable[UsageBatch], rows: int, memory: boo
     series, time, values = np.empty(rows, np.int32), np.empty(rows, np.int64), np.empty(rows)
     count = 0
     for batch in history:
-        found = batch.memory if memory else batch.cpu
-        if found is None:
+        amounts_of_batch = batch.memory if memory else batch.cpu
+        if amounts_of_batch is None:
             continue
         own = np.empty(len(batch.keys), np.int32)
         for i, key in enumerate(batch.keys):
-            told = batch.labels[i] if batch.labels else {}
-            number = own[i] = numbers.setdefault((key, batch.workloads[i], tuple(sorted(told.items()))), len(numbers))
+            series_labels = batch.labels[i] if batch.labels else {}
+            number = own[i] = numbers.setdefault(
+                (key, batch.workloads[i], tuple(sorted(series_labels.items()))), len(numbers)
+            )
             if number == len(keys):
                 keys.append(key)
                 workloads.append(batch.workloads[i])
-                labels.append(told)
+                labels.append(series_labels)
         here = slice(count, count + len(batch))
-        series[here], time[here], values[here] = own[batch.series], batch.time, found
+        series[here], time[here], values[here] = own[batch.series], batch.time, amounts_of_batch
         count += len(batch)
     order = np.argsort(time[:count], kind="stable")
     shown = labels if any(labels) else ()

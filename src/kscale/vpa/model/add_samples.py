@@ -1,8 +1,7 @@
-"""Add usage samples and out-of-memory kills to the state (upstream: ``AddSample``, ``RecordOOM`` of
-``ClusterState``).
+"""Add usage samples and out-of-memory kills to the state.
 
-Here: which container and aggregate they are of, and what is refused. Decided in C++: ``src/usage.cpp`` (memory peaks,
-OOMs), ``src/usage_cpu.cpp``.
+Upstream: ``AddSample``, ``RecordOOM`` of ``ClusterState``. This module finds the container and aggregate of each sample
+and reports rejected samples. The kernels are ``src/usage.cpp`` (memory peaks, OOMs) and ``src/usage_cpu.cpp``.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ def add_cpu_grid(
     status: npt.NDArray[np.uint8],
     threads: int,
 ) -> bool:
-    """Take in CPU samples of many containers at the same times, container after container, if they are that.
+    """Add CPU samples of many containers at the same times, and return False if they do not form such a grid.
 
-    Only where each has an aggregate of its own and nothing is refused: then the answer is the same to the last bit.
+    Only used if each container has its own aggregate and no sample is rejected: then results are equal bit for bit.
     """
     rows = 1 + int(np.count_nonzero(container[1:] != container[:-1]))
     length, rest = divmod(len(container), rows)
@@ -81,8 +80,11 @@ def add_cpu_grid(
 
 
 class LastRecommendations(NamedTuple):
-    """What aggregates were recommended last. Of each, in cores or bytes, ``amount`` float64[n] (0: nothing), and
-    ``mode`` int64[n]: its update mode in ``modes``; -1: it needs no recommendation."""
+    """Last recommendations of aggregates.
+
+    ``amount`` float64[n] in cores or bytes (0 for none). ``mode`` int64[n]: the update mode in ``modes``, or -1 if the
+    aggregate needs no recommendation.
+    """
 
     modes: list[str]
     mode: npt.NDArray[np.int64]
@@ -90,15 +92,15 @@ class LastRecommendations(NamedTuple):
 
     @classmethod
     def of(cls, known: Sequence[AggregateRecommendation], cpu: bool) -> LastRecommendations:
-        """Of what was kept of aggregates."""
+        """Build the arrays from the aggregates' recommendations."""
         resource = CPU if cpu else MEMORY
         modes: dict[str, int] = {}
         mode = [-1] * len(known)
         amount = [0.0] * len(known)
-        for i, kept in enumerate(known):
-            if kept is not None:
-                mode[i] = modes.setdefault(kept[0] or "", len(modes))
-                last = (kept[1] or {}).get(resource)
+        for i, recommendation in enumerate(known):
+            if recommendation is not None:
+                mode[i] = modes.setdefault(recommendation[0] or "", len(modes))
+                last = (recommendation[1] or {}).get(resource)
                 if last is not None:
                     amount[i] = last.milli_value() / 1000.0 if cpu else float(last.value())
         return cls(list(modes), np.array(mode, np.int64), np.array(amount, np.float64))
@@ -109,7 +111,7 @@ AggregateRecommendation = tuple[str | None, ResourceList | None] | None
 
 
 def get_aggregate_recommendations(known: Sequence[Aggregate]) -> list[AggregateRecommendation]:
-    """What is known of aggregates at this moment."""
+    """Return the current recommendations of aggregates, None for those that need none."""
     return [(each.update_mode, each.last_recommendation) if each.needs_recommendation else None for each in known]
 
 
@@ -121,9 +123,9 @@ def observe_sample_quality(
     recommended: LastRecommendations,
     quality: QualityObserver,
 ) -> None:
-    """``observeQualityMetrics`` of samples that were taken in, in millicores or bytes.
+    """Observe the quality of accepted samples, in millicores or bytes (``observeQualityMetrics``).
 
-    ``aggregates[i]``: the place in ``recommended`` of the aggregate that sample *i* went to.
+    ``aggregates[i]``: index in ``recommended`` of the aggregate of sample *i*.
     """
     if (recommended.mode < 0).any():
         needed = recommended.mode[aggregates] >= 0
@@ -142,7 +144,7 @@ _RowSelection = _Int64Array | slice
 
 
 class UsageError(NamedTuple):
-    """A sample or an OOM that was refused, and upstream's reason."""
+    """A rejected sample or OOM, and upstream's reason."""
 
     what: str
     namespace: str
@@ -154,18 +156,20 @@ class UsageError(NamedTuple):
 
     @property
     def is_key_error(self) -> bool:
-        """Of a pod or container that the model does not have: expected with ``memory_saver``, where nobody logs it."""
+        """Return True for an unknown pod or container, expected and not logged with ``memory_saver``."""
         return self.error.startswith("KeyError:")
 
 
 def add_usage(
     state: RecommenderState, usage: Usage, now: Moment, quality: QualityObserver | None = None
 ) -> list[UsageError]:
-    """Takes in samples and OOMs in order; what is refused comes back, in order.
+    """Add samples and OOMs in order, and return the rejected ones in order.
 
-    Samples of init containers are dropped silently, as upstream does. ``quality`` is told how what was used compares
-    with what was recommended. What is more than 146 years from 1970 (a time that was never set is, too) is refused as
-    what comes out of order; upstream has no such bounds.
+    Samples of init containers are dropped silently, as upstream does. ``quality`` observes how usage and
+    recommendations
+    compare. Samples more than 146 years from 1970, including the zero time, are rejected as out of order; upstream has
+    no
+    such bounds.
     """
     resolved = _resolve_containers(state, usage.containers, now)
     slot = np.empty(len(usage), np.int32)
@@ -201,7 +205,7 @@ def add_usage(
 
 
 def _split_alternating_kinds(kinds: _Uint8Array | int) -> Sequence[tuple[int, slice]]:
-    """(kind, where) of samples of CPU and of memory that take turns, as a scrape has them; else none."""
+    """Return (kind, slice) of alternating CPU and memory samples, as in a scrape, else nothing."""
     if (
         isinstance(kinds, int)
         or len(kinds) % 2
@@ -213,28 +217,28 @@ def _split_alternating_kinds(kinds: _Uint8Array | int) -> Sequence[tuple[int, sl
 
 
 def _find_representable_times(time: _Int64Array) -> npt.NDArray[np.bool_] | None:
-    """Which times can be worked with; None: all."""
+    """Return a mask of the times within the supported range, or None if all are."""
     if not len(time) or (time.min() >= -_MAX_TIME_DISTANCE and time.max() <= _MAX_TIME_DISTANCE):
         return None
     return (time >= -_MAX_TIME_DISTANCE) & (time <= _MAX_TIME_DISTANCE)
 
 
 def find_slot(state: RecommenderState, name: ContainerName, now: Moment) -> int:
-    """Where the store keeps a container that takes samples, its aggregate in place; -1 if there is none."""
+    """Return the store's slot of a container that accepts samples, with its aggregate set, or -1."""
     return int(_ResolvedContainers(state, [name], now).slots[0])
 
 
 def _resolve_containers(state: RecommenderState, names: Sequence[ContainerName], now: Moment) -> _ResolvedContainers:
-    """Where containers are; those of a list that was asked for last are not looked up again."""
+    """Resolve containers, reusing the result for the list of the last call."""
     known: _ResolvedContainers | None = state.resolved
     if known is not None and known.names is names and known.placed == state.placed:
         return known
-    found = state.resolved = _ResolvedContainers(state, names, now)
-    return found
+    resolved = state.resolved = _ResolvedContainers(state, names, now)
+    return resolved
 
 
 class _ResolvedContainers:
-    """Where the containers of some usage are: slots, the aggregates that they feed, and why others have none."""
+    """Slots and aggregates of the containers of some usage, and why others have none."""
 
     def __init__(self, state: RecommenderState, names: Sequence[ContainerName], now: Moment) -> None:
         self.names = names
@@ -249,29 +253,29 @@ class _ResolvedContainers:
         self.placed = state.placed
 
     def _resolve(self, state: RecommenderState, name: ContainerName, index: int, now: Moment) -> None:
-        """Finds one container."""
+        """Resolve one container."""
         namespace, pod_name, container = name
         pod = state.pods.get((namespace, pod_name))
         if pod is None:
             text = f"KeyError: {{{namespace} {pod_name}}}"
             self.refused[index] = text, text
             return
-        found = pod.containers.get(container)
+        state_container = pod.containers.get(container)
         if pod.init_containers and container in pod.init_containers:
             self.dropped[index] = True
-            found = None
-        if found is None:
+            state_container = None
+        if state_container is None:
             text = f"KeyError: {{{{{namespace} {pod_name}}} {container}}}"
             self.refused[index] = text, f"KeyError: {container}"
             return
-        aggregate = found.bound or state.find_or_create(pod, container, now)
-        state.store.aggregate[found.slot] = aggregate.row
-        self.slots[index] = found.slot
-        self.aggregate[index] = state.places.keep(name, found.slot, aggregate)
+        aggregate = state_container.bound or state.find_or_create(pod, container, now)
+        state.store.aggregate[state_container.slot] = aggregate.row
+        self.slots[index] = state_container.slot
+        self.aggregate[index] = state.places.keep(name, state_container.slot, aggregate)
 
 
 class _SampleAdder:
-    """Hands columns of usage to the store, those of CPU and those of memory by themselves."""
+    """Adder of usage columns to the store, CPU and memory separately."""
 
     def __init__(
         self,
@@ -289,7 +293,7 @@ class _SampleAdder:
         self._kept: list[AggregateRecommendation] | None = None
 
     def take(self, kinds: npt.NDArray[np.uint8] | int, where: _RowSelection | None) -> list[tuple[int, UsageError]]:
-        """Samples of CPU only, or of anything else only: those at ``where``, or all of them. The refusals."""
+        """Add either CPU samples or other samples, at ``where`` or all, and return the rejected ones."""
         usage = self._usage
         container, time, value, kind = self._slot, usage.time, usage.value, kinds
         if where is not None:
@@ -345,13 +349,13 @@ class _SampleAdder:
     def _compare(
         self, where: _RowSelection | None, status: _Uint8Array, taken: _Int64Array, oom: _Uint8Array | None, cpu: bool
     ) -> None:
-        """Has it said how samples compare with what was recommended when they came: worked out when somebody looks."""
+        """Observe lazily how samples compare with the recommendations at the time of the call."""
         if self._quality is None:
             return
-        if self._kept is None:  # taking samples in changes none of it
+        if self._kept is None:  # adding samples does not change recommendations
             self._kept = get_aggregate_recommendations(self._resolved.aggregates)
-        kept = self._kept
-        if not any(kept):
+        recommendations = self._kept
+        if not any(recommendations):
             return
         aggregate, container = self._resolved.aggregate, self._usage.container
 
@@ -361,7 +365,7 @@ class _SampleAdder:
                 accepted = np.flatnonzero(status == 0)
             rows = np.arange(len(status))[accepted] if where is None else _to_rows(where)[accepted]
             killed = np.zeros(len(rows), np.bool_) if oom is None else oom[accepted] != 0
-            recommended = LastRecommendations.of(kept, cpu)
+            recommended = LastRecommendations.of(recommendations, cpu)
             observe_sample_quality(
                 aggregate[container[rows]], taken[accepted], killed, cpu, recommended, QualityObserver(into)
             )
@@ -390,9 +394,9 @@ def _build_error(usage: Usage, i: int, kind: int, text: str) -> UsageError:
 
 
 def _format_go_time(time: int) -> str:
-    """Go's ``%v`` of a time in UTC."""
+    """Format a UTC time as Go's ``%v`` does."""
     if time == ZERO_TIME:
         return "0001-01-01 00:00:00 +0000 UTC"
-    whole, rest = divmod(time, SECOND)
+    seconds, rest = divmod(time, SECOND)
     fraction = f".{rest:09d}".rstrip("0") if rest else ""
-    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"

@@ -54,8 +54,8 @@ _Slots = npt.NDArray[np.int32]
 
 
 class AggregateStore:
-    """The columns behind aggregates (two histograms each) and containers; rows are handed out and given back, and
-    those of aggregates that are free are as good as new.
+    """Columns behind aggregates (two histograms each) and containers. Rows are allocated and freed; free ones are
+    reset.
 
     Per aggregate: ``first``, ``last`` (times of CPU samples, :data:`~kscale.effects.ZERO_TIME` before the first),
     ``samples``, ``interval``, ``interval_count``, ``oom_ratio``, ``oom_min_bump``. Per container: ``aggregate`` (row),
@@ -119,18 +119,18 @@ class AggregateStore:
         self._native = None
 
     def take_row(self) -> int:
-        """A fresh aggregate."""
+        """Allocate a row for an aggregate."""
         if not self.free_rows:
             self._grow_rows(max(16, len(self.first) // 4))
         return self.free_rows.pop()
 
     def take_rows(self, count: int) -> _Times:
-        """So many fresh aggregates, as if taken one by one."""
+        """Allocate several rows, in the order of single allocations."""
         self._grow_rows(count - len(self.free_rows))
         return np.array([self.free_rows.pop() for _ in range(count)], np.int64)
 
     def _begin_rows(self, rows: int | slice | _Times) -> None:
-        """All but their histograms."""
+        """Reset rows except their histograms."""
         self.first[rows] = self.last[rows] = ZERO_TIME
         self.samples[rows] = 0
         options = self.options
@@ -140,7 +140,7 @@ class AggregateStore:
         self.oom_min_bump[rows] = options.oom_min_bump_up_bytes
 
     def give_row(self, row: int) -> None:
-        """The aggregate is gone."""
+        """Release the row of an aggregate."""
         self._clear_rows(row)
         self.free_rows.append(row)
 
@@ -150,7 +150,7 @@ class AggregateStore:
         self._begin_rows(rows)
 
     def take_slot(self) -> int:
-        """A fresh container."""
+        """Allocate a slot for a container."""
         if not self.free_slots:
             self._grow_slots(max(16, len(self.aggregate) // 4))
         slot = self.free_slots.pop()
@@ -160,18 +160,18 @@ class AggregateStore:
         return slot
 
     def give_slot(self, slot: int) -> None:
-        """The container is gone."""
+        """Release the slot of a container."""
         self.aggregate[slot] = -1
         self.free_slots.append(slot)
 
     def set_free(self, rows: _Times, slots: _Times) -> None:
-        """Which rows are free, whatever they hold."""
+        """Set the free rows and slots, resetting the rows."""
         self._clear_rows(rows)
         self.free_rows, self.free_slots = rows.tolist(), slots.tolist()
 
     @property
     def native(self) -> _histogram.Usage:
-        """The columns as the kernels take them."""
+        """Return the columns for the kernels."""
         if self._native is None:
             self._native = _histogram.Usage(
                 *(getattr(self, name) for name in CONTAINER_COLUMNS),
@@ -204,11 +204,10 @@ class AggregateStore:
         now: int,
         threads: int,
     ) -> _histogram.Fed:
-        """Rows of recorded usage, in cores or bytes, in order, without a record of each refusal.
+        """Add rows of recorded usage in order, in cores or bytes, without recording each rejection.
 
-        ``slots[s]``: where the store keeps the container of series *s*; -1 = of no container, counted in ``finite``
-        only; -2 = passed over. ``finite[s]`` gains the number of values that are numbers. Samples later than ``now``
-        are counted.
+        ``slots[s]``: the slot of the container of series *s*; -1 for no container, counted in ``finite`` only; -2 for
+        skipped. ``finite[s]`` is increased by the number of finite values. Samples later than ``now`` are counted.
         """
         bank = self.cpu.native if cpu else self.memory.native
         return self.native.feed(bank, cpu, series, time, values, slots, finite, now, threads)
@@ -222,9 +221,9 @@ class AggregateStore:
         slots: _Slots,
         threads: int,
     ) -> tuple[_Slots, _Times, _Floats | None, _Floats | None] | None:
-        """Rows for :meth:`feed` by aggregates, those of each in their order; None where that is not worth it.
+        """Group rows for :meth:`feed` by aggregates, each in its order, or return None if grouping does not pay off.
 
-        The answer is the same, and histograms are fetched from memory once a batch, not once a row.
+        Results are equal, and histograms are loaded from memory once per batch instead of once per row.
         """
         return self.native.arranged(series, time, cpu, memory, slots, threads)
 
@@ -247,7 +246,7 @@ class AggregateKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Aggregate:
-    """One row of a :class:`~kscale.vpa.model.aggregates.AggregateStore`, and what VPAs say about it."""
+    """One row of a :class:`~kscale.vpa.model.aggregates.AggregateStore`, with the VPA's settings for it."""
 
     key: AggregateKey
     row: int
@@ -265,11 +264,11 @@ class Aggregate:
 
     @property
     def needs_recommendation(self) -> bool:
-        """Under a VPA that does not leave this container alone."""
+        """Return True if a VPA scales this container."""
         return self.is_under_vpa and self.scaling_mode is not None and self.scaling_mode != SCALING_OFF
 
     def mark_not_autoscaled(self) -> None:
-        """No VPA is in charge any more."""
+        """Reset the VPA's settings when no VPA controls the aggregate any more."""
         self.is_under_vpa = False
         self.last_recommendation = None
         self.update_mode = None
@@ -277,17 +276,17 @@ class Aggregate:
         self.controlled_resources = None
 
     def is_empty(self, store: AggregateStore) -> bool:
-        """No CPU sample yet."""
+        """Check whether there is no CPU sample yet."""
         return int(store.samples[self.row]) == 0
 
     def is_expired(self, store: AggregateStore, now: Moment) -> bool:
-        """Nothing new for the whole window (interval * count)."""
+        """Check whether there was no new sample for the full window (interval * count)."""
         since = self.created if self.is_empty(store) else int(store.last[self.row])
         return now - since >= int(store.interval[self.row]) * int(store.interval_count[self.row])
 
 
 def get_scaling_policy(policy: ContainerResourcePolicy | None) -> tuple[str, tuple[str, ...]]:
-    """Scaling mode and controlled resources under a policy; names that are no resource of the VPA are dropped."""
+    """Return the scaling mode and controlled resources under a policy, without unknown resources."""
     mode = (policy.mode if policy is not None else None) or SCALING_AUTO
     if policy is None or policy.controlled_resources is None:
         return mode, CONTROLLED_RESOURCES
@@ -295,7 +294,10 @@ def get_scaling_policy(policy: ContainerResourcePolicy | None) -> tuple[str, tup
 
 
 def update_from_policy(store: AggregateStore, aggregate: Aggregate, policy: ContainerResourcePolicy | None) -> None:
-    """``UpdateFromPolicy``. Overrides of the aggregation stay when the policy no longer has them, as upstream."""
+    """Update an aggregate from a policy (``UpdateFromPolicy``).
+
+    Aggregation overrides stay when the policy no longer has them, as in upstream.
+    """
     aggregate.scaling_mode, aggregate.controlled_resources = get_scaling_policy(policy)
     if policy is None or not is_gate_enabled(store.options.feature_gates, PER_VPA_CONFIG_GATE):
         return

@@ -1,5 +1,7 @@
-"""State of the recommender: pods, VPAs and aggregates, linked; aggregates merged per container name; garbage
-collection (upstream: ``pkg/recommender/model/cluster.go``).
+"""State of the recommender: linked pods, VPAs and aggregates, aggregates merged per container name, and garbage
+collection.
+
+Upstream: ``pkg/recommender/model/cluster.go``.
 """
 
 from __future__ import annotations
@@ -48,10 +50,11 @@ _EMPTY: Final = np.empty(0, np.int64)
 
 
 class ContainerSlotCache:
-    """Of containers by name, until they may be elsewhere. ``aggregates``: those that one of them feeds, or fed before,
-    by number.
+    """Cache of container slots by name, until they may have moved.
 
-    Lists that were joined are remembered: of those that are asked for again, only what has moved is looked up.
+    ``aggregates``: aggregates that a cached container feeds or fed, by number. The last joined lists are cached, so
+    that
+    only containers that moved are looked up again.
     """
 
     __slots__ = ("_known", "_last", "_moved", "_numbers", "aggregates")
@@ -67,31 +70,31 @@ class ContainerSlotCache:
         self.aggregates: list[Aggregate] = []
 
     def look_up(self, names: _Names) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """The slot of each, and the number of its aggregate, int32 each; -1: it is not known."""
-        found = self._joined(names) if isinstance(names, JoinedLists) else self._look_up(names)
-        return (found >> _NUMBER_BITS).astype(np.int32), found.astype(np.int32)
+        """Return the slot of each container and the number of its aggregate (int32), -1 if unknown."""
+        packed = self._joined(names) if isinstance(names, JoinedLists) else self._look_up(names)
+        return (packed >> _NUMBER_BITS).astype(np.int32), packed.astype(np.int32)
 
     def _look_up(self, names: _Names) -> _PackedSlots:
         return np.fromiter(map(self._known.get, names, repeat(-1)), np.int64, len(names))
 
     def _joined(self, names: JoinedLists[ContainerName]) -> _PackedSlots:
-        """The same of lists that were joined."""
-        before, then = self._last
+        """Look up joined lists, reusing the parts of the last call."""
+        before, previous = self._last
         pieces = [_EMPTY]
         for run in runs_of(names.parts, before.parts):
             if run.before < 0:
                 pieces += map(self._look_up, names.parts[run.first : run.end])
             else:
                 last = run.before + run.end - run.first - 1
-                pieces.append(then[before.ends[run.before] - len(before.parts[run.before]) : before.ends[last]])
-        found = np.concatenate(pieces)
-        doubtful = found < 0
+                pieces.append(previous[before.ends[run.before] - len(before.parts[run.before]) : before.ends[last]])
+        packed = np.concatenate(pieces)
+        is_stale = packed < 0
         if self._moved:
-            doubtful |= np.isin(found >> _NUMBER_BITS, self._moved)
-        for i in np.flatnonzero(doubtful).tolist():
-            found[i] = self._known.get(names[i], -1)
-        self._last, self._moved = (names, found), []
-        return found
+            is_stale |= np.isin(packed >> _NUMBER_BITS, self._moved)
+        for i in np.flatnonzero(is_stale).tolist():
+            packed[i] = self._known.get(names[i], -1)
+        self._last, self._moved = (names, packed), []
+        return packed
 
     def keep(self, name: ContainerName, slot: int, aggregate: Aggregate) -> int:
         """Notes where a container is; the number of its aggregate."""
@@ -102,16 +105,16 @@ class ContainerSlotCache:
         return number
 
     def forget(self, names: Iterable[ContainerName]) -> None:
-        """Some containers may be elsewhere."""
+        """Drop containers that may have moved."""
         for name in names:
-            held = self._known.pop(name, None)
-            if held is not None and len(self._last[1]):
-                self._moved.append(held >> _NUMBER_BITS)
-        if len(self._moved) > _MIN_FORGOTTEN + len(self._known):  # nobody asks for these lists any more
+            slot = self._known.pop(name, None)
+            if slot is not None and len(self._last[1]):
+                self._moved.append(slot >> _NUMBER_BITS)
+        if len(self._moved) > _MIN_FORGOTTEN + len(self._known):  # these lists are no longer looked up
             self._last, self._moved = (JoinedLists([]), _EMPTY), []
 
     def forget_all(self) -> None:
-        """All may feed other aggregates."""
+        """Drop all containers, as all may feed other aggregates."""
         self._known, self._numbers, self.aggregates = {}, {}, []
         self._last, self._moved = (JoinedLists([]), _EMPTY), []
 
@@ -130,17 +133,17 @@ class VpaContainerSlots(NamedTuple):
 
 
 class RecommenderState:
-    """Pods, VPAs and aggregates, changed in place. Single owner.
+    """Pods, VPAs and aggregates, changed in place. Not safe for concurrent use.
 
-    - ``options``: those of the recommender; ``threads``: how many kernels may use, the answers do not depend on it.
+    - ``options``: options of the recommender; ``threads``: threads of the kernels, without effect on results.
     - ``pods``, ``vpas``, ``aggregates``: by (namespace, name) and by key; ``observed``: the VPAs of the last list that
-      this recommender is in charge of, in listed order; ``store``: the columns behind aggregates and containers.
-    - ``passed_over``: with ``memory_saver``, the pods that no VPA selected, with where their resources are read from;
-      ``pods_loaded``: pods have been loaded at least once.
+      this recommender manages, in list order; ``store``: the columns behind aggregates and containers.
+    - ``passed_over``: with ``memory_saver``, pods that no VPA selects, with the sources of their resources;
+      ``pods_loaded``: whether pods have been loaded at least once.
     - ``last_gc``, ``last_checkpoint_gc``: when aggregates and checkpoints were last collected.
 
-    :func:`~kscale.vpa.save_state` and :func:`~kscale.vpa.load_state` keep it exactly, :func:`~kscale.vpa.fork_state`
-    makes an independent copy.
+    :func:`~kscale.vpa.save_state` and :func:`~kscale.vpa.load_state` preserve it exactly, and
+    :func:`~kscale.vpa.fork_state` makes an independent copy.
     """
 
     def __init__(self, options: RecommenderOptions | None = None, *, threads: int = 1) -> None:
@@ -181,22 +184,22 @@ class RecommenderState:
     # -- label sets ---------------------------------------------------------------------------------------------
 
     def label_set(self, namespace: str, labels: Mapping[str, str]) -> LabelSet:
-        """The label set of these labels; a new one is held against all VPAs."""
+        """Return the label set of labels. A new one is matched with all VPAs."""
         key = format_labels(labels)
-        found = self._label_sets.get((namespace, key))
-        if found is None:
-            found = self._label_sets[namespace, key] = LabelSet(namespace, dict(labels), key)
-            self._set_index.add(namespace, found.labels, found)
-            for vpa in self._vpa_index.matching(namespace, found.labels):
-                self._select(vpa, found)
-        return found
+        label_set = self._label_sets.get((namespace, key))
+        if label_set is None:
+            label_set = self._label_sets[namespace, key] = LabelSet(namespace, dict(labels), key)
+            self._set_index.add(namespace, label_set.labels, label_set)
+            for vpa in self._vpa_index.matching(namespace, label_set.labels):
+                self._select(vpa, label_set)
+        return label_set
 
     def _select(self, vpa: Vpa, label_set: LabelSet) -> None:
         insort(label_set.vpas, vpa.name)
         vpa.label_sets[label_set.key] = label_set
 
     def _release(self, label_set: LabelSet) -> None:
-        """A label set that nothing has any more goes."""
+        """Delete a label set without pods and aggregates."""
         if label_set.pods or label_set.aggregates:
             return
         del self._label_sets[label_set.namespace, label_set.key]
@@ -205,14 +208,14 @@ class RecommenderState:
             del vpa.label_sets[label_set.key]
 
     def vpas_of(self, label_set: LabelSet) -> list[Vpa]:
-        """The VPAs that select a label set (``label_set``), by name."""
+        """Return the VPAs that select ``label_set``, by name."""
         return [self.vpas[label_set.namespace, name] for name in label_set.vpas]
 
     def selecting(self, namespace: str, pod: str, labels: Mapping[str, str] | None) -> list[Vpa]:
-        """The VPAs that select a pod, by name: one that is not known (any more) by the labels that it had."""
-        known = self.pods.get((namespace, pod))
-        if known is not None:
-            return self.vpas_of(known.label_set)
+        """Return the VPAs that select a pod, by name. An unknown pod is matched by ``labels``."""
+        pod_state = self.pods.get((namespace, pod))
+        if pod_state is not None:
+            return self.vpas_of(pod_state.label_set)
         if labels is None:
             return []
         return sorted(self._vpa_index.matching(namespace, labels), key=attrgetter("name"))
@@ -224,17 +227,17 @@ class RecommenderState:
     # -- pods ---------------------------------------------------------------------------------------------------
 
     def matching_pods(self, vpa: Vpa) -> list[PodState]:
-        """The pods that a VPA selects, by name."""
+        """Return the pods that a VPA selects, by name."""
         pods = (pod for label_set in vpa.label_sets.values() for pod in label_set.pods.values())
         return sorted(pods, key=attrgetter("name"))
 
     def slots_of(self, vpa: Vpa) -> VpaContainerSlots:
-        """Where the store keeps the containers that feed what a VPA knows, those of its pods by name of the pod."""
-        all_placed, placed, found = self._slots.get(vpa, (None, None, None))
-        if found is not None and all_placed == self.placed:
-            return found
-        now = [(each.key, each.placed) for each in vpa.label_sets.values()]
-        if found is None or placed != now:
+        """Return the store's slots of the containers that feed a VPA's aggregates, by pod name."""
+        all_placed, placed, cached = self._slots.get(vpa, (None, None, None))
+        if cached is not None and all_placed == self.placed:
+            return cached
+        current = [(each.key, each.placed) for each in vpa.label_sets.values()]
+        if cached is None or placed != current:
             slots: list[int] = []
             number: list[int] = []
             names: dict[str, int] = {}
@@ -244,22 +247,25 @@ class RecommenderState:
                     if name in aggregates:
                         slots.append(container.slot)
                         number.append(names.setdefault(name, len(names)))
-            found = VpaContainerSlots(np.array(slots, np.int64), np.array(number, np.int64), list(names))
-        self._slots[vpa] = self.placed, now, found
-        return found
+            cached = VpaContainerSlots(np.array(slots, np.int64), np.array(number, np.int64), list(names))
+        self._slots[vpa] = self.placed, current, cached
+        return cached
 
     def _place(self, label_set: LabelSet) -> None:
-        """Another container of these pods may feed another aggregate."""
+        """Mark a label set as changed, as its containers may feed other aggregates."""
         self.placed += 1
         label_set.placed = self.placed
 
     def _move(self, pod: PodState) -> None:
-        """The containers of a pod may be elsewhere, or feed other aggregates."""
+        """Mark a pod's containers as moved."""
         self._place(pod.label_set)
         self.places.forget((pod.namespace, pod.name, container) for container in pod.containers)
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: what is left to wait stays. Samples have times of others."""
+        """Shift times by a change of the clock in nanoseconds, so that remaining waits stay equal.
+
+        Times of samples do not change.
+        """
         self.without_recommendation = {key: at + by for key, at in self.without_recommendation.items()}
         self.last_gc += by
         if self.last_checkpoint_gc != ZERO_TIME:
@@ -268,7 +274,7 @@ class RecommenderState:
     def add_pod(
         self, namespace: str, name: str, labels: Mapping[str, str], phase: str, now: datetime | Moment
     ) -> PodState:
-        """``AddOrUpdatePod``, with the pod's ``labels`` and its ``phase`` as the API names it."""
+        """Add or update a pod with its labels and phase (upstream's ``AddOrUpdatePod``)."""
         time = virtual_moment(now)
         pod = self.pods.get((namespace, name))
         if pod is None:
@@ -293,7 +299,7 @@ class RecommenderState:
         return pod
 
     def _count(self, pod: PodState, by: int) -> None:
-        """A pod joins its label set (1), or leaves it (-1)."""
+        """Add a pod to its label set (1) or remove it (-1)."""
         if by > 0:
             pod.label_set.pods[pod.name] = pod
         else:
@@ -302,7 +308,7 @@ class RecommenderState:
             vpa.pod_count += by
 
     def add_container(self, pod: PodState, name: str, now: datetime | Moment) -> None:
-        """``AddOrUpdateContainer``."""
+        """Add a container (upstream's ``AddOrUpdateContainer``)."""
         time = virtual_moment(now)
         if name not in pod.containers:
             self._place(pod.label_set)
@@ -310,13 +316,13 @@ class RecommenderState:
             pod.containers[name] = ContainerState(self.store.take_slot())
 
     def set_init_containers(self, pod: PodState, names: frozenset[str]) -> None:
-        """The ``names`` of a pod's init containers: their usage is not looked at."""
+        """Set the names of a pod's init containers, whose usage is ignored."""
         if names != pod.init_containers:
             self._move(pod)
             pod.init_containers = names
 
     def delete_pod(self, key: PodKey) -> None:
-        """``DeletePod``; one that is not there is no error."""
+        """Delete a pod if it exists (upstream's ``DeletePod``)."""
         pod = self.pods.pop(key, None)
         if pod is None:
             return
@@ -338,20 +344,20 @@ class RecommenderState:
             self.store.give_row(old.row)
 
     def find_or_create(self, pod: PodState, container: str, now: datetime | Moment) -> Aggregate:
-        """The aggregate of a pod's container; a new one is offered to all VPAs."""
+        """Return the aggregate of a pod's container. A new one is linked to the VPAs that select it."""
         time = virtual_moment(now)
         label_set = pod.label_set
-        found = label_set.aggregates.get(container)
-        if found is None:
+        aggregate = label_set.aggregates.get(container)
+        if aggregate is None:
             key = AggregateKey(label_set.namespace, container, label_set.key)
-            found = Aggregate(key, self.store.take_row(), time, label_set.labels)
-            self.adopt(found, label_set)
+            aggregate = Aggregate(key, self.store.take_row(), time, label_set.labels)
+            self.adopt(aggregate, label_set)
             for vpa in self.vpas_of(label_set):
-                self._link(vpa, found)
-        return found
+                self._link(vpa, aggregate)
+        return aggregate
 
     def adopt(self, aggregate: Aggregate, label_set: LabelSet) -> None:
-        """An aggregate joins those that are alive, as that of ``label_set``."""
+        """Add an aggregate as one of ``label_set``."""
         self._place(label_set)
         self.aggregates[aggregate.key] = aggregate
         label_set.aggregates[aggregate.key.container] = aggregate
@@ -371,19 +377,19 @@ class RecommenderState:
             self._sources[sources] += 1
 
     def sources(self) -> Counter[str]:
-        """How often each source is read in a round: once for each container of each pod that is listed."""
-        found: Counter[str] = Counter()
+        """Count how often each source is read in a loop, once per container of each listed pod."""
+        counts: Counter[str] = Counter()
         for sources, pods in self._sources.items():
             for source in sources:
-                found[source] += pods
+                counts[source] += pods
         for sources in self.passed_over.values():
-            found.update(sources)
-        return found
+            counts.update(sources)
+        return counts
 
     # -- VPAs ---------------------------------------------------------------------------------------------------
 
     def _link(self, vpa: Vpa, aggregate: Aggregate) -> None:
-        """``UseAggregationIfMatching`` for a match."""
+        """Link an aggregate to a VPA that matches it (upstream's ``UseAggregationIfMatching``)."""
         if aggregate.key in vpa.aggregates:
             return
         vpa.aggregates[aggregate.key] = aggregate
@@ -392,8 +398,10 @@ class RecommenderState:
         update_from_policy(self.store, aggregate, container_policy(aggregate.key.container, vpa.resource_policy))
 
     def add_vpa(self, item: VerticalPodAutoscaler, selector: Selector) -> Vpa:
-        """``AddOrUpdateVpa`` of ``item``. A VPA whose selector changed is forgotten first, its loaded checkpoints
-        included."""
+        """Add or update the VPA ``item`` (upstream's ``AddOrUpdateVpa``).
+
+        A VPA whose selector changed is deleted first, with its loaded checkpoints.
+        """
         key = (item.metadata.namespace, item.metadata.name)
         vpa = self.vpas.get(key)
         if vpa is not None and vpa.selector is not selector and vpa.selector_text != str(selector):
@@ -408,10 +416,10 @@ class RecommenderState:
                     self._link(vpa, aggregate)
         update_from_object(vpa, item)
         update = item.spec.update_policy
-        told, mode = update is None or update is not vpa.update_policy, None
-        if told:
+        is_new_policy, mode = update is None or update is not vpa.update_policy, None
+        if is_new_policy:
             mode, vpa.update_policy = vpa.update_mode, update
-        if told and (update is None or mode is not None or update.update_mode is not None):
+        if is_new_policy and (update is None or mode is not None or update.update_mode is not None):
             for aggregate in vpa.aggregates.values():
                 aggregate.update_mode = vpa.update_mode
         policy = item.spec.resource_policy
@@ -423,7 +431,7 @@ class RecommenderState:
         return vpa
 
     def enter(self, vpa: Vpa) -> None:
-        """A VPA takes its place, with the label sets that it selects."""
+        """Register a VPA with the label sets that it selects."""
         self.vpas[vpa.key] = vpa
         self.merging = []
         self._vpa_index.add(vpa.namespace, vpa.selector, vpa)
@@ -431,7 +439,7 @@ class RecommenderState:
             self._select(vpa, label_set)
 
     def delete_vpa(self, key: VpaKey) -> None:
-        """``DeleteVpa``: its aggregates are no longer under a VPA."""
+        """Delete a VPA (upstream's ``DeleteVpa``). Its aggregates are no longer under a VPA."""
         vpa = self.vpas.pop(key)
         self.merging, self.told = [], None
         self.targets.pop(key, None)
@@ -446,11 +454,14 @@ class RecommenderState:
         self._slots.pop(vpa, None)
 
     def observed_vpas(self) -> Iterator[Vpa]:
-        """The VPAs of the last list, in its order."""
+        """Return the VPAs of the last list, in its order."""
         return (self.vpas[key] for key in self.observed if key in self.vpas)
 
     def record_recommendation(self, vpa: Vpa, now: datetime | Moment) -> str:
-        """``RecordRecommendation``: a text when a VPA has gone without one for more than half an hour."""
+        """Record whether a VPA has a recommendation (upstream's ``RecordRecommendation``).
+
+        Returns a message if it has had none for more than half an hour, else an empty string.
+        """
         time = virtual_moment(now)
         if vpa.has_recommendation:
             self.without_recommendation.pop(vpa.key, None)
@@ -466,7 +477,7 @@ class RecommenderState:
     # -- garbage ------------------------------------------------------------------------------------------------
 
     def remove_aggregate(self, aggregate: Aggregate) -> None:
-        """An aggregate is garbage: it is gone from all VPAs. Containers bound to it directly go on feeding it."""
+        """Remove an aggregate from all VPAs. Containers bound to it directly still feed it."""
         key = aggregate.key
         del self.aggregates[key]
         label_set = self._label_sets[key.namespace, key.labels]
@@ -506,9 +517,9 @@ class _MergePlan(NamedTuple):
 
 
 def merge_containers(state: RecommenderState, vpas: Iterable[Vpa]) -> MergedContainers:
-    """``AggregateStateByContainerName`` of VPAs.
+    """Merge the aggregates of VPAs by container name (upstream's ``AggregateStateByContainerName``).
 
-    Order of merging: aggregates by key, then the checkpoint. As upstream, a merge may shift the references of the
+    Aggregates are merged by key, then the checkpoint. As upstream, a merge may shift the reference times of the
     aggregates that it reads.
     """
     names, into, rows = _get_merge_plan(state, list(vpas))[2:]
@@ -558,7 +569,10 @@ GC_INTERVAL: Final = 3600 * SECOND
 def collect_garbage_steps(
     state: RecommenderState, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, list[AggregateKey]]:
-    """``RateLimitedGarbageCollectAggregateCollectionStates``: at most hourly; what was removed comes back, by key."""
+    """Remove unused aggregates at most hourly, and return their keys in order.
+
+    Upstream: ``RateLimitedGarbageCollectAggregateCollectionStates``.
+    """
     now = progress.now
     if now - state.last_gc < GC_INTERVAL:
         return []
@@ -581,19 +595,19 @@ def _remove_aggregates(state: RecommenderState, contributive: set[AggregateKey],
 def _find_contributive_steps(
     state: RecommenderState, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, set[AggregateKey]]:
-    """Aggregates that an active pod, or a pod whose VPA's target still exists, may feed."""
+    """Return the aggregates that an active pod, or a pod whose VPA's target exists, may feed."""
     alive: dict[VpaKey, bool] = {}
     keys: set[AggregateKey] = set()
-    told: dict[LabelSet, set[str]] = {}  # of many pods that are alike once
+    seen: dict[LabelSet, set[str]] = {}  # equivalent pods are checked once
     for pod in state.pods.values():
         if not pod.active and not (yield from _controller_exists_steps(state, pod, controllers, progress, alive)):
             continue
-        known = told.get(pod.label_set)
-        if known is None:
-            known = told[pod.label_set] = set()
-        elif pod.containers.keys() <= known:
+        seen_containers = seen.get(pod.label_set)
+        if seen_containers is None:
+            seen_containers = seen[pod.label_set] = set()
+        elif pod.containers.keys() <= seen_containers:
             continue
-        known.update(pod.containers)
+        seen_containers.update(pod.containers)
         keys.update(AggregateKey(pod.namespace, container, pod.label_key) for container in pod.containers)
     return keys
 

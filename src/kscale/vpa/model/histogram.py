@@ -1,10 +1,9 @@
-"""Decaying histograms, thousands at once, bit for bit upstream's (upstream: ``pkg/recommender/util``).
+"""Decaying histograms, thousands at once, bit for bit equal to upstream's (upstream: ``pkg/recommender/util``).
 
 :class:`Histograms` is a bank: row *r* of its 2-D array ``weights[rows, buckets]`` is one histogram. :class:`Histogram`
-is a view of one row with upstream's operations. Numbers equal upstream's bit for bit, the last bits of Go's ``log``,
-``pow`` and ``exp2`` included. Times and durations are in nanoseconds; times lie between the years 1823 and 2116.
-
-Decided in C++: ``_native/src/histogram.cpp``.
+is a view of one row with upstream's operations. Numbers equal upstream's bit for bit, including the last bits of Go's
+``log``, ``pow`` and ``exp2``. Times and durations are in nanoseconds; times lie between the years 1823 and 2116. The
+kernel is ``_native/src/histogram.cpp``.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class HistogramError(KscaleError, ValueError):
 
 
 class HistogramOptions:
-    """Where the buckets of a histogram lie. Two histograms can be merged only if they share one options *object*."""
+    """Buckets of a histogram. Two histograms can be merged only if they share one options *object*."""
 
     __slots__ = ("epsilon", "native")
 
@@ -55,36 +54,42 @@ class HistogramOptions:
 
     @classmethod
     def linear(cls, max_value: float, bucket_size: float, epsilon: float) -> HistogramOptions:
-        """Buckets of equal size up to ``max_value``. All three must be positive (:class:`HistogramError`)."""
+        """Create buckets of equal size up to ``max_value``.
+
+        Raises :class:`HistogramError` unless all three arguments are positive.
+        """
         if not (max_value > 0 and bucket_size > 0 and epsilon > 0):
             raise HistogramError("maxValue and bucketSize must both be positive")
         return cls(_histogram.Buckets.linear(max_value, bucket_size, epsilon), epsilon)
 
     @classmethod
     def exponential(cls, max_value: float, first_bucket_size: float, ratio: float, epsilon: float) -> HistogramOptions:
-        """Buckets each ``ratio`` times as large as the one before."""
+        """Create buckets, each ``ratio`` times as large as the one before."""
         if not (max_value > 0 and first_bucket_size > 0 and ratio > 1 and epsilon > 0):
             raise HistogramError("maxValue, firstBucketSize and epsilon must be > 0.0, ratio must be > 1.0")
         return cls(_histogram.Buckets.exponential(max_value, first_bucket_size, ratio, epsilon), epsilon)
 
     @property
     def num_buckets(self) -> int:
-        """How many buckets there are."""
+        """Return the number of buckets."""
         return self.native.size
 
     def find_bucket(self, value: float) -> int:
-        """The bucket of a value. An infinite value or NaN gives a number outside the range, as upstream's does."""
+        """Return the bucket of a value.
+
+        An infinite value or NaN gives a number outside the range, as in upstream.
+        """
         return int(self.find_buckets([value])[0])
 
     def find_buckets(self, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The bucket of each value."""
+        """Return the bucket of each value."""
         array = np.ascontiguousarray(values, np.float64)
-        found = np.empty(array.shape, np.int64)
-        self.native.find(array, found)
-        return found
+        buckets = np.empty(array.shape, np.int64)
+        self.native.find(array, buckets)
+        return buckets
 
     def bucket_start(self, bucket: int) -> float:
-        """The lower edge of a bucket; outside the range :class:`HistogramError`."""
+        """Return the lower edge of a bucket. Raises :class:`HistogramError` outside the range."""
         if not 0 <= bucket < self.num_buckets:
             raise HistogramError(f"index {bucket} out of range [0..{self.num_buckets - 1}]")
         return self.native.start(bucket)
@@ -109,7 +114,7 @@ class SavedHistogram(NamedTuple):
 
 
 class Histograms:
-    """``rows`` histograms of one scheme as columns; ``half_life`` in nanoseconds, 0 = they do not decay.
+    """Bank of ``rows`` histograms with common options as columns. ``half_life`` in nanoseconds, 0 for no decay.
 
     Columns (NumPy arrays, written to in place): ``weights`` float64[rows, buckets], ``total`` float64[rows],
     ``min_bucket`` and ``max_bucket`` int32[rows] (where weights reach epsilon), ``reference`` int64[rows] (the time at
@@ -129,7 +134,7 @@ class Histograms:
         self.bind()
 
     def bind(self) -> None:
-        """Tell the kernels of new columns."""
+        """Create the kernel's bank of the current columns."""
         self.native = _histogram.Bank(
             self.options.native,
             self.half_life,
@@ -145,15 +150,15 @@ class Histograms:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all columns."""
+        """Return the bytes of all columns."""
         return sum(c.nbytes for c in (self.weights, self.total, self.min_bucket, self.max_bucket, self.reference))
 
     def row(self, index: int) -> Histogram:
-        """A view of one histogram."""
+        """Return a view of one histogram."""
         return Histogram(self, index)
 
     def resize(self, rows: int) -> None:
-        """Grow to ``rows`` histograms; the new ones are empty, and their memory is not touched yet."""
+        """Resize to more rows. New histograms are empty, and their memory is not touched yet."""
         old = len(self)
         if rows <= old:
             return
@@ -173,7 +178,7 @@ class Histograms:
         self.reference[rows] = ZERO_TIME
 
     def copy(self) -> Histograms:
-        """An independent copy (the options object is shared)."""
+        """Return an independent copy that shares the options object."""
         other = Histograms(self.options, 0, self.half_life)
         for name in ("weights", "total", "min_bucket", "max_bucket", "reference"):
             setattr(other, name, getattr(self, name).copy())
@@ -208,7 +213,7 @@ class Histograms:
         )
 
     def percentiles(self, p: float, rows: npt.ArrayLike | None = None) -> npt.NDArray[np.float64]:
-        """The percentile ``p`` (0..1) of each row: the upper edge of its bucket, 0.0 where the histogram is empty."""
+        """Return percentile ``p`` (0..1) of each row, as the bucket's upper edge, or 0.0 if empty."""
         which = np.arange(len(self)) if rows is None else np.ascontiguousarray(rows, np.int64)
         out = np.empty(len(which))
         self.native.percentile(which, p, out)
@@ -228,14 +233,14 @@ class Histograms:
         )
 
     def save(self, rows: npt.ArrayLike) -> list[SavedHistogram]:
-        """The checkpoint form of rows."""
+        """Return the checkpoint form of rows."""
         which = np.ascontiguousarray(rows, np.int64)
         weights = np.empty((len(which), self.options.num_buckets), np.uint32)
         self.native.save(which, weights)
         flat = weights.ravel()
-        there = np.flatnonzero(flat)
-        lines, buckets = np.divmod(there, self.options.num_buckets)
-        pairs = list(zip(buckets.tolist(), flat[there].tolist(), strict=True))
+        nonzero = np.flatnonzero(flat)
+        lines, buckets = np.divmod(nonzero, self.options.num_buckets)
+        pairs = list(zip(buckets.tolist(), flat[nonzero].tolist(), strict=True))
         ends = [0, *np.cumsum(np.bincount(lines, minlength=len(which))).tolist()]
         references = self.reference[which].tolist() if self.half_life else [ZERO_TIME] * len(which)
         return [
@@ -259,33 +264,33 @@ class Histogram:
 
     @classmethod
     def new(cls, options: HistogramOptions, half_life: int = 0) -> Histogram:
-        """An empty histogram of its own."""
+        """Create an empty histogram in its own bank."""
         return cls(Histograms(options, 1, half_life), 0)
 
     @property
     def total_weight(self) -> float:
-        """The running sum of weights."""
+        """Return the running sum of weights."""
         return float(self.bank.total[self.index])
 
     @property
     def min_bucket(self) -> int:
-        """The lowest bucket whose weight reached epsilon (the last bucket while there is none)."""
+        """Return the lowest bucket whose weight reached epsilon (the last bucket if there is none)."""
         return int(self.bank.min_bucket[self.index])
 
     @property
     def max_bucket(self) -> int:
-        """The highest such bucket (0 while there is none)."""
+        """Return the highest bucket whose weight reached epsilon (0 if there is none)."""
         return int(self.bank.max_bucket[self.index])
 
     @property
     def weights(self) -> npt.NDArray[np.float64]:
-        """Weight of each bucket (a view)."""
+        """Return a view of the weight of each bucket."""
         view: npt.NDArray[np.float64] = self.bank.weights[self.index]
         return view
 
     @property
     def reference_time(self) -> int:
-        """Nanoseconds since 1970, or :data:`~kscale.effects.ZERO_TIME`."""
+        """Return the reference in nanoseconds since 1970, or :data:`~kscale.effects.ZERO_TIME`."""
         return int(self.bank.reference[self.index])
 
     @property
@@ -302,21 +307,24 @@ class Histogram:
         self.bank.add_samples([self.index], [value], [weight], [time], subtract=True)
 
     def percentile(self, p: float) -> float:
-        """See :meth:`Histograms.percentiles`."""
+        """Return a percentile; see :meth:`Histograms.percentiles`."""
         return float(self.bank.percentiles(p, [self.index])[0])
 
     def merge(self, other: Histogram) -> None:
-        """See :meth:`Histograms.merge`."""
+        """Merge another histogram; see :meth:`Histograms.merge`."""
         self.bank.merge([self.index], other.bank, [other.index])
 
     def scale(self, factor: float) -> None:
-        """Multiply all weights between ``min_bucket`` and ``max_bucket`` (upstream leaves the others as they are)."""
+        """Scale all weights between ``min_bucket`` and ``max_bucket`` (upstream leaves others unchanged)."""
         if factor < 0:
             raise HistogramError("scale factor must be non-negative")
         self.bank.native.scale(self.index, factor)
 
     def equals(self, other: Histogram) -> bool:
-        """Same scheme, range, half life and reference, and weights that differ by 1e-15 at most; totals may differ."""
+        """Compare options, range, half life and reference, and weights with a tolerance of 1e-15.
+
+        Totals may differ.
+        """
         mine, theirs = self.bank, other.bank
         if mine.half_life != theirs.half_life or self.reference_time != other.reference_time:
             return False
@@ -329,7 +337,7 @@ class Histogram:
         return bool((np.abs(self.weights[span] - other.weights[span]) <= _EQUALITY_TOLERANCE).all())
 
     def save(self) -> SavedHistogram:
-        """Upstream's checkpoint form."""
+        """Return upstream's checkpoint form."""
         return self.bank.save([self.index])[0]
 
     def load(

@@ -1,5 +1,6 @@
-"""Checkpoints: load them, write them, delete orphaned ones (upstream: ``pkg/recommender/checkpoint``,
-``MaintainCheckpoints``).
+"""Load checkpoints, write them, and delete orphaned ones.
+
+Upstream: ``pkg/recommender/checkpoint``, ``MaintainCheckpoints``.
 """
 
 from __future__ import annotations
@@ -92,7 +93,10 @@ def _format_weight(weight: Any) -> str:
 
 
 def _parse_time(text: str | None, field: str) -> int:
-    """Nanoseconds since 1970; :class:`InputError` for a text that is no time, or one that they cannot express."""
+    """Parse a time to nanoseconds since 1970.
+
+    Raises :class:`InputError` for a text that is not a time or is out of range.
+    """
     if text is None:
         return ZERO_TIME
     try:
@@ -107,9 +111,9 @@ def _parse_time(text: str | None, field: str) -> int:
 
 
 def load_checkpoint(store: AggregateStore, row: int, status: VerticalPodAutoscalerCheckpointStatus) -> None:
-    """``LoadFromCheckpoint`` into an aggregate; raises :class:`CheckpointError`.
+    """Load a checkpoint into an aggregate (``LoadFromCheckpoint``).
 
-    Weights that are none, and times that cannot be expressed, are :class:`InputError`.
+    Raises :class:`CheckpointError`, and :class:`InputError` for invalid weights and times out of range.
     """
     if status.version != CHECKPOINT_VERSION:
         raise CheckpointError(f"unsupported checkpoint version {status.version}")
@@ -173,8 +177,10 @@ def load_checkpoints(
 def build_checkpoint_status(
     samples: tuple[Moment, Moment, int], memory: SavedHistogram, cpu: SavedHistogram, now: Moment
 ) -> VerticalPodAutoscalerCheckpointStatus:
-    """``SaveToCheckpoint``: the checkpoint of an aggregate whose histograms were saved. ``samples``: when the first and
-    the last of them were, and how many there are."""
+    """Build the checkpoint of an aggregate from its saved histograms (``SaveToCheckpoint``).
+
+    ``samples``: times of the first and last sample, and their number.
+    """
     first, last, count = samples
     return VerticalPodAutoscalerCheckpointStatus(
         last_update_time=to_text(now),
@@ -188,7 +194,7 @@ def build_checkpoint_status(
 
 
 def encode_histogram(histogram: SavedHistogram) -> HistogramCheckpoint:
-    """A histogram as a checkpoint has it."""
+    """Encode a histogram for a checkpoint."""
     saved = HistogramCheckpoint(
         reference_timestamp=to_text(histogram.reference_time),
         bucket_weights={str(bucket): weight for bucket, weight in histogram.bucket_weights.items()} or None,
@@ -213,7 +219,7 @@ class _PreparedCheckpoints(NamedTuple):
 
 
 class CheckpointBatch:
-    """The checkpoints of VPAs: those of some prepared together, handed out one by one when their turn comes."""
+    """Checkpoints of VPAs, prepared for several VPAs together and taken one by one."""
 
     def __init__(self, state: RecommenderState) -> None:
         self._state = state
@@ -240,7 +246,7 @@ class CheckpointBatch:
             self._prepared[vpa] = _PreparedCheckpoints(samples, memory, cpu, rows[vpa], closes)
 
     def take(self, vpa: Vpa, now: Moment) -> list[tuple[str, VerticalPodAutoscalerCheckpointStatus]]:
-        """(container, checkpoint) of a prepared VPA, by name. It is forgotten then."""
+        """Return and remove (container, checkpoint) of a prepared VPA, by name."""
         if now >= self._prepared[vpa].until:
             self.prepare([vpa], now)
         samples, memory, cpu, rows, _ = self._prepared.pop(vpa)
@@ -252,23 +258,24 @@ class CheckpointBatch:
     def _take_out_open_windows(
         self, merged: AggregateStore, rows: dict[Vpa, dict[str, int]], now: Moment
     ) -> npt.NDArray[np.int64]:
-        """When the first of the windows of each VPA closes that were taken out."""
+        """Subtract open memory windows, and return when each VPA's first one closes."""
         store = self._state.store
-        found = [self._state.slots_of(vpa) for vpa in rows]
+        slots_by_vpa = [self._state.slots_of(vpa) for vpa in rows]
         until = np.full(len(rows), _NEVER_TIME)
-        if not found:
+        if not slots_by_vpa:
             return until
-        which = np.concatenate([each.slot for each in found])
+        which = np.concatenate([each.slot for each in slots_by_vpa])
         end = store.window_end[which]
         is_open = end > now
         if is_open.any():
             # All names of all VPAs one after the other, so that one look finds the rows of all containers.
             row_of = np.array(
-                [own[name] for each, own in zip(found, rows.values(), strict=True) for name in each.names], np.int64
+                [own[name] for each, own in zip(slots_by_vpa, rows.values(), strict=True) for name in each.names],
+                np.int64,
             )
-            begins = np.cumsum([0, *(len(each.names) for each in found)])[:-1]
-            owner = np.repeat(np.arange(len(found)), [len(each.slot) for each in found])
-            name = np.concatenate([each.name for each in found])
+            begins = np.cumsum([0, *(len(each.names) for each in slots_by_vpa)])[:-1]
+            owner = np.repeat(np.arange(len(slots_by_vpa)), [len(each.slot) for each in slots_by_vpa])
+            name = np.concatenate([each.name for each in slots_by_vpa])
             if not is_open.all():
                 which, end, owner, name = which[is_open], end[is_open], owner[is_open], name[is_open]
             peak = np.maximum(store.memory_peak[which], store.oom_peak[which]).astype(np.float64)
@@ -312,8 +319,10 @@ def maintain_checkpoints_steps(
 def _store_checkpoints_steps(
     state: RecommenderState, progress: Progress, deadline: Moment, diagnostics: list[str]
 ) -> StepsOf[Together, None]:
-    """``StoreCheckpoints``. Each worker finishes a VPA before it looks at the time, so those of as many VPAs as there
-    are workers are written even when it is over."""
+    """Store checkpoints (``StoreCheckpoints``).
+
+    Each worker finishes a VPA before it checks the deadline, so at least as many VPAs as workers are written.
+    """
     ready = [vpa for vpa in state.vpas.values() if not vpa.condition_is_true(FETCHING_HISTORY)]
     ordered = sorted(ready, key=lambda vpa: (vpa.checkpoint_written, vpa.key))
     waiting = deque(enumerate(ordered))
@@ -365,7 +374,7 @@ def _write_vpa_checkpoints_steps(
 def _create_or_update_checkpoint_steps(
     vpa: Vpa, container: str, status: VerticalPodAutoscalerCheckpointStatus, progress: Progress
 ) -> StepsOf[Patch | Create, ApiError | None]:
-    """``CreateOrUpdateVpaCheckpoint``."""
+    """Write a checkpoint and return None or the error (``CreateOrUpdateVpaCheckpoint``)."""
     name = f"{vpa.name}-{container}"
     outcome = yield from progress.act(
         Patch(
@@ -378,14 +387,14 @@ def _create_or_update_checkpoint_steps(
         )
     )
     if outcome.error is not None and f'"{name}" not found' in outcome.error.message:
-        made = VerticalPodAutoscalerCheckpoint(
+        checkpoint = VerticalPodAutoscalerCheckpoint(
             api_version=API_VERSION,
             kind=_CHECKPOINT_KIND,
             metadata=ObjectMeta(name=name, namespace=vpa.namespace),
             spec=VerticalPodAutoscalerCheckpointSpec(vpa_object_name=vpa.name, container_name=container),
             status=status,
         )
-        outcome = yield from progress.act(Create(made))
+        outcome = yield from progress.act(Create(checkpoint))
     return outcome.error
 
 
@@ -395,10 +404,10 @@ def _create_or_update_checkpoint_steps(
 def collect_checkpoints_steps(
     state: RecommenderState, vpas: Sequence[VerticalPodAutoscaler] | None, now: Moment
 ) -> StepsOf[List | Get | Delete, list[str]]:
-    """``GarbageCollectCheckpoints``: deletes checkpoints of live namespaces whose VPA is gone; texts of what failed.
+    """Delete checkpoints whose VPA no longer exists, and return texts of failures (``GarbageCollectCheckpoints``).
 
-    Before a history is deleted, its VPA is asked for: one that cannot be read, or that the watch has not brought yet,
-    is not among ``vpas``, either.
+    Only namespaces that exist are considered. The VPA is requested before its history is deleted, as an unreadable VPA,
+    or one that the watch has not delivered yet, is not among ``vpas`` either.
     """
     progress = Progress(now)
     if vpas is None:
@@ -407,26 +416,26 @@ def collect_checkpoints_steps(
     if listed.error is not None:
         return [f"Cannot list namespaces: {listed.error.message}"]
     namespaces = [each.name for each in listed.value if not state.options.ignores(each.name)]
-    found = yield from progress.act(
+    checkpoints = yield from progress.act(
         List(
             kind=_CHECKPOINT_KIND, api_version=API_VERSION, namespace=state.options.vpa_object_namespace, watched=False
         )
     )
-    if found.error is not None:
-        return [f"error cleaning checkpoints: {found.error.message}"]
+    if checkpoints.error is not None:
+        return [f"error cleaning checkpoints: {checkpoints.error.message}"]
     problems = []
     are_gone: dict[tuple[str, str], bool] = {}
-    for item in find_orphaned_checkpoints(found.value, vpas, namespaces):
+    for item in find_orphaned_checkpoints(checkpoints.value, vpas, namespaces):
         key = item.namespace, item.spec.vpa_object_name
         if key not in are_gone:
             are_gone[key] = yield from _is_deleted_steps(*key, progress)
         if not are_gone[key]:
             continue
-        gone = yield from progress.act(
+        deleted = yield from progress.act(
             Delete(kind=_CHECKPOINT_KIND, api_version=API_VERSION, namespace=item.namespace, name=item.name)
         )
-        if gone.error is not None:
-            text = f"failed to delete orphaned checkpoint {item.key}: {gone.error.message}"
+        if deleted.error is not None:
+            text = f"failed to delete orphaned checkpoint {item.key}: {deleted.error.message}"
             problems.append(f"error cleaning checkpoints: {text}")
     return problems
 
@@ -444,7 +453,7 @@ def find_orphaned_checkpoints(
     vpas: Iterable[VerticalPodAutoscaler],
     namespaces: Sequence[str],
 ) -> list[VerticalPodAutoscalerCheckpoint]:
-    """The checkpoints of these namespaces, in their order, whose VPA is not among ``vpas``."""
+    """Return the checkpoints of these namespaces, in their order, whose VPA is not among ``vpas``."""
     existing = {(vpa.namespace, vpa.name) for vpa in vpas}
     by_namespace: dict[str, list[VerticalPodAutoscalerCheckpoint]] = {}
     for item in checkpoints:

@@ -76,7 +76,10 @@ def load_vpas_steps(
     controllers: Controllers,
     progress: Progress,
 ) -> StepsOf[GetScale, Sequence[Vpa]]:
-    """Takes in VPAs, and forgets those that are gone. Those that are new, or select others than before, come back."""
+    """Load VPAs into the state and delete those that no longer exist.
+
+    Returns the VPAs that are new or have another selector than before.
+    """
     observed = []
     changed = []
     for item in vpas:
@@ -87,7 +90,7 @@ def load_vpas_steps(
             selector, problem = yield from _resolve_selector_steps(item, controllers, progress)
             if not problem:
                 _cache_selector(state, item, controllers, selector)
-        known = state.vpas.get((item.metadata.namespace, item.metadata.name))
+        previous = state.vpas.get((item.metadata.namespace, item.metadata.name))
         vpa = state.add_vpa(item, selector)
         vpa.conditions.pop(CONFIG_DEPRECATED, None)
         if problem:
@@ -95,7 +98,7 @@ def load_vpas_steps(
         else:
             vpa.conditions.pop(CONFIG_UNSUPPORTED, None)
         observed.append(vpa.key)
-        if vpa is not known:
+        if vpa is not previous:
             changed.append(vpa)
     for key in sorted(set(state.vpas).difference(observed)):
         state.delete_vpa(key)
@@ -106,12 +109,12 @@ def load_vpas_steps(
 def _get_cached_selector(
     state: RecommenderState, vpa: VerticalPodAutoscaler, controllers: Controllers
 ) -> Selector | None:
-    """What :func:`_resolve_selector_steps` found of the same target the last time."""
+    """Return the cached selector of an unchanged target, or None."""
     namespace = vpa.metadata.namespace
-    found = state.targets.get((namespace, vpa.metadata.name))
-    if found is None:
+    cached = state.targets.get((namespace, vpa.metadata.name))
+    if cached is None:
         return None
-    target, controller, selector = found
+    target, controller, selector = cached
     same = controllers.get(target.kind, namespace, target.name) is controller and (
         vpa.spec.target_ref is target or vpa.spec.target_ref == target
     )
@@ -121,7 +124,7 @@ def _get_cached_selector(
 def _cache_selector(
     state: RecommenderState, vpa: VerticalPodAutoscaler, controllers: Controllers, selector: Selector
 ) -> None:
-    """Remembers the selector of a target that is watched and has no owner: it depends on nothing else."""
+    """Cache the selector of a watched target without an owner, as it depends on nothing else."""
     target = vpa.spec.target_ref
     controller = None if target is None else controllers.get(target.kind, vpa.namespace, target.name)
     if target is not None and controller is not None and controller_of(controller.metadata) is None:
@@ -131,7 +134,10 @@ def _cache_selector(
 def _resolve_selector_steps(
     vpa: VerticalPodAutoscaler, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, tuple[Selector, str]]:
-    """The selector of a VPA's target, or one that matches nothing and the text of the ConfigUnsupported condition."""
+    """Return the selector of a VPA's target and an empty text.
+
+    On errors, return a selector that matches nothing and the text of the ConfigUnsupported condition.
+    """
     try:
         selector = yield from resolve_target_selector_steps(vpa, controllers, progress)
     except TargetError as error:
@@ -154,13 +160,12 @@ def _resolve_selector_steps(
 def load_pods_steps(
     state: RecommenderState, changes: PodChanges, new_vpas: Iterable[Vpa], progress: Progress, diagnostics: list[str]
 ) -> StepsOf[List, list[PodKey]]:
-    """Takes in pods that changed; the keys of those that are gone come back, to be deleted after the usage is in.
+    """Load changed pods and return the keys of removed pods, to be deleted after the usage is loaded.
 
-    With ``memory_saver`` pods that no VPA selects are passed over. So what a VPA selects that is new is listed, where
-    these pods have not just come.
+    With ``memory_saver`` pods that no VPA selects are skipped. Therefore the pods of new VPAs are listed.
     """
     changed = {(pod.namespace, pod.name): pod for pod in changes.changed}
-    gone = {key for key in changes.gone if key not in changed}
+    removed = {key for key in changes.gone if key not in changed}
     if state.options.memory_saver and state.pods_loaded:
         for vpa in new_vpas:
             if vpa.selector.nothing:
@@ -173,18 +178,18 @@ def load_pods_steps(
                 continue
             for pod in outcome.value:
                 key = (pod.namespace, pod.name)
-                if key not in gone:
+                if key not in removed:
                     changed.setdefault(key, pod)
-    for key in gone:
+    for key in removed:
         state.passed_over.pop(key, None)
     load_pods(state, [changed[key] for key in sorted(changed)], progress.now)
     state.pods_loaded = True
-    return sorted(gone)
+    return sorted(removed)
 
 
 @collector_paused()
 def load_pods(state: RecommenderState, pods: Sequence[Pod], now: int) -> None:
-    """Takes in pods in this order, each at most once."""
+    """Load pods in this order, each at most once."""
     saver = state.options.memory_saver
     for pod in pods:
         labels = pod.metadata.labels or {}
@@ -199,19 +204,19 @@ def load_pods(state: RecommenderState, pods: Sequence[Pod], now: int) -> None:
                     state.read_from(state.pods[key], sources)
                 continue
             state.passed_over.pop(key, None)
-        known = state.add_pod(pod.namespace, pod.name, labels, pod.status.phase, now)
-        state.read_from(known, sources)
+        pod_state = state.add_pod(pod.namespace, pod.name, labels, pod.status.phase, now)
+        state.read_from(pod_state, sources)
         for container in containers:
-            state.add_container(known, container.name, now)
-        state.set_init_containers(known, frozenset(container.name for container in init_containers))
+            state.add_container(pod_state, container.name, now)
+        state.set_init_containers(pod_state, frozenset(container.name for container in init_containers))
 
 
 @typed
 def convert_pod_metrics(items: Iterable[PodMetrics]) -> Usage:
-    """Two samples of each container of ``items`` at its pod's time, CPU first; an amount that is missing counts as 0.
+    """Convert the pod metrics ``items`` to usage with two samples per container at the pod's time, CPU first.
 
-    A time that is missing is the zero time, of which no sample is taken in. Raises :class:`InputError` for a text that
-    is no time.
+    A missing amount counts as 0. A missing time is the zero time, whose samples are not used. Raises
+    :class:`InputError` for a text that is not a time.
     """
     names: list[ContainerName] = []
     times: list[int] = []
@@ -241,22 +246,22 @@ def convert_pod_metrics(items: Iterable[PodMetrics]) -> Usage:
     )
 
 
-def convert_usage_columns(found: PodUsage) -> Usage:
-    """The same of columns."""
-    counts = np.diff(found.ends, prepend=0)
-    values = np.zeros((len(found.container), 2), np.int64)
-    for name, milli, _ in found.columns():
+def convert_usage_columns(usage: PodUsage) -> Usage:
+    """Convert columns of pod usage in the same way as :func:`convert_pod_metrics`."""
+    counts = np.diff(usage.ends, prepend=0)
+    values = np.zeros((len(usage.container), 2), np.int64)
+    for name, milli, _ in usage.columns():
         if name == CPU:
             values[:, CPU_SAMPLE] = milli
-    values[:, MEMORY_SAMPLE] = found.whole(MEMORY)
+    values[:, MEMORY_SAMPLE] = usage.whole(MEMORY)
     which, kind = _alternate_kinds(len(values))
     each = 2 * counts[0] if len(counts) and (counts == counts[0]).all() else 2 * counts
-    return Usage(found.container_names(), which, np.repeat(found.time, each), values.ravel(), kind)
+    return Usage(usage.container_names(), which, np.repeat(usage.time, each), values.ravel(), kind)
 
 
 @lru_cache(maxsize=1)  # every scrape of the same pods has these
 def _alternate_kinds(count: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Which container, and the kind, of two samples of each."""
+    """Return the container index and the kind of two samples per container."""
     which = np.repeat(np.arange(count, dtype=np.int32), 2)
     kind = np.tile(np.array([CPU_SAMPLE, MEMORY_SAMPLE], np.uint8), count)
     which.setflags(write=False)
@@ -268,19 +273,20 @@ def _alternate_kinds(count: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.
 def external_metrics_steps(
     state: RecommenderState, progress: Progress, namespace: str = ""
 ) -> StepsOf[GetMetric, PodMetricsList | ApiError]:
-    """Asks external.metrics.k8s.io for each pod of each VPA that has some, in ``namespace`` or all.
+    """Request each VPA's pods from external.metrics.k8s.io, in ``namespace`` or all namespaces.
 
-    ``progress``: of the machine that asks. What the metrics say of the pods, as metrics-server would; or why one
-    question was refused: then nothing is known of any pod. Which metrics, and the label that tells containers apart,
-    are options of the recommender.
+    Returns pod metrics as metrics-server would, or the error of the first request that fails: then no pod has metrics.
+    The metrics, and the label that identifies the container, are options of the recommender. ``progress`` belongs to
+    the
+    calling machine.
 
-    VPAs and their pods by name, CPU first. Time and window are those of the first item of the last answer that has
-    one; of two items of one container the last counts; items without the label of the container are passed over. A pod
-    that two VPAs select is asked for twice.
+    VPAs and their pods are requested by name, CPU first. Time and window are those of the first item of the last
+    response with items. Of two items of one container the last counts. Items without the container label are skipped. A
+    pod that two VPAs select is requested twice.
     """
     options = state.options
     wanted = ((CPU, options.external_metrics_cpu_metric), (MEMORY, options.external_metrics_memory_metric))
-    found = []
+    metrics = []
     for key in sorted(state.vpas):
         vpa = state.vpas[key]
         if vpa.pod_count == 0 or (namespace and vpa.namespace != namespace):
@@ -300,14 +306,14 @@ def external_metrics_steps(
                 )
                 if outcome.error is not None:
                     return outcome.error
-                answer: ExternalMetricValueList = outcome.value
-                if answer.items:
-                    timestamp, window = answer.items[0].timestamp, answer.items[0].window or window
-                for item in answer.items:
+                response: ExternalMetricValueList = outcome.value
+                if response.items:
+                    timestamp, window = response.items[0].timestamp, response.items[0].window or window
+                for item in response.items:
                     name = (item.metric_labels or {}).get(options.container_name_label)
                     if name is not None:
                         usage.setdefault(name, {})[resource] = item.value
-            found.append(
+            metrics.append(
                 PodMetrics(
                     metadata=ObjectMeta(name=pod.name, namespace=pod.namespace),
                     timestamp=timestamp,
@@ -315,11 +321,11 @@ def external_metrics_steps(
                     containers=[ContainerMetrics(name=name, usage=usage[name]) for name in sorted(usage)],
                 )
             )
-    return PodMetricsList(items=found)
+    return PodMetricsList(items=metrics)
 
 
 def _add_pod_requirement(selector: Selector, pod: str) -> Selector:
-    """A selector that also wants the pod's name; requirements by key."""
+    """Return a selector that also requires the pod's name, with requirements sorted by key."""
     added = (*selector.requirements, requirement("pod", EQUALS, [pod]))
     return Selector(tuple(sorted(added, key=lambda item: item.key)), selector.nothing)
 
@@ -334,13 +340,13 @@ def load_metrics_steps(
     progress: Progress,
     diagnostics: list[str],
 ) -> StepsOf[GetMetric | Observe, list[UsageError]]:
-    """Takes in usage, which is asked for where None is given, and OOMs; what is refused comes back, in order."""
+    """Load usage (requested if None) and OOM kills, and return the rejected samples in order."""
     tally = ObservationTally()
     if usage is None:
         usage = yield from _request_usage_steps(state, progress, tally, diagnostics)
     quality = QualityObserver(tally)
-    whole = [*usage, to_usage(ooms)] if ooms else usage
-    errors = [error for each in whole for error in add_usage(state, each, progress.now, quality)]
+    all_usage = [*usage, to_usage(ooms)] if ooms else usage
+    errors = [error for each in all_usage for error in add_usage(state, each, progress.now, quality)]
     tally.count("vpa_recommender_aggregate_container_states_count", {}, len(state.aggregates))
     yield from progress.act(Observe(Deferred(tally.observations)))
     return errors
@@ -349,25 +355,25 @@ def load_metrics_steps(
 def _request_usage_steps(
     state: RecommenderState, progress: Progress, tally: ObservationTally, diagnostics: list[str]
 ) -> StepsOf[GetMetric, list[Usage]]:
-    """What metrics-server says, or external metrics; nothing where they say nothing."""
+    """Request usage from metrics-server or external metrics, and return no usage on errors."""
     namespace = state.options.vpa_object_namespace
-    answer: PodUsage | PodMetricsList | ApiError
+    response: PodUsage | PodMetricsList | ApiError
     if state.options.use_external_metrics:
-        answer = yield from external_metrics_steps(state, progress, namespace)
+        response = yield from external_metrics_steps(state, progress, namespace)
     else:
         outcome = yield from progress.act(GetMetric(api="resource", namespace=namespace, columns=True))
-        answer = outcome.error if outcome.error is not None else outcome.value
-    found: Usage | ApiError
+        response = outcome.error if outcome.error is not None else outcome.value
+    converted: Usage | ApiError
     try:
-        found = answer if isinstance(answer, ApiError) else _convert_usage(answer)
+        converted = response if isinstance(response, ApiError) else _convert_usage(response)
     except InputError as error:
-        found = ApiError(str(error))
-    refused = isinstance(found, ApiError)
-    tally.count("vpa_recommender_metric_server_responses", {"is_error": refused, "client_name": _CLIENT_NAME})
-    if isinstance(found, ApiError):
-        diagnostics.append(f"Cannot get ContainerMetricsSnapshot from MetricsClient: {found.message}")
+        converted = ApiError(str(error))
+    is_error = isinstance(converted, ApiError)
+    tally.count("vpa_recommender_metric_server_responses", {"is_error": is_error, "client_name": _CLIENT_NAME})
+    if isinstance(converted, ApiError):
+        diagnostics.append(f"Cannot get ContainerMetricsSnapshot from MetricsClient: {converted.message}")
         return []
-    return [found]
+    return [converted]
 
 
 def _convert_usage(answer: PodUsage | PodMetricsList) -> Usage:
@@ -389,35 +395,34 @@ class _HistoryError(Exception):
 def init_from_prometheus_steps(
     state: RecommenderState, history: PrometheusHistory, *, timeout: int, now: datetime | Moment
 ) -> StepsOf[Within | Observe, list[str]]:
-    """Asks Prometheus for usage and labels by the questions of ``history``, and takes them in; each question may take
-    ``timeout`` nanoseconds.
+    """Load usage and labels from Prometheus with the queries of ``history``.
 
-    Texts of what went wrong come back: without an answer to each question nothing is taken in; one that is a part of
-    the whole, as Prometheus warns then, is. Pods are taken in
-    by name, the samples of each container by time; pods that are not there any more go with the first round.
+    Each query may take ``timeout`` nanoseconds. Returns texts of problems. Nothing is loaded unless each query has a
+    response. A partial response, of which Prometheus warns, is loaded. Pods are loaded by name, the samples of each
+    container by time. Pods that no longer exist are deleted in the first loop.
     """
     progress = Progress(moment(now))
     try:
         questions = history.range_queries(progress.now)
-        found = []
+        histories = []
         for question in questions:
-            asked = QueryPrometheus(query=question.query, start=question.start, end=question.end, step=question.step)
+            query = QueryPrometheus(query=question.query, start=question.start, end=question.end, step=question.step)
             try:
-                series = yield from query_prometheus_steps(asked, history, progress, timeout)
+                series = yield from query_prometheus_steps(query, history, progress, timeout)
                 container_keys(history, series)
             except InputError as error:
                 raise _HistoryError(f"cannot get usage history: {error}") from None
-            found.append(series)
+            histories.append(series)
         try:
-            asked = QueryPrometheus(query=history.metric_for_pod_labels, end=progress.now)
-            told = yield from query_prometheus_steps(asked, history, progress, timeout)
-            labels = last_labels(history, told)
+            query = QueryPrometheus(query=history.metric_for_pod_labels, end=progress.now)
+            label_series = yield from query_prometheus_steps(query, history, progress, timeout)
+            labels = last_labels(history, label_series)
         except InputError as error:
             raise _HistoryError(f"cannot read last labels: {error}") from None
     except (_HistoryError, InputError) as error:
         return [f"Cannot get cluster history: {error}"]
-    cpu, memory = found
-    warnings = dict.fromkeys(text for series in (cpu, memory, told) for text in series.warnings)
+    cpu, memory = histories
+    warnings = dict.fromkeys(text for series in (cpu, memory, label_series) for text in series.warnings)
     return [
         *(f"Prometheus warns of the cluster history: {text}" for text in warnings),
         *_add_history(state, cpu, memory, labels, progress.now),
@@ -427,11 +432,11 @@ def init_from_prometheus_steps(
 def query_prometheus_steps(
     question: QueryPrometheus, history: PrometheusHistory, progress: Progress, timeout: int
 ) -> StepsOf[Within | Observe, Series]:
-    """Prometheus's answer to one question, which may take ``timeout`` nanoseconds, counted under upstream's names.
+    """Query Prometheus with a timeout in nanoseconds, and observe the request under upstream's metric names.
 
-    Raises :class:`~kscale.errors.InputError`.
+    Raises :class:`~kscale.errors.InputError` if the query fails.
     """
-    begun = progress.now
+    started = progress.now
 
     def ask(at: Moment) -> StepsOf[QueryPrometheus, Outcome]:
         return (yield from Progress(at).act(question))
@@ -440,9 +445,9 @@ def query_prometheus_steps(
     error = outcome.error
     if error is None or error.code:
         labels = {"code": str(200 if error is None else error.code), "method": "post"}
-        took = (progress.now - begun) / 1e9
+        seconds = (progress.now - started) / 1e9
         yield from progress.observe(
-            build_observation(_REQUESTS_METRIC, labels), build_observation(_DURATIONS_METRIC, labels, took)
+            build_observation(_REQUESTS_METRIC, labels), build_observation(_DURATIONS_METRIC, labels, seconds)
         )
     if error is not None:
         raise InputError(error.message)
@@ -483,7 +488,7 @@ def _add_history(
 
 
 def _to_amounts(values: npt.NDArray[np.float64]) -> _AmountArray:
-    """``ResourceAmount`` of floats: cut off, from 0 to 10^14; what is no number is less than any, and refused."""
-    known = ~np.isnan(values)
-    cut = np.clip(np.where(known, values, 0.0), 0.0, _MAX_FLOAT_AMOUNT).astype(np.int64)
-    return np.where(known, cut, _NAN_AMOUNT)
+    """Convert floats to ``ResourceAmount``, truncated and clipped to 0..10^14. NaN becomes a value that is rejected."""
+    is_number = ~np.isnan(values)
+    cut = np.clip(np.where(is_number, values, 0.0), 0.0, _MAX_FLOAT_AMOUNT).astype(np.int64)
+    return np.where(is_number, cut, _NAN_AMOUNT)

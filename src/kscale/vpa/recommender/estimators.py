@@ -53,14 +53,14 @@ __all__ = [
 
 
 def round_up_to_scale(value: int, scale: int) -> int:
-    """The next multiple of ``scale``; raises ValueError with upstream's text for a scale that is not positive."""
+    """Round up to a multiple of ``scale``. Raises ValueError with upstream's text unless it is positive."""
     if scale <= 0:
         raise ValueError("scale must be greater than zero")
     return math.ceil(float(value) / float(scale)) * scale
 
 
 def format_human_bytes(size: int) -> str:
-    """Bytes with two decimals in the largest binary unit that fits: ``4.65Gi``."""
+    """Format bytes with two decimals in the largest binary unit that fits: ``4.65Gi``."""
     for power, unit in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
         if size >= 1024**power:
             return f"{float(size) / float(1024**power):.2f}{unit}"
@@ -68,7 +68,7 @@ def format_human_bytes(size: int) -> str:
 
 
 def format_resources(cpu: int, memory: int, controlled: tuple[str, ...], options: RecommenderOptions) -> ResourceList:
-    """The controlled ones of CPU (millicores) and memory (bytes) as quantities, rounded as the options say."""
+    """Convert the controlled ones of CPU (millicores) and memory (bytes) to quantities, rounded by the options."""
     result: ResourceList = {}
     if CPU in controlled:
         result[CPU] = to_cpu_quantity(_round_amount(cpu, options.round_cpu_millicores))
@@ -93,9 +93,9 @@ UPPER: Final = 2
 
 
 def get_minimum_resources(containers: npt.NDArray[np.int64], options: RecommenderOptions) -> npt.NDArray[np.int64]:
-    """int64[n, 2]: the least CPU and memory of a container of a pod with ``containers[i]`` containers.
+    """Return the minimum CPU and memory of a container of a pod with ``containers[i]`` containers, int64[n, 2].
 
-    A pod's minimum is shared out evenly and cut off: 250 MiB over three containers is 87381333 bytes each.
+    A pod's minimum is divided evenly and truncated: 250 MiB over three containers is 87381333 bytes each.
     """
     cpu = cores_to_millicores(options.pod_recommendation_min_cpu_millicores * 0.001)
     memory = to_resource_amount(options.pod_recommendation_min_memory_mb * 1024.0 * 1024.0)
@@ -112,10 +112,11 @@ def estimate_resources(
     *,
     threads: int = 1,
 ) -> RecommendedAmounts:
-    """Target, lower and upper bound of the first ``len(containers)`` rows of a store.
+    """Estimate target, lower and upper bound of the first ``len(containers)`` rows of a store.
 
-    ``containers[i]`` is the number of containers that row *i*'s pod minimum is shared among. Confidence comes from CPU
-    samples alone, also for memory. Where there is no history the upper bound is 1e14 and the lower one the minimum.
+    ``containers[i]`` is the number of containers that share the pod minimum of row *i*. Confidence comes from CPU
+    samples
+    only, also for memory. Without history the upper bound is 1e14 and the lower one the minimum.
     """
     n = len(containers)
     percentiles = np.array(
@@ -157,35 +158,37 @@ _ContainerAmounts = tuple[str, tuple[str, ...], list[list[int]]]
 
 
 def recommend_pod_resources(state: RecommenderState, vpas: Sequence[Vpa]) -> list[RecommendedPodResources]:
-    """The recommendation of each VPA before post-processing: its containers by name, uncapped target = target.
+    """Return the recommendation of each VPA before post-processing, by container, with uncapped target = target.
 
-    Containers whose policy says Off are left out; the minimum of a pod is shared among the others.
+    Containers whose policy is Off are left out. The minimum of a pod is shared among the others.
     """
     merged = merge_containers(state, vpas)
-    known: _CachedRecommendations | None = state.told
+    cached: _CachedRecommendations | None = state.told
     policies = [vpa.resource_policy for vpa in vpas]
-    if known is None or known.names is not merged.names or known.policies != policies:
-        known = _CachedRecommendations.of(merged.names, policies)
-    amounts = estimate_resources(merged.store, known.numbers, state.options, threads=state.threads)[known.kept]
-    for place, unasked in enumerate(known.unasked):  # what is not told may change
+    if cached is None or cached.names is not merged.names or cached.policies != policies:
+        cached = _CachedRecommendations.of(merged.names, policies)
+    amounts = estimate_resources(merged.store, cached.numbers, state.options, threads=state.threads)[cached.kept]
+    for place, unasked in enumerate(cached.unasked):  # what is not told may change
         amounts[unasked, place] = 0
-    if known.options is not state.options or not np.array_equal(known.amounts, amounts):
+    if cached.options is not state.options or not np.array_equal(cached.amounts, amounts):
         lists: dict[int, list[_ContainerAmounts]] = {}
-        for row, controlled, own in zip(known.kept.tolist(), known.resources, amounts.tolist(), strict=True):
+        for row, controlled, own in zip(cached.kept.tolist(), cached.resources, amounts.tolist(), strict=True):
             vpa, name = merged.names[row]
             lists.setdefault(id(vpa), []).append((name, controlled, own))
-        found = [_build_pod_recommendation(vpa, lists.get(id(vpa), []), state.options) for vpa in vpas]
-        known = known._replace(options=state.options, amounts=amounts, found=found)
-    state.told = known
-    return known.found
+        recommendations = [_build_pod_recommendation(vpa, lists.get(id(vpa), []), state.options) for vpa in vpas]
+        cached = cached._replace(options=state.options, amounts=amounts, found=recommendations)
+    state.told = cached
+    return cached.found
 
 
 class _CachedRecommendations(NamedTuple):
-    """What was recommended last for containers (``names``) under ``policies``.
+    """Last recommendations of containers (``names``) under ``policies``.
 
-    ``kept`` int64: the rows of those whose policy is not Off, and the ``resources`` of each that are told; ``unasked``:
-    for CPU and for memory which of them are told nothing; ``numbers`` int64[n]: how many containers share the minimum
-    of a pod. ``amounts`` of those that are kept, as ``options`` have them shown in ``found``, VPA by VPA.
+    ``kept`` int64: rows of containers whose policy is not Off, and the controlled ``resources`` of each. ``unasked``:
+    for
+    CPU and for memory, a mask of those that are not controlled. ``numbers`` int64[n]: number of containers that share
+    the
+    minimum of a pod. ``amounts``: amounts of kept rows, formatted under ``options`` in ``found``, VPA by VPA.
     """
 
     names: Sequence[tuple[Vpa, str]]
@@ -200,37 +203,37 @@ class _CachedRecommendations(NamedTuple):
 
     @classmethod
     def of(cls, names: Sequence[tuple[Vpa, str]], policies: list[PodResourcePolicy | None]) -> _CachedRecommendations:
-        """Of these, nothing yet."""
-        kept: list[int] = []
+        """Create an empty cache of these containers and policies."""
+        rows: list[int] = []
         resources: list[tuple[str, ...]] = []
         count: dict[int, int] = {}
         for row, (vpa, name) in enumerate(names):
             mode, controlled = get_scaling_policy(container_policy(name, vpa.resource_policy))
             if mode == SCALING_OFF:
                 continue
-            kept.append(row)
+            rows.append(row)
             resources.append(controlled)
             count[id(vpa)] = count.get(id(vpa), 0) + 1
         numbers = np.ones(len(names), np.int64)
-        numbers[kept] = [count[id(names[row][0])] for row in kept]
+        numbers[rows] = [count[id(names[row][0])] for row in rows]
         unasked = [np.array([name not in controlled for controlled in resources], bool) for name in (CPU, MEMORY)]
         nothing = np.empty(0, np.int64)
-        return cls(names, policies, np.array(kept, np.int64), resources, unasked, numbers, None, nothing, [])
+        return cls(names, policies, np.array(rows, np.int64), resources, unasked, numbers, None, nothing, [])
 
 
 def _build_pod_recommendation(
     vpa: Vpa, amounts: list[_ContainerAmounts], options: RecommenderOptions
 ) -> RecommendedPodResources:
-    """What amounts are shown as: the same as before, where they are."""
-    known = vpa.shown
-    if known is None or known.options is not options or known.amounts != amounts:
+    """Build the recommendation of amounts, reusing the cached object if they are unchanged."""
+    cached = vpa.shown
+    if cached is None or cached.options is not options or cached.amounts != amounts:
         containers = [
             _build_container_recommendation(name, own, controlled, options) for name, controlled, own in amounts
         ]
         containers.sort(key=lambda item: item.container_name)
-        made = RecommendedPodResources(container_recommendations=containers)
-        known = vpa.shown = CachedPodRecommendation(amounts, options, made)
-    return known.recommendation
+        recommendation = RecommendedPodResources(container_recommendations=containers)
+        cached = vpa.shown = CachedPodRecommendation(amounts, options, recommendation)
+    return cached.recommendation
 
 
 def _build_container_recommendation(

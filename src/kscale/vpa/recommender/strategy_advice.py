@@ -1,6 +1,4 @@
-"""Let a strategy advise in a running recommender, from samples that Prometheus has of the past days and from out-of-
-memory kills.
-"""
+"""Apply a strategy in a running recommender, with samples of past days from Prometheus and with OOM kills."""
 
 from __future__ import annotations
 
@@ -59,10 +57,10 @@ class _OOMKillRecord(NamedTuple):
 
 
 class OOMKillHistory:
-    """What was seen of kills since the start. Single owner.
+    """OOM kills since the start. Not safe for concurrent use.
 
-    They are kept by the labels that the pod had: a pod that was killed is often gone when it matters. Of the kills of
-    one container with the same labels those are kept that no later one outdoes: the first is the greatest.
+    Kills are stored by the pod's labels, as a killed pod is often removed when its kill matters. Of a container's kills
+    with equal labels, those that a later and greater one supersedes are dropped, so the first is the greatest.
     """
 
     def __init__(self) -> None:
@@ -76,37 +74,42 @@ class OOMKillHistory:
         return sum(len(kills) for own in self._by_container.values() for _, kills in own.values())
 
     def notice(self, state: RecommenderState, pods: Iterable[Pod], ooms: Iterable[OutOfMemory]) -> list[str]:
-        """Kills, and pods that may tell of some, while ``state`` knows the pods; texts of what cannot be read come
-        back."""
+        """Record kills, and those in the status of pods, while ``state`` contains the pods.
+
+        Returns texts of what cannot be read.
+        """
         problems: list[str] = []
-        for one in sorted((*ooms, *find_last_oom_kills(pods, problems)), key=attrgetter("time")):
-            namespace, pod, container = one.container
-            known = state.pods.get((namespace, pod))
-            seen = self._seen.get(one.container)
-            if known is None or (seen is not None and one.time <= seen):
+        for oom in sorted((*ooms, *find_last_oom_kills(pods, problems)), key=attrgetter("time")):
+            namespace, pod, container = oom.container
+            pod_state = state.pods.get((namespace, pod))
+            seen = self._seen.get(oom.container)
+            if pod_state is None or (seen is not None and oom.time <= seen):
                 continue
-            self._seen[one.container] = one.time
+            self._seen[oom.container] = oom.time
             own = self._by_container.setdefault((namespace, container), {})
-            _, kills = own.get(known.label_set.key, (None, []))
-            own[known.label_set.key] = (known.label_set, _insert_kill(kills, _OOMKillRecord(one.time, one.memory)))
+            _, kills = own.get(pod_state.label_set.key, (None, []))
+            own[pod_state.label_set.key] = (
+                pod_state.label_set,
+                _insert_kill(kills, _OOMKillRecord(oom.time, oom.memory)),
+            )
         return problems
 
     def forget(self, state: RecommenderState, before: Moment) -> None:
-        """Kills that are older, and those of pods that are gone and that no VPA selects."""
+        """Drop kills before a time, and those of removed pods that no VPA selects."""
         self._seen = {name: at for name, at in self._seen.items() if name[:2] in state.pods}
-        for where, own in list(self._by_container.items()):
-            left = {}
+        for container_key, own in list(self._by_container.items()):
+            remaining = {}
             for key, (label_set, kills) in own.items():
                 newer = [kill for kill in kills if kill.time >= before]
                 if newer and (label_set.pods or state.is_selected(label_set.namespace, label_set.labels)):
-                    left[key] = (label_set, newer)
-            if left:
-                self._by_container[where] = left
+                    remaining[key] = (label_set, newer)
+            if remaining:
+                self._by_container[container_key] = remaining
             else:
-                del self._by_container[where]
+                del self._by_container[container_key]
 
     def most(self, vpa: Vpa, container: str) -> int:
-        """Bytes of the greatest kill of a container of the pods that a VPA selects; 0: there was none."""
+        """Return the bytes of the greatest kill of a container of a VPA's pods, or 0 without kills."""
         own = self._by_container.get((vpa.namespace, container), {})
         return max(
             (kills[0].memory for label_set, kills in own.values() if vpa.selector.matches(label_set.labels)), default=0
@@ -114,11 +117,11 @@ class OOMKillHistory:
 
 
 def _insert_kill(kills: list[_OOMKillRecord], new: _OOMKillRecord) -> list[_OOMKillRecord]:
-    """In order of time, which leaves memory in falling order."""
-    kept = [kill for kill in kills if kill.time > new.time or kill.memory > new.memory]
-    if any(kill.time > new.time and kill.memory >= new.memory for kill in kept):
-        return kept
-    return sorted((*kept, new))
+    """Insert a kill in order of time, which leaves memory in descending order."""
+    remaining = [kill for kill in kills if kill.time > new.time or kill.memory > new.memory]
+    if any(kill.time > new.time and kill.memory >= new.memory for kill in remaining):
+        return remaining
+    return sorted((*remaining, new))
 
 
 _MAX_POINTS: Final = 11_000
@@ -145,22 +148,24 @@ _NO_SAMPLES_CONDITION: Final = (
 
 
 class LatestAdvice(msgspec.Struct, frozen=True):
-    """What a strategy said last of VPAs. ``had``: by container; ``failures``: why it has said nothing since then.
+    """Latest advice of a strategy by VPA.
 
-    A VPA that selects other pods than before is another one, of which nothing is known.
+    ``had``: advice by container. ``failures``: why there has been no advice since. A VPA whose selector changed is a
+    new
+    one without advice.
     """
 
     had: dict[Vpa, Mapping[str, StrategyAdvice]] = {}
     failures: dict[Vpa, str] = {}
 
     def missing(self, vpa: Vpa) -> tuple[str, str] | None:
-        """Reason and text of the condition of a VPA whose recommendation stays what it was."""
+        """Return reason and text of the condition of a VPA whose recommendation stays, or None."""
         if vpa in self.failures:
             return ("StrategyFailed", f"{self.failures[vpa]}; what was recommended stays")
         return None if vpa in self.had else _NO_SAMPLES_CONDITION
 
     def of(self, vpas: Container[Vpa]) -> LatestAdvice:
-        """No others' advice."""
+        """Return the advice of some VPAs only."""
         return LatestAdvice(
             had={vpa: advice for vpa, advice in self.had.items() if vpa in vpas},
             failures={vpa: why for vpa, why in self.failures.items() if vpa in vpas},
@@ -183,20 +188,24 @@ class _ContainerSamples(NamedTuple):
 
 
 class StrategyAdvisor:
-    """``advice``: the strategy's, of the VPAs whose samples have been had. ``kills``: for memory. Single owner.
+    """Requests samples, and stores the strategy's advice of VPAs with samples. Not safe for concurrent use.
 
-    Prometheus is asked for all samples of a namespace at each ``interval`` (nanoseconds), at once where a VPA is new
-    there, selects other pods than before, or has usage of a container that had none. It is asked in the background,
-    four namespaces at a time: a question may take ``timeout``, however long rounds are, and its answer may have
-    ``most_bytes``. A round waits up to half of ``recommender_interval`` for what it has begun to ask, and later rounds
-    take what has come since. Nothing of samples is kept but the advice: memory is that of the samples of four
-    namespaces. An answer is for the VPAs that were there when it was asked for, and still are. A namespace of which
-    Prometheus does not answer keeps its advice, and is asked again in the next round, after those that did answer or
-    are new, and with no more than two others like it: however many hang, a place is left for the rest. A VPA for which
-    the strategy fails keeps its advice too, until the interval is over.
+    ``advice``: the advice. ``kills``: OOM kills, for memory. All samples of a namespace are queried at each
+    ``interval``
+    (nanoseconds), or at once if a VPA is new there, has another selector than before, or has usage of a new container.
+    Queries run in the background, four namespaces at a time. A query may take ``timeout``, independent of loops, and
+    its
+    response may have ``most_bytes``. A loop waits up to half of ``recommender_interval`` for the queries that it
+    starts,
+    and later loops use what has arrived since. Only the advice is stored, so at most the samples of four namespaces are
+    in memory. A response applies to VPAs that existed at the time of the query and still exist.
 
-    Pods that are gone count by the labels that Prometheus has of them. Raises :class:`~kscale.errors.InputError` for a
-    history of more values than Prometheus gives at once.
+    A namespace whose query fails keeps its advice and is queried again in the next loop, after other namespaces, and
+    with at most two others like it. So queries that hang leave room for the rest. A VPA for which the strategy fails
+    also keeps its advice, until the interval is over.
+
+    Removed pods are matched by the labels that Prometheus has. Raises :class:`~kscale.errors.InputError` for a history
+    of more values than Prometheus returns at once.
     """
 
     def __init__(
@@ -231,14 +240,13 @@ class StrategyAdvisor:
         self._problems: list[str] = []
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: what is left of intervals stays."""
+        """Shift times by a change of the clock in nanoseconds, so that remaining intervals stay equal."""
         self._asked = {vpa: asked._replace(again=asked.again + by) for vpa, asked in self._asked.items()}
         self._tried = {namespace: at + by for namespace, at in self._tried.items()}
         self._asking = {namespace: at + by for namespace, at in self._asking.items()}
 
     def refresh_steps(self, state: RecommenderState, progress: Progress) -> StepsOf[InBackground | Wait, list[str]]:
-        """Asks for what is due, and takes the strategy's advice; texts of what has gone wrong since the last time come
-        back."""
+        """Start queries that are due, update the advice, and return texts of problems since the last call."""
         vpas = _group_by_namespace(state)
         observed = {vpa for own in vpas.values() for vpa in own}
         now = progress.now
@@ -249,23 +257,23 @@ class StrategyAdvisor:
         self.kills.forget(state, self._history.range_queries(now)[0].start)
         due = [name for name, own in vpas.items() if any(self._is_due(state, vpa, now) for vpa in own)]
         self._waiting = set(due) - self._asking.keys()
-        begun = frozenset(self._waiting - self._unanswered if self._many_hang else self._waiting)
-        if begun and not self._is_beginning and len(self._asking) < _MAX_CONCURRENT_NAMESPACES:
+        started = frozenset(self._waiting - self._unanswered if self._many_hang else self._waiting)
+        if started and not self._is_beginning and len(self._asking) < _MAX_CONCURRENT_NAMESPACES:
             self._is_beginning = True
             yield from progress.act(InBackground(partial(self._ask_steps, state)))
-            left = duration(state.options.recommender_interval) // 2
-            while left > 0 and not begun.isdisjoint(self._waiting | self._asking.keys()):
+            remaining = duration(state.options.recommender_interval) // 2
+            while remaining > 0 and not started.isdisjoint(self._waiting | self._asking.keys()):
                 yield from progress.wait(_POLL_INTERVAL)
-                left -= _POLL_INTERVAL
-        found, self._problems = self._problems, []
-        return found
+                remaining -= _POLL_INTERVAL
+        problems, self._problems = self._problems, []
+        return problems
 
     def _is_due(self, state: RecommenderState, vpa: Vpa, now: Moment) -> bool:
         asked = self._asked.get(vpa)
         return asked is None or asked.again <= now or not asked.containers.issuperset(_find_used_containers(state, vpa))
 
     def _ask_steps(self, state: RecommenderState, now: Moment) -> StepsOf[Within | Observe | Together, None]:
-        """Of the namespaces that wait, as many side by side as have room; ``state`` is what it is by then."""
+        """Query waiting namespaces in parallel, as many as there is room for."""
         progress = Progress(now)
         warnings: dict[str, None] = {}
         try:
@@ -285,11 +293,11 @@ class StrategyAdvisor:
     def _ask_each_steps(
         self, state: RecommenderState, labels: _Labels, queue: deque[str], now: Moment
     ) -> StepsOf[Within | Observe, None]:
-        """Of one namespace of the queue after the other, but those that somebody else has asked for meanwhile."""
+        """Query the namespaces of a queue in turn, except those already queried elsewhere."""
         progress = Progress(now)
         while queue:
             if queue[0] in self._unanswered and self._many_hang:
-                return  # who asks for one of these goes on
+                return  # the queues that retry one of these continue
             namespace = queue.popleft()
             if namespace in self._waiting:
                 self._waiting.remove(namespace)
@@ -314,17 +322,20 @@ class StrategyAdvisor:
             self._warn(warnings)
         self._unanswered.discard(namespace)
         vpas = [vpa for vpa in _group_by_namespace(state).get(namespace, []) if vpa in used]
-        given: Counter[str] = Counter()
-        self._problems += self._advise(state, vpas, _group_samples_by_vpa(state, labels, samples), given)
+        sample_counts: Counter[str] = Counter()
+        self._problems += self._advise(state, vpas, _group_samples_by_vpa(state, labels, samples), sample_counts)
         for vpa in vpas:
             self._asked[vpa] = _NamespaceRequest(used[vpa], self._asking[namespace] + self._interval)
         yield from progress.observe(
-            *(Observation(name=_SAMPLES_METRIC, labels={"resource": name}, value=float(n)) for name, n in given.items())
+            *(
+                Observation(name=_SAMPLES_METRIC, labels={"resource": name}, value=float(n))
+                for name, n in sample_counts.items()
+            )
         )
 
     @property
     def _many_hang(self) -> bool:
-        """No other namespace is asked for that had no answer the last time."""
+        """Return True if the limit of concurrent retries is reached."""
         return len(self._unanswered & self._asking.keys()) >= _MAX_CONCURRENT_RETRIES
 
     @property
@@ -341,28 +352,34 @@ class StrategyAdvisor:
         question = QueryPrometheus(
             query=self._history.metric_for_pod_labels, end=progress.now, most_bytes=self._most_bytes
         )
-        told = yield from query_prometheus_steps(question, self._history, progress, self._timeout)
-        warnings.update(dict.fromkeys(told.warnings))
-        return last_labels(self._history, told)
+        series = yield from query_prometheus_steps(question, self._history, progress, self._timeout)
+        warnings.update(dict.fromkeys(series.warnings))
+        return last_labels(self._history, series)
 
     def _samples_steps(
         self, namespace: str, warnings: dict[str, None], progress: Progress
     ) -> StepsOf[Within | Observe, list[_ContainerSamples]]:
-        found: list[_ContainerSamples] = []
+        samples: list[_ContainerSamples] = []
         if not self._strategy.needs_samples:
-            return found
+            return samples
         history = msgspec.structs.replace(self._history, namespace=namespace)
-        for each, resource in zip(history.range_queries(progress.now), (CPU, MEMORY), strict=True):
+        for range_query, resource in zip(history.range_queries(progress.now), (CPU, MEMORY), strict=True):
             question = QueryPrometheus(
-                query=each.query, start=each.start, end=each.end, step=each.step, most_bytes=self._most_bytes
+                query=range_query.query,
+                start=range_query.start,
+                end=range_query.end,
+                step=range_query.step,
+                most_bytes=self._most_bytes,
             )
             series = yield from query_prometheus_steps(question, history, progress, self._timeout)
             warnings.update(dict.fromkeys(series.warnings))
-            found += (_ContainerSamples(resource, key, values) for key, values in _iterate_samples(history, series))
-        return found
+            samples += (_ContainerSamples(resource, key, values) for key, values in _iterate_samples(history, series))
+        return samples
 
-    def _advise(self, state: RecommenderState, vpas: list[Vpa], usage: _UsageByVpa, given: Counter[str]) -> list[str]:
-        """Texts of failures; ``given`` gets how many samples of each resource the strategy has had."""
+    def _advise(
+        self, state: RecommenderState, vpas: list[Vpa], usage: _UsageByVpa, sample_counts: Counter[str]
+    ) -> list[str]:
+        """Update the advice of VPAs, count samples by resource in ``sample_counts``, and return texts of failures."""
         raw = recommend_pod_resources(state, vpas) if self._strategy.uses_recommendation else [None] * len(vpas)
         failures: dict[Vpa, str] = {}
         for vpa, recommendation in zip(vpas, raw, strict=True):
@@ -373,13 +390,13 @@ class StrategyAdvisor:
             advice = {}
             try:
                 for container in sorted({key.container for key in vpa.aggregates} | own.keys()):
-                    of = own.get(container) or ContainerUsage()
-                    of.recommendation = recommended.get(container)
-                    of.oom_memory = self.kills.most(vpa, container)
-                    for resource, pods in ((CPU, of.cpu), (MEMORY, of.memory)):
-                        given[resource] += sum(map(len, pods.values()))
-                    where = f"container {container} of {vpa.namespace}/{vpa.name}"
-                    advice[container] = get_checked_advice(self._strategy, of, where)
+                    usage_of_container = own.get(container) or ContainerUsage()
+                    usage_of_container.recommendation = recommended.get(container)
+                    usage_of_container.oom_memory = self.kills.most(vpa, container)
+                    for resource, pods in ((CPU, usage_of_container.cpu), (MEMORY, usage_of_container.memory)):
+                        sample_counts[resource] += sum(map(len, pods.values()))
+                    label = f"container {container} of {vpa.namespace}/{vpa.name}"
+                    advice[container] = get_checked_advice(self._strategy, usage_of_container, label)
             except KscaleError as error:
                 self.advice.failures[vpa] = failures[vpa] = str(error)
             else:
@@ -389,45 +406,45 @@ class StrategyAdvisor:
 
 
 def _group_by_namespace(state: RecommenderState) -> dict[str, list[Vpa]]:
-    found: dict[str, list[Vpa]] = {}
+    groups: dict[str, list[Vpa]] = {}
     for vpa in state.observed_vpas():
-        found.setdefault(vpa.namespace, []).append(vpa)
-    return found
+        groups.setdefault(vpa.namespace, []).append(vpa)
+    return groups
 
 
 def _group_samples_by_vpa(state: RecommenderState, labels: _Labels, samples: list[_ContainerSamples]) -> _UsageByVpa:
-    """Samples by the VPAs that select their pods."""
-    found: _UsageByVpa = {}
+    """Group samples by the VPAs that select their pods."""
+    grouped: _UsageByVpa = {}
     for resource, key, values in samples:
-        known = labels.get((key.namespace, key.pod))
-        for vpa in state.selecting(key.namespace, key.pod, None if known is None else known.labels):
-            usage = found.setdefault(vpa, {}).setdefault(key.container, ContainerUsage())
+        pod_labels = labels.get((key.namespace, key.pod))
+        for vpa in state.selecting(key.namespace, key.pod, None if pod_labels is None else pod_labels.labels):
+            usage = grouped.setdefault(vpa, {}).setdefault(key.container, ContainerUsage())
             pods = usage.cpu if resource == CPU else usage.memory
             pods[key.pod] = np.concatenate([pods[key.pod], values]) if key.pod in pods else values
-    return found
+    return grouped
 
 
 def _find_used_containers(state: RecommenderState, vpa: Vpa) -> frozenset[str]:
-    """Containers of which there is usage by now: before, Prometheus has nothing of them either."""
+    """Return the containers with usage so far. Prometheus has no samples of others."""
     return frozenset(key.container for key, own in vpa.aggregates.items() if not own.is_empty(state.store))
 
 
 def apply_advice(
     raw: RecommendedPodResources, advice: Mapping[str, StrategyAdvice], options: RecommenderOptions
 ) -> RecommendedPodResources:
-    """Upstream's recommendation with the strategy's requests for targets.
+    """Replace the targets of upstream's recommendation by the strategy's requests.
 
-    Bounds are those of the strategy, else upstream's, and never leave the target out. A resource for which there is no
-    advice is left out, and so is a container without any.
+    Bounds are the strategy's, else upstream's, and always include the target. Resources without advice, and containers
+    without any, are left out.
     """
-    found = []
+    recommendations = []
     for item in raw.container_recommendations:
         advised = advice.get(item.container_name, StrategyAdvice())
         target = _format_advised_resources(advised.cpu_request, advised.memory_request, item.target or {}, options)
         if target:
             lower = _format_advised_resources(advised.cpu_lower, advised.memory_lower, target, options)
             upper = _format_advised_resources(advised.cpu_upper, advised.memory_upper, target, options)
-            found.append(
+            recommendations.append(
                 RecommendedContainerResources(
                     container_name=item.container_name,
                     target=target,
@@ -436,25 +453,27 @@ def apply_advice(
                     uncapped_target=dict(target),
                 )
             )
-    return RecommendedPodResources(container_recommendations=found)
+    return RecommendedPodResources(container_recommendations=recommendations)
 
 
 def _format_advised_resources(
     cpu: int | None, memory: int | None, controlled: Iterable[str], options: RecommenderOptions
 ) -> ResourceList:
-    told = tuple(name for name, amount in ((CPU, cpu), (MEMORY, memory)) if amount is not None and name in controlled)
-    return format_resources(cpu or 0, memory or 0, told, options)
+    advised = tuple(
+        name for name, amount in ((CPU, cpu), (MEMORY, memory)) if amount is not None and name in controlled
+    )
+    return format_resources(cpu or 0, memory or 0, advised, options)
 
 
 def _choose_bounds(
-    told: ResourceList, upstreams: ResourceList | None, target: ResourceList, choose: Callable[..., object]
+    advised: ResourceList, upstreams: ResourceList | None, target: ResourceList, choose: Callable[..., object]
 ) -> ResourceList:
-    bounds = {**(upstreams or {}), **told}
+    bounds = {**(upstreams or {}), **advised}
     return {name: choose(bounds.get(name, amount), amount) for name, amount in target.items()}  # type: ignore[misc]  # min or max of two quantities
 
 
 def _iterate_samples(history: PrometheusHistory, series: Series) -> Iterator[tuple[SeriesKey, np.ndarray]]:
-    """The samples of each container; what is no finite number is none, and nothing is less than 0."""
+    """Yield the samples of each container, without non-finite values and with negative ones raised to 0."""
     bounds = np.searchsorted(series.series, np.arange(len(series.keys) + 1))
     for i, key in enumerate(container_keys(history, series)):
         values = series.value[bounds[i] : bounds[i + 1]]

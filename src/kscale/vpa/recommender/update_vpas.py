@@ -1,5 +1,6 @@
-"""``UpdateVPAs``: recommendations, post-processors (policy, integer CPU), conditions and the statuses that are
-written (upstream: ``pkg/recommender/routines``).
+"""``UpdateVPAs``: recommendations, post-processors (policy, integer CPU), conditions and the statuses that are written.
+
+Upstream: ``pkg/recommender/routines``.
 """
 
 from __future__ import annotations
@@ -68,9 +69,9 @@ def apply_vpa_policy(
     policy: PodResourcePolicy | None,
     global_max: ResourceList | None = None,
 ) -> RecommendedPodResources | None:
-    """Target and bounds between ``minAllowed`` and ``maxAllowed`` (the uncapped target stays).
+    """Clamp target and bounds between ``minAllowed`` and ``maxAllowed`` (the uncapped target stays).
 
-    ``global_max`` stands in for what ``maxAllowed`` does not name. Zero bounds count as none; the maximum wins.
+    ``global_max`` applies to resources without ``maxAllowed``. Zero bounds count as none; the maximum wins.
     """
     if recommendation is None:
         return None
@@ -112,14 +113,14 @@ INTEGER_CPU_SUFFIX: Final = "_integerCPU"
 
 
 def get_container_name(key: str, prefix: str = INTEGER_CPU_PREFIX, suffix: str = INTEGER_CPU_SUFFIX) -> str:
-    """The text between prefix and suffix; empty when either is missing."""
+    """Return the text between prefix and suffix, empty if either is missing."""
     if not key.startswith(prefix) or not key.endswith(suffix):
         return ""
     return key.removeprefix(prefix).removesuffix(suffix)
 
 
 def find_integer_cpu_containers(annotations: Mapping[str, str] | None) -> set[str]:
-    """The containers whose annotation says exactly ``true``."""
+    """Return the containers whose annotation is exactly ``true``."""
     names = {get_container_name(key) for key, value in (annotations or {}).items() if value == "true"}
     return names - {""}
 
@@ -127,7 +128,7 @@ def find_integer_cpu_containers(annotations: Mapping[str, str] | None) -> set[st
 def round_up_integer_cpu(
     recommendation: RecommendedPodResources, annotations: Mapping[str, str] | None
 ) -> RecommendedPodResources:
-    """CPU in target, bounds and uncapped target rounded up to whole cores."""
+    """Round CPU in target, bounds and uncapped target up to whole cores."""
     chosen = find_integer_cpu_containers(annotations)
     if not chosen:
         return recommendation
@@ -172,9 +173,9 @@ def update_vpas_steps(
     advice: LatestAdvice | None = None,
     explain: ExplainSteps | None = None,
 ) -> StepsOf[GetScale | Together | Emit | Observe, list[VpaResult]]:
-    """Recommends for the VPAs that are observed, and writes the statuses that changed, some side by side.
+    """Recommend for the observed VPAs, and write changed statuses, several concurrently.
 
-    ``advice``: see :func:`recommend_vpas`; ``explain`` is told before anything is written.
+    ``advice``: see :func:`recommend_vpas`. ``explain`` is called before anything is written.
     """
     tally = ObservationTally()
     results = recommend_vpas(
@@ -199,10 +200,10 @@ def recommend_vpas(
     quality: QualityObserver,
     advice: LatestAdvice | None = None,
 ) -> list[VpaResult]:
-    """Recommendation, post-processors, conditions of each VPA: what its status becomes. Nothing is written.
+    """Compute recommendation, post-processing and conditions of each VPA, without writing the status.
 
-    ``advice``: a strategy's, which takes the place of upstream's targets; a VPA that it has nothing of keeps what its
-    status has, and says so.
+    ``advice``: advice of a strategy, which replaces upstream's targets. A VPA without advice keeps its recommendation,
+    and a condition reports it.
     """
     options = state.options
     ordered = sorted(vpas, key=attrgetter("namespace", "name"))
@@ -247,22 +248,22 @@ def _apply_strategy_advice(
 
 
 def _cap_with_cache(vpa: Vpa, raw: RecommendedPodResources, most: ResourceList) -> RecommendedPodResources:
-    """A recommendation within the policy, and within the largest that is allowed."""
-    known = vpa.capped
-    if known is None or known.raw is not raw or known.policy is not vpa.resource_policy or known.most != most:
-        found = apply_vpa_policy(raw, vpa.resource_policy, most)
-        assert found is not None  # as the recommendation is not
-        known = vpa.capped = CachedCapping(raw, vpa.resource_policy, most, found)
-    return known.recommendation
+    """Return a recommendation within the policy and the global maximum, cached."""
+    cached = vpa.capped
+    if cached is None or cached.raw is not raw or cached.policy is not vpa.resource_policy or cached.most != most:
+        capped = apply_vpa_policy(raw, vpa.resource_policy, most)
+        assert capped is not None  # as the recommendation is not
+        cached = vpa.capped = CachedCapping(raw, vpa.resource_policy, most, capped)
+    return cached.recommendation
 
 
 def _is_status_unchanged(vpa: Vpa, status: VerticalPodAutoscalerStatus) -> bool:
-    """:func:`is_equal_status` of what was observed and of what it becomes."""
-    observed, known = vpa.observed_status, vpa.compared
+    """Compare the observed and the new status as :func:`is_equal_status` does, cached."""
+    observed, cached = vpa.observed_status, vpa.compared
     one, other = observed.recommendation, status.recommendation
-    if known is None or known.observed is not one or known.other is not other:
-        known = vpa.compared = CachedComparison(one, other, _is_equal_recommendation(one, other))
-    return known.same and _is_equal_without_recommendation(observed, status)
+    if cached is None or cached.observed is not one or cached.other is not other:
+        cached = vpa.compared = CachedComparison(one, other, _is_equal_recommendation(one, other))
+    return cached.same and _is_equal_without_recommendation(observed, status)
 
 
 def _write_status(result: VpaResult, diagnostics: list[str]) -> Machine:
@@ -286,7 +287,7 @@ def _write_status(result: VpaResult, diagnostics: list[str]) -> Machine:
 
 
 def _encode_status(status: VerticalPodAutoscalerStatus) -> VerticalPodAutoscalerStatus | dict[str, Any]:
-    """A status as the API prints it: the time of a condition that never had one is null."""
+    """Encode a status as the API prints it, with null for a condition's missing time."""
     if all(condition.last_transition_time is not None for condition in status.conditions):
         return status
     data: dict[str, Any] = to_dict(status)
@@ -295,7 +296,7 @@ def _encode_status(status: VerticalPodAutoscalerStatus) -> VerticalPodAutoscaler
 
 
 def _get_global_max(options: RecommenderOptions) -> ResourceList:
-    """The largest recommendation that the flags allow."""
+    """Return the largest recommendation that the flags allow."""
     limits = {
         CPU: options.container_recommendation_max_allowed_cpu,
         MEMORY: options.container_recommendation_max_allowed_memory,
@@ -304,7 +305,7 @@ def _get_global_max(options: RecommenderOptions) -> ResourceList:
 
 
 def _seconds_since_creation(vpa: Vpa, now: Moment) -> list[float]:
-    """Seconds since a VPA was made; nothing where its object does not say when."""
+    """Return the seconds since a VPA's creation, or nothing if it is unknown."""
     try:
         created = from_text(vpa.created)
     except ValueError:
@@ -313,8 +314,8 @@ def _seconds_since_creation(vpa: Vpa, now: Moment) -> list[float]:
 
 
 def _count_objects(state: RecommenderState, tally: ObservationTally) -> None:
-    """``vpa_objects_count``: of every sort of VPAs how many there are, 0 included."""
-    found: Counter[tuple[str | bool, ...]] = Counter(
+    """Count VPAs for ``vpa_objects_count`` by all combinations of labels, including zeros."""
+    counts: Counter[tuple[str | bool, ...]] = Counter(
         (
             vpa.update_mode or "Recreate",
             vpa.has_recommendation,
@@ -325,15 +326,15 @@ def _count_objects(state: RecommenderState, tally: ObservationTally) -> None:
         for vpa in state.observed_vpas()
     )
 
-    def tell(into: ObservationTally) -> None:  # the many sorts of which there is none are named when somebody looks
-        for sort in dict.fromkeys([*_VPA_OBJECTS_LABEL_VALUES, *found]):
-            into.count(_VPA_OBJECTS_METRIC, dict(zip(_VPA_OBJECTS_LABELS, sort, strict=True)), found[sort])
+    def tell(into: ObservationTally) -> None:  # zero counts are added only when they are read
+        for sort in dict.fromkeys([*_VPA_OBJECTS_LABEL_VALUES, *counts]):
+            into.count(_VPA_OBJECTS_METRIC, dict(zip(_VPA_OBJECTS_LABELS, sort, strict=True)), counts[sort])
 
     tally.later(tell)
 
 
 def is_equal_status(a: VerticalPodAutoscalerStatus, b: VerticalPodAutoscalerStatus) -> bool:
-    """``Semantic.DeepEqual``: quantities by value, times by instant, absent equals empty."""
+    """Compare as ``Semantic.DeepEqual`` does, quantities by value, times by instant, absent equal to empty."""
     return _is_equal_without_recommendation(a, b) and _is_equal_recommendation(a.recommendation, b.recommendation)
 
 

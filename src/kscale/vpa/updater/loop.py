@@ -1,5 +1,6 @@
-"""One loop of the updater as a step machine: for each VPA end startup boosts, resize in place, evict (upstream:
-``pkg/updater/logic/updater.go``).
+"""One loop of the updater as a step machine: for each VPA end startup boosts, resize in place, evict.
+
+Upstream: ``pkg/updater/logic/updater.go``.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ _RESIZED_TEXT: Final = "Pod was resized in place by VPA Updater."
 
 
 class VpaUpdate:
-    """The part of a loop that belongs to one VPA, which controls ``pods``."""
+    """Part of a loop for one VPA, which controls ``pods``."""
 
     def __init__(self, loop: LoopContext, vpa: VerticalPodAutoscaler, pods: list[Pod]) -> None:
         self._loop = loop
@@ -98,7 +99,7 @@ class VpaUpdate:
         self._resized = False
 
     def run(self) -> StepsOf[UpdaterAction, None]:
-        """Everything; raises :class:`LoopStoppedError` where a limiter ends the loop."""
+        """Update the VPA's pods. Raises :class:`LoopStoppedError` if a rate limiter ends the loop."""
         mode, options = self._restriction.mode, self._loop.options
         for key, count in self._restriction.too_few.items():
             text = f"Too few replicas: {key.kind} {key.namespace}/{key.name} has {count} live pods"
@@ -148,7 +149,7 @@ class VpaUpdate:
         self._loop.gauges.add(name, self._vpa, len(self._pods), by)
 
     def _leave(self, pod: Pod, reason: str, message: str) -> None:
-        """Say why a pod is left as it is, if somebody wants to know."""
+        """Record why a pod is unchanged, if explanations were requested."""
         if self._loop.explain:
             self._loop.result.unchanged.append(
                 UnchangedPod(namespace=pod.namespace, pod=pod.name, vpa=self._vpa.name, reason=reason, message=message)
@@ -190,12 +191,15 @@ class VpaUpdate:
         return answer
 
     def _resizable(self, pods: Iterable[Pod]) -> StepsOf[UpdaterAction, list[Pod]]:
-        """Those that may be resized, or whose resize leads to something else (``filterNonInPlaceUpdatablePods``)."""
+        """Return the pods that may be resized or whose failed resize needs another action.
+
+        Upstream: ``filterNonInPlaceUpdatablePods``.
+        """
         in_place_only = self._restriction.mode == "InPlace"
         wanted = (
             (inplace.IN_PLACE_INFEASIBLE, inplace.IN_PLACE_DEFERRED) if in_place_only else (inplace.IN_PLACE_EVICT,)
         )
-        kept = []
+        resizable = []
         for pod in pods:
             decision = self._can_update_in_place(pod)
             if decision == inplace.IN_PLACE_INFEASIBLE_CACHED:
@@ -203,13 +207,13 @@ class VpaUpdate:
                 yield from self._progress.observe(self._counters.skipped())
                 self._leave(pod, "Infeasible", _SKIPPED_TEXT)
             elif decision == inplace.IN_PLACE_APPROVED or decision in wanted:
-                kept.append(pod)
+                resizable.append(pod)
             else:
                 self._leave(pod, *self._restriction.why_not(pod))
-        return kept
+        return resizable
 
     def _ordered(self, pods: Iterable[Pod]) -> list[PodPriority]:
-        """Those that are due, the neediest first (``getPodsUpdateOrder``)."""
+        """Return the pods to update, by descending priority (``getPodsUpdateOrder``)."""
         loop = self._loop
         assessed = [
             assess_pod(
@@ -242,7 +246,7 @@ class VpaUpdate:
         return chosen
 
     def _explain(self, assessed: Iterable[PodPriority], chosen: Collection[str]) -> None:
-        """Say why pods that may be updated are not due."""
+        """Record why updatable pods are not updated."""
         now, options = self._progress.now, self._loop.options
         for item in assessed:
             if not item.accepted:
@@ -253,7 +257,7 @@ class VpaUpdate:
     # -- acting -------------------------------------------------------------------------------------------------
 
     def _unboost(self) -> StepsOf[UpdaterAction, None]:
-        """Pods that have finished their start get back what they had."""
+        """Revert startup boosts that have expired."""
         over = [pod for pod in self._pods if find_expired_boosts(pod, self._vpa, self._progress.now)]
         for pod in over:
             if not self._restriction.can_unboost(pod, self._progress.now):
@@ -300,7 +304,7 @@ class VpaUpdate:
             self._loop.state.infeasible_attempts[pod.metadata.uid] = recommendation
 
     def _resize(self, pod: Pod) -> StepsOf[UpdaterAction, ApiError | None]:
-        """Resizes a pod (``InPlaceUpdate``): None, or what went wrong."""
+        """Resize a pod and return None or an error (``InPlaceUpdate``)."""
         if not self._restriction.knows(pod):
             return ApiError(f"pod not suitable for in-place update {pod.name}: not in replicated pods map")
         limit_ranges = self._loop.given.limit_ranges
@@ -323,7 +327,7 @@ class VpaUpdate:
         return None
 
     def _evict_all(self, pods: list[Pod]) -> StepsOf[UpdaterAction, bool]:
-        """Whether some pod was evicted."""
+        """Evict pods and return True if any was evicted."""
         some = False
         for i, pod in enumerate(pods):
             if not self._can_evict(pod):
@@ -347,7 +351,7 @@ class VpaUpdate:
         return some
 
     def _evict(self, pod: Pod) -> StepsOf[UpdaterAction, str]:
-        """An empty text, or why not."""
+        """Evict a pod and return an empty text or the error."""
         if not self._restriction.knows(pod):
             return f"pod not suitable for eviction {pod.key}: not in replicated pods map"
         if not self._can_evict(pod):
@@ -373,15 +377,34 @@ def updater_steps(
     admission: EvictionAdmission | None = None,
     explain: bool = False,
 ) -> StepsOf[UpdaterAction, UpdaterResult]:
-    """One loop: yields what is to be done, is sent how it went, returns what it found out.
+    """Run one loop of the updater as a step machine: yields actions, receives outcomes, returns the result.
 
-    ``given``: VPAs, pods and what else a round looks at; ``state`` is changed, and is in the result. ``admission``: the
-    filter over pods about to be updated, one for the life of an updater; without one,
-    :class:`~kscale.vpa.updater.ScalingDirectionAdmission` (``evictionRequirements``). The lease of the admission
-    controller is read with ``Get`` unless ``use_admission_controller_status`` is off; a resize is a ``Resize`` and a
-    ``Patch`` of annotations, an eviction an ``Evict``; the limiters ``Wait``; steps of the loop are timed
-    (``execution_latency_seconds``). A ``Wait`` that is answered with an error ends the loop. ``explain``: the result
-    also says of the pods of acting VPAs that are left as they are, why.
+    The lease of the admission controller is read with ``Get`` unless ``use_admission_controller_status`` is off. A
+    resize
+    is a ``Resize`` and a ``Patch`` of annotations, an eviction an ``Evict``. Rate limiters yield ``Wait``; an error as
+    its
+    outcome ends the loop. Steps of the loop are timed (``execution_latency_seconds``).
+
+    Parameters
+    ----------
+    state : UpdaterState
+        State of the updater, changed in place and part of the result.
+    given : UpdaterRound
+        VPAs, pods and other inputs of the loop.
+    now : datetime or Moment
+        Start of the loop.
+    options : UpdaterOptions, optional
+        Options of the updater.
+    admission : EvictionAdmission, optional
+        Filter of pods about to be updated, one for the life of an updater. Default:
+        :class:`~kscale.vpa.updater.ScalingDirectionAdmission` (``evictionRequirements``).
+    explain : bool
+        Record also why pods of acting VPAs are unchanged.
+
+    Returns
+    -------
+    Steps of UpdaterResult
+        The step machine.
     """
     admission = admission or ScalingDirectionAdmission()
     loop = LoopContext(state, given, options or UpdaterOptions(), moment(now), admission, explain=explain)
@@ -401,19 +424,21 @@ def run_updater(
     admission: EvictionAdmission | None = None,
     refuse: Callable[[Action], ApiError | None] | None = None,
 ) -> UpdaterResult:
-    """A loop as if everything succeeded, waiting included: the admission controller lives, and no scale is known that
-    was not given. What it would have done and said is in the result, and why other pods of VPAs are left as they are;
-    ``state`` is changed as if it had been done. ``refuse`` may answer an eviction or a resize with an error.
+    """Run a loop as if every action succeeded, including waits.
+
+    The admission controller is assumed to be alive, and only the scales in ``given`` are known. The result contains the
+    actions, messages and reasons of unchanged pods. ``state`` is changed as if the actions had been performed.
+    ``refuse`` may return an error for an eviction or a resize.
     """
-    begun = moment(now)
-    steps = updater_steps(state, given, now=begun, options=options, admission=admission, explain=True)
-    result = dry_run_loop(steps, begun, refuse)
-    result.unchanged += find_idle_pods(given, options or UpdaterOptions(), begun)
+    start = moment(now)
+    steps = updater_steps(state, given, now=start, options=options, admission=admission, explain=True)
+    result = dry_run_loop(steps, start, refuse)
+    result.unchanged += find_idle_pods(given, options or UpdaterOptions(), start)
     return result
 
 
 def find_idle_pods(given: UpdaterRound, options: UpdaterOptions, now: Moment) -> list[UnchangedPod]:
-    """Return the pods of VPAs that no loop looks at: their mode or their namespace leaves pods alone."""
+    """Return the pods of VPAs that loops ignore because of the update mode or the namespace."""
     idle = [vpa for vpa in given.vpas if options.ignores(vpa.namespace) or not is_active_vpa(vpa)]
     if not idle:
         return []
@@ -427,7 +452,7 @@ def find_idle_pods(given: UpdaterRound, options: UpdaterOptions, now: Moment) ->
 
     try:
         controlled, _ = run_without_requests(steps())
-    except ScaleNeededError:  # nobody has asked for the scale of a target: whose the pods are is not known
+    except ScaleNeededError:  # without the target's scale the owner of the pods is unknown
         return []
     unchanged = []
     for vpa, pods in controlled:
@@ -446,7 +471,7 @@ def dry_run_loop(
     now: Moment,
     refuse: Callable[[Action], ApiError | None] | None = None,
 ) -> UpdaterResult:
-    """The result of a loop as if everything succeeded but what ``refuse`` refuses, with what it did and said."""
+    """Run a loop as if every action succeeded except those that ``refuse`` rejects, and return its result."""
 
     def respond(action: Action) -> Lease | ApiError:
         if isinstance(action, Get) and action.kind == "Lease":
@@ -464,16 +489,16 @@ def _run_loop_steps(loop: LoopContext, timer: ExecutionTimer) -> StepsOf[Updater
     if not (yield from _is_admission_controller_alive_steps(loop)):
         return
     yield from timer.step("ListVPAs")
-    given, options = loop.given, loop.options
-    acting = (vpa for vpa in given.vpas if not options.ignores(vpa.namespace) and is_active_vpa(vpa))
-    vpas = yield from resolve_vpa_selectors_steps(acting, given.controllers, loop.progress, loop.result.diagnostics)
+    inputs, options = loop.given, loop.options
+    acting = (vpa for vpa in inputs.vpas if not options.ignores(vpa.namespace) and is_active_vpa(vpa))
+    vpas = yield from resolve_vpa_selectors_steps(acting, inputs.controllers, loop.progress, loop.result.diagnostics)
     if not vpas:
         loop.result.diagnostics.append("No VPA objects to process")
         loop.admission.clean_up()
         return
     yield from timer.step("ListPods")
-    live = filter_live_pods(given.pods)
-    controlled = yield from find_controlled_pods_steps(live, vpas, given.controllers, loop.progress)
+    live = filter_live_pods(inputs.pods)
+    controlled = yield from find_controlled_pods_steps(live, vpas, inputs.controllers, loop.progress)
     attempts, uids = loop.state.infeasible_attempts, {pod.metadata.uid for pod in live}
     for uid in [uid for uid in attempts if uid not in uids]:
         del attempts[uid]

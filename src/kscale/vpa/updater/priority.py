@@ -1,4 +1,7 @@
-"""How urgently a pod needs an update, and whether its VPA allows the direction (upstream: ``pkg/updater/priority``)."""
+"""Compute how urgently a pod needs an update, and whether its VPA allows the direction.
+
+Upstream: ``pkg/updater/priority``.
+"""
 
 from __future__ import annotations
 
@@ -45,26 +48,26 @@ _TARGET_LOWER = "TargetLowerThanRequests"
 
 
 class EvictionAdmission(Protocol):
-    """A filter over pods about to be updated."""
+    """Filter of pods about to be updated."""
 
     def loop_init(self, pods: Iterable[Pod], controlled: Iterable[tuple[VerticalPodAutoscaler, list[Pod]]]) -> None:
         """Look at the pods of a loop."""
 
     def admit(self, pod: Pod, recommendation: RecommendedPodResources | None) -> bool:
-        """Whether a pod may be updated."""
+        """Return True if a pod may be updated."""
 
     def clean_up(self) -> None:
         """Forget everything: there is no VPA."""
 
 
 class ScalingDirectionAdmission:
-    """``evictionRequirements``: all of them must hold for one container at least."""
+    """Filter by ``evictionRequirements``: all must hold for at least one container."""
 
     def __init__(self) -> None:
         self.requirements: dict[PodKey, list[EvictionRequirement]] = {}
 
     def loop_init(self, pods: Iterable[Pod], controlled: Iterable[tuple[VerticalPodAutoscaler, list[Pod]]]) -> None:
-        """Remember the requirements of each pod whose VPA has an update policy."""
+        """Store the requirements of each pod whose VPA has an update policy."""
         del pods
         self.requirements = {
             (pod.namespace, pod.name): vpa.spec.update_policy.eviction_requirements
@@ -74,7 +77,10 @@ class ScalingDirectionAdmission:
         }
 
     def admit(self, pod: Pod, recommendation: RecommendedPodResources | None) -> bool:
-        """Unknown pods are admitted; so is a pod with a container that lacks a request of cpu or memory."""
+        """Return True if a pod's requirements hold.
+
+        Unknown pods, and pods with a container that lacks a cpu or memory request, are admitted.
+        """
         requirements = self.requirements.get((pod.namespace, pod.name))
         if requirements is None:
             return True
@@ -110,23 +116,23 @@ def _is_requirement_met(
 
 
 class SequentialAdmission:
-    """All of several filters must admit a pod."""
+    """Combination of filters, all of which must admit a pod."""
 
     def __init__(self, parts: Iterable[EvictionAdmission]) -> None:
         self.parts = list(parts)
 
     def loop_init(self, pods: Iterable[Pod], controlled: Iterable[tuple[VerticalPodAutoscaler, list[Pod]]]) -> None:
-        """Of each part."""
+        """Initialize every filter."""
         all_pods, members = list(pods), list(controlled)
         for part in self.parts:
             part.loop_init(all_pods, members)
 
     def admit(self, pod: Pod, recommendation: RecommendedPodResources | None) -> bool:
-        """Whether every part does."""
+        """Return True if every filter admits the pod."""
         return all(part.admit(pod, recommendation) for part in self.parts)
 
     def clean_up(self) -> None:
-        """Of each part."""
+        """Clean up every filter."""
         for part in self.parts:
             part.clean_up()
 
@@ -135,7 +141,7 @@ _OOM_KILLED = "OOMKilled"
 
 
 class PodPriority(msgspec.Struct, kw_only=True):
-    """Why a pod should be updated, and whether it is selected."""
+    """Priority of a pod's update, and whether the pod is selected."""
 
     pod: Pod
     recommendation: RecommendedPodResources | None = None
@@ -150,14 +156,14 @@ class PodPriority(msgspec.Struct, kw_only=True):
     diagnostics: list[str] = []
 
     def less(self, other: PodPriority) -> bool:
-        """Whether ``other`` goes first: pods that need more do."""
+        """Return True if ``other`` has a higher priority."""
         if self.scale_up != other.scale_up:
             return other.scale_up
         return self.resource_diff < other.resource_diff
 
 
 def _get_observed_containers(pod: Pod) -> set[str] | None:
-    """The containers that the webhook saw; None = no telling, all count."""
+    """Return the containers that the webhook observed, or None if unknown, so that all count."""
     text = (pod.metadata.annotations or {}).get(OBSERVED_CONTAINERS_ANNOTATION)
     if text is None:
         return None
@@ -173,7 +179,7 @@ def _index_by_container(recommendation: RecommendedPodResources | None) -> dict[
 
 
 def compute_priority(pod: Pod, recommendation: RecommendedPodResources | None) -> tuple[bool, bool, float]:
-    """(outside the recommended range, scale up, relative difference) of a pod and its fitted recommendation."""
+    """Compute (outside the recommended range, scale up, relative difference) of a pod and its fitted recommendation."""
     observed = _get_observed_containers(pod)
     items = _index_by_container(recommendation)
     outside = scale_up = False
@@ -236,7 +242,7 @@ def _age(time: str | None, now: int) -> int:
 
 
 def get_lifetime(started: str | None, finished: str | None) -> int:
-    """Nanoseconds between two API times, saturated as Go's are."""
+    """Return the nanoseconds between two API times, saturated as in Go."""
     begin, end = from_text(started), from_text(finished)
     if begin == end:
         return 0
@@ -254,9 +260,9 @@ def assess_pod(
     options: UpdaterOptions | None = None,
     infeasible_attempts: Mapping[str, RecommendedPodResources] | None = None,
 ) -> PodPriority:
-    """``AddPod``: the priority of a pod, ``accepted`` if it is a candidate for an update.
+    """Return the priority of a pod, ``accepted`` if it is a candidate for an update (``AddPod``).
 
-    A pod for which nothing is recommended is never accepted (upstream crashes over it when the thresholds let it in).
+    A pod without a recommendation is never accepted (upstream crashes on it if the thresholds let it in).
     """
     options = options or UpdaterOptions()
     try:
@@ -320,12 +326,12 @@ def explain_not_due(
 
 
 def order_by_priority(priorities: Iterable[PodPriority]) -> list[PodPriority]:
-    """Accepted pods, the neediest first; equal ones in the order in which Go's sort leaves them."""
+    """Return accepted pods by descending priority, equal ones in the order of Go's sort."""
     return go_sorted((item for item in priorities if item.accepted), lambda a, b: b.less(a))
 
 
 def order_updates(priorities: Iterable[PodPriority], admission: EvictionAdmission | None = None) -> list[PodPriority]:
-    """Accepted pods that the eviction admission lets through, the neediest first."""
+    """Return accepted pods that the eviction admission admits, by descending priority."""
     ordered = order_by_priority(priorities)
     if admission is None:
         return ordered
@@ -333,7 +339,10 @@ def order_updates(priorities: Iterable[PodPriority], admission: EvictionAdmissio
 
 
 def describe_targets(recommendation: RecommendedPodResources | None, pod: Pod) -> str:
-    """What upstream logs about an accepted pod. It prints the target under ``uncappedTarget`` too."""
+    """Format what upstream logs about an accepted pod.
+
+    Upstream prints the target under ``uncappedTarget`` too.
+    """
     items = _index_by_container(recommendation)
     parts = []
     for container in sorted(pod.spec.containers, key=lambda c: c.name):

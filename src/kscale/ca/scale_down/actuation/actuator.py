@@ -1,7 +1,6 @@
-"""Start deletions: what happens before the loop continues and what continues in the background (upstream:
-``actuation/actuator.go``).
+"""Start of deletions: what happens before the loop continues, and what continues in the background.
 
-Upstream: ``core/static_autoscaler.go`` (the times), ``core/scaledown/actuation/actuator.go`` (DeletionResults).
+Upstream: ``actuation/actuator.go`` (DeletionResults), ``core/static_autoscaler.go`` (the times).
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ __all__ = [
 
 
 def record_deletions(state: LoopState, changes: Iterable[RegisteredDeletion]) -> LoopState:
-    """The state after the cloud answered to deletions (what ``take_registered`` of the tracker gives)."""
+    """Update the state with the provider's responses to deletions (from the tracker's ``take_registered``)."""
     for change in changes:
         if change.node is None:
             state = register_group_change(state, "scale_down_failure", change.group, change.time)
@@ -71,15 +70,15 @@ def record_deletions(state: LoopState, changes: Iterable[RegisteredDeletion]) ->
 
 @typed
 def sync_deletions(state: LoopState, tracker: NodeDeletionTracker) -> LoopState:
-    """The state with what has become of the deletions of ``tracker`` since it was last looked at."""
+    """Update the state with the progress of the deletions of ``tracker`` since the last call."""
     return replace(record_deletions(state, tracker.take_registered()), deletions=tracker.deletions())
 
 
 def record_deletion_start(state: LoopState, started: StartedDeletion, now: datetime | Moment) -> LoopState:
-    """The state after a start; ``now`` is the moment of the loop. Only what fails before it goes on counts as failure.
+    """Update the state after a start; ``now`` is the time of the loop.
 
-    The caller works out the expected sizes anew when deletions have begun
-    (:func:`kscale.ca.cluster_state.recalculate_ranges`).
+    Only an error before the deletions continue in the background counts as failure. The caller recalculates the
+    expected sizes after a start (:func:`kscale.ca.cluster_state.recalculate_ranges`).
     """
     now = moment(now)
     memory = state.scale_down
@@ -100,9 +99,9 @@ def build_scale_down_node(
     drain: bool,
     gpu_label: str,
 ) -> ScaleDownNode:
-    """The node's group, its utilisation at this moment and, if it is drained, the pods to evict.
+    """Return the node's group, its current utilization and, if it is drained, the pods to evict.
 
-    Raises :class:`AutoscalerError` where one of these cannot be told.
+    Raises :class:`AutoscalerError` if one of these is unknown.
     """
     try:
         group = groups.of_node(name)
@@ -160,7 +159,7 @@ def _calculate_node_utilization(
 
 
 def format_scale_down_event(item: ScaleDownNode) -> str:
-    """The text of the event, as Go prints it."""
+    """Format the text of the event as Go prints it."""
     used = item.utilization
     of_gpu = used.resource_name in GPU_VENDOR_RESOURCES
     of_devices = used.cpu is None and not of_gpu
@@ -176,9 +175,9 @@ def format_scale_down_event(item: ScaleDownNode) -> str:
 
 
 class Actuator:
-    """Deletes nodes. Single owner: it keeps what is under way from one start to the next.
+    """Deletes nodes. It has a single owner, and keeps the deletions in progress between starts.
 
-    ``tracker`` says what that is. Nothing happens before a machine is run.
+    ``tracker`` tracks these deletions. Nothing happens before a machine is run.
     """
 
     __slots__ = ("_gpu_label", "_options", "_past_latencies", "_scheduler", "tracker")
@@ -192,7 +191,7 @@ class Actuator:
         gpu_types: Collection[str] = (),
         known: Deletions | None = None,
     ) -> None:
-        """``known``: deletions under way that somebody else carries on."""
+        """Create an actuator; ``known`` are deletions in progress that somebody else continues."""
         self._options = options = options or AutoscalingOptions()
         self._gpu_label = gpu_label
         self.tracker = NodeDeletionTracker(known=known)
@@ -204,12 +203,13 @@ class Actuator:
     def start_deletion(
         self, empty: Sequence[str], drain: Sequence[str], snapshot: Snapshot, groups: Groups, *, force: bool = False
     ) -> Machine:
-        """A machine that starts to delete the nodes that a plan chose, as many as the budgets allow at its time.
+        """Return a machine that starts to delete the nodes that a plan chose, as many as the budgets allow.
 
-        ``empty``, ``drain``: names, before the budgets (``plan.chosen``); ``snapshot``, ``groups``: of the same loop.
-        It gives a :class:`StartedDeletion` as soon as all nodes are tainted; the rest goes on in the background.
-        ``force``: pods that cannot be evicted, and nodes that cannot be prepared, are deleted all the same.
-        Nodes of no group are passed over, as upstream has it. Raises InputError for a name that is no node.
+        ``empty`` and ``drain`` are names before the budgets (``plan.chosen``); ``snapshot`` and ``groups`` are those of
+        the
+        same loop. The machine returns a :class:`StartedDeletion` when all nodes are tainted; the rest continues in the
+        background. With ``force`` pods that cannot be evicted, and nodes that cannot be prepared, are deleted anyway.
+        Nodes without a group are skipped, as in upstream. Raises InputError for an unknown node.
         """
         for name in (*empty, *drain):
             if name not in snapshot.columns.index:
@@ -226,8 +226,10 @@ class Actuator:
         *,
         force: bool = False,
     ) -> StepsOf[TaintNodesAction | InBackground | Observe, StartedDeletion]:
-        """The same within a machine that is under way, whose progress is ``p``: ``empty``, ``drain`` and ``force`` as
-        :meth:`start_deletion` has them."""
+        """Run :meth:`start_deletion` within a machine in progress, whose progress is ``p``.
+
+        ``empty``, ``drain`` and ``force`` are those of :meth:`start_deletion`.
+        """
         waiting = self._scheduler.reset()
         yield from p.observe(build_observation("pending_node_deletions", waiting))
         nodes = snapshot.columns.objects
@@ -243,7 +245,7 @@ class Actuator:
             return StartedDeletion(result="ScaleDownNoNodeDeleted")
         by_name = {node.metadata.name: node for node in nodes}
         reported: list[ScaleDownNode] = []
-        # Nodes to drain are tainted when empty ones are on their way: a failure among them does not stop those.
+        # Nodes to drain are tainted after the empty ones have started, so that their failure does not stop those.
         for drained, chosen in ((False, cropped.empty), (True, cropped.drain)):
             buckets = [_build_node_group_view(item, by_name, groups, drained) for item in chosen]
             if not buckets:
@@ -275,20 +277,22 @@ class Actuator:
         groups: Groups,
         reported: list[ScaleDownNode],
     ) -> StepsOf[Emit, None]:
-        """Tells of a node whose deletion begins. One whose utilisation cannot be told goes all the same."""
+        """Emit the events of a node whose deletion begins; without utilization the node is not reported."""
         name = node.metadata.name
         if not bucket.drain:
             text = f'Scale-down: removing empty node "{name}"'
             yield from p.emit(build_status_event(self._options, "Normal", "ScaleDownEmpty", text))
         try:
-            found = build_scale_down_node(
+            scale_down_node = build_scale_down_node(
                 snapshot, name, groups, self._options, p.now, drain=bucket.drain, gpu_label=self._gpu_label
             )
         except AutoscalerError:
             return
         if bucket.drain:
-            yield from p.emit(build_status_event(self._options, "Normal", "ScaleDown", format_scale_down_event(found)))
-        reported.append(found)
+            yield from p.emit(
+                build_status_event(self._options, "Normal", "ScaleDown", format_scale_down_event(scale_down_node))
+            )
+        reported.append(scale_down_node)
 
 
 def _build_node_group_view(item: GroupNodes, nodes: dict[str, Node], groups: Groups, drain: bool) -> NodeGroupView:

@@ -1,5 +1,6 @@
-"""Delete nodes in batches and groups, and record how each deletion ended (upstream: ``actuation/delete_in_batch.go``,
-``group_deletion_scheduler.go``, ``delay.go``).
+"""Deletion of nodes in batches and groups, and records of how each deletion ended.
+
+Upstream: ``actuation/delete_in_batch.go``, ``group_deletion_scheduler.go``, ``delay.go``.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ DeletionEndAction = TaintAction | Emit | Observe
 
 
 class DeletionRecorder:
-    """The last steps of deletions, and the tracker that is told."""
+    """The last steps of deletions; updates the deletion tracker."""
 
     __slots__ = ("_gpu_label", "_gpu_types", "_options", "tracker")
 
@@ -97,19 +98,22 @@ class DeletionRecorder:
     def failed(
         self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
     ) -> StepsOf[DeletionEndAction, None]:
-        """A node stays: it is free again."""
+        """Record that a deletion failed, and untaint the node."""
         message = "" if result.error is None else result.error.message
         text = "failed to drain and delete node" if drain else "failed to delete empty node"
         yield from p.emit(build_node_event(node, "Warning", "ScaleDownFailed", f"{text}: {message}"))
-        kept, _ = yield from clean_to_be_deleted(p, node, uncordon=self._options.cordon_node_before_terminating)
-        if kept is not None:
-            self.tracker.warn(format_release_warning(node, kept))
+        taint_error, _ = yield from clean_to_be_deleted(p, node, uncordon=self._options.cordon_node_before_terminating)
+        if taint_error is not None:
+            self.tracker.warn(format_release_warning(node, taint_error))
         self.tracker.end_deletion(group, node.metadata.name, result, p.now)
 
     def succeeded(
         self, p: Progress, node: Node, group: str, drain: bool, slices: Iterable[ResourceSlice] = ()
     ) -> StepsOf[DeletionEndAction, None]:
-        """The cloud deletes a node. Its taint stays. ``slices``: of the template of its group."""
+        """Record that the cloud provider deletes a node. Its taint stays.
+
+        ``slices`` are those of the template of its group.
+        """
         name = node.metadata.name
         yield from p.emit(build_node_event(node, "Normal", "ScaleDown", "nodes removed by cluster autoscaler"))
         self.tracker.register_scale_down(group, name, p.now)
@@ -137,14 +141,15 @@ DELAY_DELETION_POLL_INTERVAL: Final[OtherDuration] = 5 * SECOND
 
 
 def wait_for_delay_deletion(p: Progress, node: Node, timeout: int) -> StepsOf[Get | Wait, AutoscalerError | None]:
-    """Until no annotation asks to wait, or ``timeout`` nanoseconds are over (0: at once); the node goes in either case.
+    """Wait until no annotation delays the deletion, or until ``timeout`` nanoseconds have passed (0: do not wait).
 
-    Only a node that cannot be read is an error. ``node`` is as it was when its deletion was decided.
+    The node is deleted in either case; only a node that cannot be read is an error. ``node`` is the object at the time
+    of the decision.
     """
     if not timeout or not _has_delay_annotation(node):
         return None
     until = p.now + timeout
-    # The first look comes an interval from now, the last one when the time is up.
+    # The first check is one interval from now, the last one at the timeout.
     while p.now < until:
         yield from p.wait(min(DELAY_DELETION_POLL_INTERVAL, until - p.now))
         outcome = yield from p.act(Get(kind="Node", name=node.metadata.name, watched=True))
@@ -240,7 +245,7 @@ _OTHER_NODES_FAILED: Final = NodeDeleteResult(
 
 
 class GroupDeletionScheduler:
-    """Nodes that are ready to go, by group: atomic groups wait until all are. Kept from loop to loop."""
+    """Queue of nodes that are ready for deletion, by group. Atomic groups wait for all nodes. Kept between loops."""
 
     __slots__ = ("_batcher", "_ending", "_evictor", "_failed", "_options", "_queue")
 
@@ -255,7 +260,10 @@ class GroupDeletionScheduler:
         self._failed: set[str] = set()
 
     def reset(self) -> int:
-        """Before each start: groups that failed may try again; nodes that wait go on waiting. Tells how many do."""
+        """Clear the failed groups before each start, and return how many nodes are waiting.
+
+        Groups that failed may be tried again; waiting nodes stay in the queue.
+        """
         self._failed.clear()
         return sum(map(len, self._queue.values()))
 
@@ -271,7 +279,10 @@ class GroupDeletionScheduler:
         groups: Groups,
         force: bool = False,
     ) -> StepsOf[NodeDeletionAction, None]:
-        """Prepares a node - drains it, waits for others - and passes it on. One that cannot be prepared stays."""
+        """Prepare a node for deletion and add it to the batch of its group.
+
+        Preparing means to drain the node. A node that cannot be prepared is not deleted.
+        """
         p = Progress(now)
         try:
             atomic = group.options_or(self._options.node_group_defaults).zero_or_max_node_scaling
@@ -289,8 +300,8 @@ class GroupDeletionScheduler:
             if refusal is None:
                 failure = None  # and the node is passed on like any other, as upstream has it
             else:
-                told = ErrorRecord(type="", message=refusal.message)
-                failure = NodeDeleteResult(result=NODE_DELETE_ERROR_FAILED_TO_DELETE, error=told)
+                record = ErrorRecord(type="", message=refusal.message)
+                failure = NodeDeleteResult(result=NODE_DELETE_ERROR_FAILED_TO_DELETE, error=record)
         if failure is not None:
             yield from self.abort(p, node, group.id, drain, failure)
         else:
@@ -318,9 +329,9 @@ class GroupDeletionScheduler:
     def add_to_batcher(
         self, p: Progress, node: Node, group: str, batch_size: int, drain: bool, atomic: bool, groups: Groups
     ) -> StepsOf[BatchDeletionAction, None]:
-        """Passes on a node that is ready, with all of its group that waited for it.
+        """Pass a ready node to the batcher, with all waiting nodes of its group.
 
-        Where they differ, the last one says for all whether they were drained.
+        If they differ, the last node decides for all whether they count as drained.
         """
         queue = self._queue.setdefault(group, [])
         queue.append(node)
@@ -337,7 +348,7 @@ class GroupDeletionScheduler:
     def abort(
         self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
     ) -> StepsOf[DeletionEndAction, None]:
-        """A node stays, and with it the nodes of its group that waited."""
+        """Record that the deletion of a node failed, and of the waiting nodes of its group with it."""
         self._failed.add(group)
         waiting = self._queue.pop(group, [])
         yield from self._ending.failed(p, node, group, drain, result)
@@ -368,9 +379,9 @@ def delete_nodes_async(
     *,
     force: bool = False,
 ) -> StepsOf[DeletionEndAction | List | InBackground, None]:
-    """After ``delay`` nanoseconds looks at what now runs on the nodes, and schedules the deletion of those that may go.
+    """Check the pods on the nodes after ``delay`` nanoseconds, and schedule the deletions that are still allowed.
 
-    What one node takes of disruption budgets does not count for the next. ``force`` skips no check.
+    Disruptions of one node are not charged for the next node. ``force`` skips no check.
     """
     p = Progress(now)
     if delay > 0:
@@ -414,35 +425,35 @@ def delete_nodes_async(
 
 
 def _find_deletion_problem(node: Node, pods: Sequence[Pod], context: DrainContext, drain: bool) -> str | None:
-    """Why the node may not go after all."""
-    found = get_pods_to_move(pods, context)
+    """Return why the node may not be deleted after all; None if it may."""
+    to_move = get_pods_to_move(pods, context)
     name = go_quote(node.metadata.name)
-    if found.error is not None:
-        return f"GetPodsToMove for {name} returned error: {found.error}"
-    if not drain and found.pods:
+    if to_move.error is not None:
+        return f"GetPodsToMove for {name} returned error: {to_move.error}"
+    if not drain and to_move.pods:
         return f"failed to delete empty node {name}, new pods scheduled"
-    if not drain and found.on_completion_pods:
+    if not drain and to_move.on_completion_pods:
         return f"failed to delete empty node {name}, active on-completion pods present"
     return None
 
 
 def _group_pods_by_node(pods: Sequence[Pod], names: Sequence[str], cutoff: int) -> dict[str, list[Pod]]:
-    found: dict[str, list[Pod]] = {name: [] for name in names}
+    pods_by_node: dict[str, list[Pod]] = {name: [] for name in names}
     for pod in pods:
-        if pod.spec.node_name in found and not is_expendable(pod, cutoff):
-            found[pod.spec.node_name].append(pod)
-    return found
+        if pod.spec.node_name in pods_by_node and not is_expendable(pod, cutoff):
+            pods_by_node[pod.spec.node_name].append(pod)
+    return pods_by_node
 
 
 def _list_controllers(p: Progress) -> StepsOf[List, tuple[list[KubeObject], ApiError | None]]:
-    """The controllers that exist now."""
-    found: list[KubeObject] = []
+    """List the controllers that exist now, or return the error."""
+    controllers: list[KubeObject] = []
     for kind in _CONTROLLER_KINDS:
         outcome = yield from p.act(List(kind=kind))
         if outcome.error is not None:
             return [], outcome.error
-        found += outcome.value
-    return found, None
+        controllers += outcome.value
+    return controllers, None
 
 
 def _abort_all(

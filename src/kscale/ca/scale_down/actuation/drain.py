@@ -58,14 +58,14 @@ _FAKE_POD_ANNOTATIONS: Final = ((FAKE_POD, "fakepod"), (CAPACITY_BUFFER_FAKE_POD
 
 
 def is_fake_pod(pod: Pod) -> bool:
-    """A pod that the autoscaler made up: for proactive scale-up, or for a capacity buffer."""
+    """Return whether the autoscaler injected the pod, for proactive scale-up or for a capacity buffer."""
     return any(pod_annotation(pod, key) == value for key, value in _FAKE_POD_ANNOTATIONS)
 
 
 def get_pods_to_evict(pods: Iterable[Pod], *, evict_daemon_sets: bool) -> tuple[list[Pod], list[Pod]]:
-    """(DaemonSet pods, other pods) in node order; no mirror pods and none that the autoscaler made up.
+    """Return (DaemonSet pods, other pods) in node order, without mirror pods and fake pods.
 
-    A DaemonSet pod's annotation says whether it is evicted, else ``evict_daemon_sets`` does.
+    A DaemonSet pod's annotation decides whether it is evicted, else ``evict_daemon_sets`` does.
     """
     daemon_set, others = [], []
     for pod in pods:
@@ -95,20 +95,20 @@ class PodEvictionGroup(msgspec.Struct, kw_only=True):
 
 
 def get_drain_config(options: AutoscalingOptions) -> tuple[list[DrainPriority], bool]:
-    """Priorities with their seconds, lowest first, and whether DaemonSet pods have to be gone, too.
+    """Return priorities with their seconds, lowest first, and whether DaemonSet pods must be gone, too.
 
-    Without ``--drain-priority-config`` all pods go at once.
+    Without ``--drain-priority-config`` all pods are evicted at once.
     """
-    given = parse_drain_priority_config(options.drain_priority_config) if options.drain_priority_config else []
-    if given:
-        return sorted(given, key=lambda item: item.priority), True
+    configured = parse_drain_priority_config(options.drain_priority_config) if options.drain_priority_config else []
+    if configured:
+        return sorted(configured, key=lambda item: item.priority), True
     return [DrainPriority(_MAX_INT32, options.max_graceful_termination_sec)], False
 
 
 def group_by_priority(
     config: Sequence[DrainPriority], full: Iterable[Pod], best_effort: Iterable[Pod]
 ) -> list[PodEvictionGroup]:
-    """The pods in the groups of the configuration, lowest priority first; groups may be empty.
+    """Group the pods as configured, lowest priority first; groups may be empty.
 
     A pod belongs to the last group whose priority is not above its own; one below the lowest belongs there.
     """

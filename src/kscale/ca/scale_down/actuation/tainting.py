@@ -104,8 +104,8 @@ def _build_add_change(taint: Taint) -> _TaintChange:
 
 def _build_remove_change(keys: Collection[str]) -> _TaintChange:
     def change(node: Node) -> list[Taint] | None:
-        kept = [taint for taint in node.spec.taints if taint.key not in keys]
-        return kept if len(kept) < len(node.spec.taints) else None
+        remaining = [taint for taint in node.spec.taints if taint.key not in keys]
+        return remaining if len(remaining) < len(node.spec.taints) else None
 
     return change
 
@@ -144,7 +144,7 @@ def _change_taints(
 
 
 def _build_spec_patch(taints: list[Taint], unschedulable: bool | None) -> dict[str, Any]:
-    """As a merge patch: the taints as a whole, and the cordon if it is to change."""
+    """Build a merge patch of all taints, and of the cordon if it changes."""
     spec: dict[str, Any] = {"taints": to_dict(taints)}
     if unschedulable is not None:
         spec["unschedulable"] = unschedulable
@@ -172,15 +172,15 @@ class UpdateLatencyTracker:
         self._stopped = False
 
     def wait_for_all(self) -> None:
-        """All taints are written."""
+        """Record that all taints are written."""
         self._waits = True
 
     def stop(self) -> None:
-        """Some could not be: there is nothing to measure."""
+        """Stop the measurement, because some taints could not be written."""
         self._stopped = True
 
     def follow(self, now: Moment) -> StepsOf[Get | Wait, int | None]:
-        """The longest latency of all nodes, nanoseconds; None if it was stopped, or a taint was not seen for long."""
+        """Return the longest latency of all nodes in nanoseconds; None if stopped or timed out."""
         p = Progress(now)
         while not self._waits:
             if self._stopped:
@@ -235,7 +235,7 @@ class TaintNodesResult(msgspec.Struct, kw_only=True, frozen=True):
 def taint_nodes_sync(
     p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, past: TaintLatencyHistory
 ) -> StepsOf[TaintNodesAction, TaintNodesResult]:
-    """Taints nodes, five at a time. If one cannot be, the others lose the taint again (and any cordon)."""
+    """Taint nodes, five at a time. If one fails, remove the taint (and any cordon) from the others."""
     delay = duration(options.node_delete_delay_after_taint)
     if not options.dynamic_node_delete_delay_after_taint_enabled:
         error, warnings = yield from _taint_all_nodes(p, nodes, options, None)
@@ -266,10 +266,10 @@ def _taint_with_latency(
 def _taint_all_nodes(
     p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, tracker: UpdateLatencyTracker | None
 ) -> StepsOf[TaintNodesAction, _TaintFailure]:
-    found: list[ApiError | None] = yield from p.together(
+    errors: list[ApiError | None] = yield from p.together(
         [partial(_taint_node, node, options) for node in nodes], at_most=MAX_CONCURRENT_NODES_TAINTING
     )
-    failed = [(node, error) for node, error in zip(nodes, found, strict=True) if error is not None]
+    failed = [(node, error) for node, error in zip(nodes, errors, strict=True) if error is not None]
     if not failed:
         return None, []
     if tracker is not None:
@@ -278,11 +278,11 @@ def _taint_all_nodes(
     for node, error in failed:
         yield from _emit_taint_failure(p, node, error)
     warnings = []
-    for node, result in zip(nodes, found, strict=True):
+    for node, result in zip(nodes, errors, strict=True):
         if result is None:
-            kept, _ = yield from clean_to_be_deleted(p, node, uncordon=options.cordon_node_before_terminating)
-            if kept is not None:
-                warnings.append(format_release_warning(node, kept))
+            untaint_error, _ = yield from clean_to_be_deleted(p, node, uncordon=options.cordon_node_before_terminating)
+            if untaint_error is not None:
+                warnings.append(format_release_warning(node, untaint_error))
     return AutoscalerError(API_CALL_ERROR, f"couldn't taint {len(failed)} nodes with ToBeDeleted"), warnings
 
 
@@ -310,9 +310,9 @@ class SoftTaints(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def plan_soft_taints(nodes: Iterable[Node], unneeded: Collection[str], groups: Groups) -> SoftTaints:
-    """All that should change, in the order of the nodes; how many do in one loop is for whoever changes them.
+    """Plan all changes of soft taints, in the order of the nodes; the caller limits the changes per loop.
 
-    Nodes of no group, and nodes that are being deleted, are left alone.
+    Nodes without a group, and nodes that are being deleted, are left alone.
     """
     names = set(unneeded)
     remove, add = [], []
@@ -371,24 +371,24 @@ def update_soft_taints(
 def clean_up_taints(
     nodes: Iterable[Node], groups: Groups, options: AutoscalingOptions, now: Moment
 ) -> StepsOf[TaintAction | Emit, list[str]]:
-    """Frees the nodes of groups that were being deleted; gives the names of nodes that lost a taint.
+    """Remove deletion taints from the nodes of groups; return the names of nodes that lost a taint.
 
-    Where soft taints are off (a count of 0), all nodes lose theirs, but for those younger than
-    ``--node-deletion-candidate-ttl`` if that is above 0. A taint without readable time is old.
+    If soft taints are off (a count of 0), all nodes lose theirs, except taints younger than
+    ``--node-deletion-candidate-ttl`` if that is above 0. A taint without readable time counts as old.
     """
     p = Progress(now)
     cleaned: list[str] = []
     nodes = list(nodes)
     for node in nodes:
         if _is_in_group(node, groups) and has_taint(node, TO_BE_DELETED_TAINT):
-            found = yield from clean_to_be_deleted(p, node, uncordon=options.cordon_node_before_terminating)
-            yield from _emit_cleanup_event(p, node, TO_BE_DELETED_TAINT, found, cleaned)
+            cleanup_result = yield from clean_to_be_deleted(p, node, uncordon=options.cordon_node_before_terminating)
+            yield from _emit_cleanup_event(p, node, TO_BE_DELETED_TAINT, cleanup_result, cleaned)
     if options.max_bulk_soft_taint_count == 0:
         ttl = duration(options.node_deletion_candidate_ttl)
         for node in nodes:
             if has_taint(node, DELETION_CANDIDATE_TAINT) and _is_old_candidate(node, ttl, p.now):
-                found = yield from clean_deletion_candidate(p, node)
-                yield from _emit_cleanup_event(p, node, DELETION_CANDIDATE_TAINT, found, cleaned)
+                cleanup_result = yield from clean_deletion_candidate(p, node)
+                yield from _emit_cleanup_event(p, node, DELETION_CANDIDATE_TAINT, cleanup_result, cleaned)
     return cleaned
 
 
