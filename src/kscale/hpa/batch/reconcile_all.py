@@ -414,14 +414,16 @@ class _BatchReconcile:
             normalized = msgspec.structs.replace(normalized, recommendations=past.recommended(row))
         return PrecomputedDecision(scale, replicas, normalized)
 
-    def _answer(self, of: ReconcileRun, action: Any) -> Outcome | None:
+    def _answer(self, running: ReconcileRun, action: Any) -> Outcome | None:
         """Return the outcome that the batch knows already, or None if the action must be performed."""
         if type(action) in (Observe, Emit):
-            return Outcome(at=of.at)
-        value = self._looked_up(of.row, action)
+            return Outcome(at=running.at)
+        value = self._looked_up(running.row, action)
         if value is None:
             return None
-        return Outcome(at=of.at, error=value) if isinstance(value, ApiError) else Outcome(at=of.at, value=value)
+        return (
+            Outcome(at=running.at, error=value) if isinstance(value, ApiError) else Outcome(at=running.at, value=value)
+        )
 
     def _looked_up(self, row: int, action: Any) -> Any:
         if type(action) is GetScale:
