@@ -5,8 +5,7 @@
 
 The API is what the modules of ``docs/reference`` have in ``__all__``, with signatures and members of classes, and the
 documents of ``docs/schemas``. What is new is no break; a name or parameter that is gone, a parameter that has become
-necessary or keyword-only, a field of a document that is gone or of another type is one. A name or parameter may go
-if the last release warned of it: if it stood in ``kscale.deprecations.LEAVING`` then.
+necessary or keyword-only, a field of a document that is gone or of another type is one.
 """
 
 from __future__ import annotations
@@ -15,13 +14,10 @@ import argparse
 import importlib
 import inspect
 import json
-import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-from kscale.deprecations import LEAVING
 
 ROOT = Path(__file__).parents[1]
 WORDS = {"attribute", "class", "module", "value"}
@@ -67,12 +63,8 @@ def fields(document: str, schema: Mapping[str, Any]) -> Iterator[tuple[str, str]
 
 
 def public() -> dict[str, dict[str, str]]:
-    """What there is now; ``leaving``: since when what goes away warns."""
-    leaving = {name: each.since for name, each in LEAVING.items()}
+    """Return the public API: names with their parameters, and the fields of documents with their types."""
     names: dict[str, str] = {}
-    for name, each in LEAVING.items():
-        if not name.endswith("=)"):
-            names.update(described(name, pkgutil.resolve_name(each.held or each.instead)))
     for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
         module = importlib.import_module(page.stem)
         for name in module.__all__:
@@ -80,7 +72,7 @@ def public() -> dict[str, dict[str, str]]:
     documents: dict[str, str] = {}
     for path in sorted((ROOT / "docs" / "schemas").glob("*.json")):
         documents.update(fields(path.stem, json.loads(path.read_text())))
-    return {"documents": documents, "leaving": leaving, "names": names}
+    return {"documents": documents, "names": names}
 
 
 def narrower(then: str, now: str) -> str | None:
@@ -109,23 +101,13 @@ def narrower(then: str, now: str) -> str | None:
     return f"needs {needed[0]} now" if needed else None
 
 
-def without(leaving: Mapping[str, str], name: str, text: str) -> str:
-    """Parameters of a public name, less those of which the last release warned."""
-    if text in WORDS:
-        return text
-    signature = inspect.signature(eval(f"lambda {text}: 0"))
-    kept = [each for each in signature.parameters.values() if f"{name}({each.name}=)" not in leaving]
-    return str(signature.replace(parameters=kept))[1:-1].replace("Ellipsis", "...")
-
-
 def breaks(then: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """A line for everything that was possible and is not."""
+    """Return a line for everything that was possible and is not possible any more."""
     lines = []
-    leaving = then.get("leaving", {})
-    for name, given in then["names"].items():
-        text, found = without(leaving, name, given), now["names"].get(name)
+    for name, text in then["names"].items():
+        found = now["names"].get(name)
         if found is None:
-            lines += [] if any(name == each or name.startswith(f"{each}.") for each in leaving) else [f"{name}: gone"]
+            lines.append(f"{name}: gone")
         elif text != found:
             words = WORDS & {text, found}
             problem = f"{text!r} is {found!r} now" if words else narrower(text, found)

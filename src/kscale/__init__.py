@@ -120,9 +120,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
-        from kscale.deprecations import leaving_name
-
-        return leaving_name(__name__, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = import_module(_LAZY[name])
     value = module if _LAZY[name] == f"kscale.{name}" and not hasattr(module, name) else getattr(module, name)
     globals()[name] = value

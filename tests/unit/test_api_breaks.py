@@ -1,4 +1,4 @@
-"""What ``nox -s api`` takes for a break of the public API, and that a deprecation is none."""
+"""Which changes of the public API ``nox -s api`` reports as breaking."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from types import ModuleType
 
 import pytest
 
-import kscale
-from kscale.deprecations import LEAVING, Leaving
 from kscale.errors import InputError
 
 FILE = Path(__file__).parents[2] / ".ci" / "api.py"
@@ -58,35 +56,6 @@ def test_names_and_fields(api: ModuleType) -> None:
         "R#.n: 1 is 2 now",
         "R#.m: gone",
     ]
-
-
-def test_what_the_last_release_warned_of_may_go(api: ModuleType) -> None:
-    then = {
-        "names": {"m.old": "a", "m.Old": "class", "m.Old.size": "self", "m.call": "a, old=..., b=...", "m.older": "a"},
-        "documents": {},
-        "leaving": {"m.old": "0.1", "m.Old": "0.1", "m.call(old=)": "0.1"},
-    }
-    now = {"names": {"m.call": "a, b=..."}, "documents": {}, "leaving": {}}
-    assert api.breaks(then, now) == ["m.older: gone"]
-    assert api.breaks({**then, "leaving": {}}, now) == [
-        "m.old: gone",
-        "m.Old: gone",
-        "m.Old.size: gone",
-        "m.call: has no parameter old any more",
-        "m.older: gone",
-    ]
-
-
-def test_a_deprecation_is_no_break(api: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that has left ``__all__`` and warns is public until the next release is out."""
-    before = api.public()
-    monkeypatch.setattr(kscale, "__all__", [name for name in kscale.__all__ if name != "fit"])
-    gone = [line for line in api.breaks(before, api.public()) if line.startswith("kscale.fit")]
-    assert gone == ["kscale.fit: gone"]
-    monkeypatch.setitem(LEAVING, "kscale.fit", Leaving("0.2", "kscale.scheduling.fit.fit"))
-    now = api.public()
-    assert now["leaving"] == {"kscale.fit": "0.2"}
-    assert api.breaks(before, now) == []
 
 
 def test_a_class_is_its_call_and_what_it_brings_itself(api: ModuleType) -> None:

@@ -230,9 +230,7 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULES:
         value = import_module(f"kscale.ca.{name}")
     else:
-        from kscale.deprecations import leaving_name
-
-        return leaving_name(__name__, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
 

@@ -7,8 +7,8 @@ by the monotonic clock, so moments are shifted when the wall clock is set.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Final, TypeVar
 
@@ -21,11 +21,10 @@ from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.scale_down.actuation.deletion_tracker import Deletions
 from kscale.ca.scale_down.candidates import GroupChanges, update_group_changes
 from kscale.ca.scale_down.latency import MaxNodeSkipEvalTime, NodeLatencyTracker
-from kscale.effects import ZERO_TIME, Moment, duration, moment
+from kscale.effects import ZERO_TIME, Moment, moment
 from kscale.effects.moments import Count, Nanoseconds
 from kscale.errors import StateError
 from kscale.objects.argument_types import typed
-from kscale.objects.times import nanoseconds
 
 __all__ = [
     "AsyncInitializer",
@@ -41,7 +40,6 @@ __all__ = [
     "reset_for_new_process",
     "shift_moments",
     "update_initializers",
-    "upgrade_version_1",
 ]
 
 
@@ -108,59 +106,6 @@ class ProvisioningState(
     hints: dict[str, str] = {}
     booking_hints: dict[str, str] = {}
     last_processed: Moment | None = None
-
-
-def _parse_moment(text: Any) -> Any:
-    return nanoseconds(text) if isinstance(text, str) else text
-
-
-def _parse_duration(text: Any) -> Any:
-    return duration(msgspec.convert(text, timedelta)) if isinstance(text, str) else text
-
-
-_ANY_KEY: Final = "*"
-_MOMENT_MAPPING: Final = {_ANY_KEY: _parse_moment}
-_TIME_PARSERS: Final = {
-    "cluster": {
-        "scaleUpRequests": {_ANY_KEY: {"time": _parse_moment, "expectedAddTime": _parse_moment}},
-        "scaleDownRequests": [{"time": _parse_moment, "expectedDeleteTime": _parse_moment}],
-        "backoffs": {_ANY_KEY: {"duration": _parse_duration, "until": _parse_moment, "lastFailed": _parse_moment}},
-        "failures": {_ANY_KEY: [{"time": _parse_moment}]},
-        "unregistered": {_ANY_KEY: {"since": _parse_moment}},
-        "incorrectSizes": {_ANY_KEY: {"firstObserved": _parse_moment}},
-    },
-    "scaleDown": {
-        "unneededSince": _MOMENT_MAPPING,
-        "unremovableUntil": _MOMENT_MAPPING,
-        "changes": {"scaleUp": _MOMENT_MAPPING, "scaleDown": _MOMENT_MAPPING, "scaleDownFailure": _MOMENT_MAPPING},
-        "lastUpdate": _parse_moment,
-        "lastScaleUp": _parse_moment,
-        "lastScaleDown": _parse_moment,
-        "lastFailure": _parse_moment,
-        "usage": {"records": {_ANY_KEY: {"using": _MOMENT_MAPPING, "usedBy": _MOMENT_MAPPING}}},
-    },
-    "templates": {_ANY_KEY: {"added": _parse_moment}},
-}
-"""Where the texts are: members by name or all of them, items of a list, and how each is read."""
-
-
-def upgrade_version_1(state: dict[str, Any]) -> dict[str, Any]:
-    """Convert a state of version 1 to version 2.
-
-    Raises ValueError for a text that is no time. Other errors of shape are left to the reader of the result.
-    """
-    upgraded: dict[str, Any] = _upgrade_value(state, _TIME_PARSERS)
-    return upgraded
-
-
-def _upgrade_value(found: Any, how: dict[str, Any] | list[Any] | Callable[[Any], Any] | None) -> Any:
-    if callable(how):
-        return how(found)
-    if isinstance(how, list) and isinstance(found, list):
-        return [_upgrade_value(each, how[0]) for each in found]
-    if isinstance(how, dict) and isinstance(found, dict):
-        return {key: _upgrade_value(value, how.get(key, how.get(_ANY_KEY))) for key, value in found.items()}
-    return found
 
 
 _T = TypeVar("_T", bound=msgspec.Struct)
@@ -314,7 +259,7 @@ class LoopState(
 
     @staticmethod
     def from_json(text: bytes | str) -> LoopState:
-        """Decode the state from JSON (``text``) of this version or the last, whose times were texts.
+        """Decode the state from JSON (``text``).
 
         Raises StateError for anything that :meth:`to_json` did not write.
         """
@@ -327,10 +272,10 @@ class LoopState(
         kind, version = data.pop("kind", None), data.pop("version", None)
         if kind != _STATE_KIND:
             raise StateError(f"not a saved loop state: its kind is {kind!r}")
-        if type(version) is not int or version not in (_STATE_VERSION - 1, _STATE_VERSION):
+        if type(version) is not int or version != _STATE_VERSION:
             raise StateError(f"a loop state of version {version!r}; this is version {_STATE_VERSION}")
         try:
-            state: LoopState = msgspec.convert(upgrade_version_1(data) if version < _STATE_VERSION else data, LoopState)
+            state: LoopState = msgspec.convert(data, LoopState)
         except (msgspec.ValidationError, ValueError) as problem:
             raise StateError(f"not a saved loop state: {problem}") from None
         return state

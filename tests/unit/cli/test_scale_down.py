@@ -438,7 +438,7 @@ def test_options_that_cannot_be_meant(world: World, option: list[str], says: str
 
 def test_a_saved_state_that_is_none(world: World) -> None:
     saved = world.directory / "state.json"
-    for text in ("", "[]", '{"kind": "LoopState", "version": 1, "scaleDown": {"unneededSince": {"n1": "soon"}}}'):
+    for text in ("", "[]", '{"kind": "LoopState", "version": 2, "scaleDown": {"unneededSince": {"n1": "soon"}}}'):
         saved.write_text(text)
         run = world.run("--state", saved)
         assert run.code == 2

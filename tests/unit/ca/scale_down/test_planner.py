@@ -168,7 +168,7 @@ def test_a_restart_with_the_saved_state_decides_the_same() -> None:
         (b"{", "not a saved loop state"),
         (b'{"kind": "LoopState", "version": 7}', "version 7"),
         (b'{"kind": "Other", "version": 1}', "'Other'"),
-        (b'{"kind": "LoopState", "version": 1, "cursor": "x"}', "cursor"),
+        (b'{"kind": "LoopState", "version": 2, "cursor": "x"}', "cursor"),
     ],
 )
 def test_a_state_that_is_none(text: bytes, says: str) -> None:
