@@ -106,7 +106,7 @@ def test_mixes_hold_and_are_the_cheapest(cases: Iterator[tuple[int, Case]]) -> N
 
 
 def test_mixes_hold_without_a_solver(some_cases: Iterator[tuple[int, Case]], monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("solve", "types", "exact"):
+    for module in ("solve", "exact"):
         monkeypatch.setattr(f"kscale.capacity.mix.{module}.have_solver", lambda: False)
     wrong: dict[int, Any] = {}
     for seed, case in some_cases:

@@ -202,7 +202,7 @@ def get_checked_advice(strategy: Strategy, usage: ContainerUsage, where: str) ->
     except Exception as error:
         raise InputError(Problem(_format_error("failed", error), source, where)) from error
     if not isinstance(advised, StrategyAdvice):
-        raise InputError(Problem(f"returned {type(advised).__name__}, not Advised", source, where))
+        raise InputError(Problem(f"returned {type(advised).__name__}, not StrategyAdvice", source, where))
     amounts: list[int | None] = []
     for name, value in zip(StrategyAdvice._fields, advised, strict=True):
         try:

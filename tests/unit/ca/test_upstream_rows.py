@@ -222,14 +222,14 @@ TABLES: dict[str, dict[str, list[str]]] = {
         "TestNodeGroupScaleUpTime": [
             "failed to find scaleUpRequest for node group",
             "unexpected node group passed",
-            "scale_up_time(state, asked) == N0",
+            "get_scale_up_time(state, asked) == N0",
         ]
     },
     f"{FURTHER}::test_failures_are_kept_by_group_until_the_next_loop": {
         "TestScaleUpFailures": [
             '("timeout", 3, 0), ("apiCallError", 1, MINUTE)',
             '[("timeout", 2, 0)]',
-            "forget_failures(state).failures == {}",
+            "clear_scale_up_failures(state).failures == {}",
         ]
     },
     f"{STATE}::test_back_off_through_timeouts": {

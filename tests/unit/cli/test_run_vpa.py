@@ -163,7 +163,7 @@ def test_a_strategy_of_ones_own_without_samples(tmp_path: Path) -> None:
         "from kscale.vpa.strategies import StrategyAdvice, Strategy\n"
         "class Mine(Strategy):\n"
         "    needs_samples = False\n"
-        "    def advise(self, usage): return Advised()\n"
+        "    def advise(self, usage): return StrategyAdvice()\n"
     )
     given = ("run", "vpa-recommender", f"--strategy={file}:Mine", "--strategy-interval=5m")
     assert run(*given).code == 0

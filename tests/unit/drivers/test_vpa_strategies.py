@@ -215,7 +215,7 @@ def test_a_strategy_that_fails_costs_its_advice_and_no_more(tmp_path: Path, capl
         "    def advise(self, usage):\n"
         "        if not usage.cpu:\n"
         "            raise ValueError('nothing of it')\n"
-        "        return Advised(cpu_request=usage.recommendation.target['cpu'].milli_value() + 1)\n"
+        "        return StrategyAdvice(cpu_request=usage.recommendation.target['cpu'].milli_value() + 1)\n"
     )
 
     upstreams = 0

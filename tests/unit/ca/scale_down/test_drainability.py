@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,12 +13,6 @@ from hypothesis import strategies as st
 from builders import N0, at, owner, pod
 from kscale import ca
 from kscale.ca.scale_down import drainability
-from kscale.ca.scale_down import drainability as long_terminating
-from kscale.ca.scale_down import drainability as not_safe_to_evict
-from kscale.ca.scale_down import drainability as on_completion
-from kscale.ca.scale_down import drainability as replica_count
-from kscale.ca.scale_down import drainability as replicated
-from kscale.ca.scale_down import drainability as system
 from kscale.ca.scale_down.drainability import DrainContext, Rule, get_default_rules, get_drain_status, get_pods_to_move
 from kscale.ca.scale_down.drainability_status import DrainStatus
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
@@ -293,7 +287,7 @@ def test_rules_of_the_user_go_first() -> None:
 )
 def test_long_terminating(grace: int | None, deleted: str | None, outcome: str) -> None:
     item = pod("p", spec={"termination_grace_period_seconds": grace}, deletion_timestamp=deleted)
-    assert long_terminating.check_long_terminating(item, _context()).outcome == outcome
+    assert drainability.check_long_terminating(item, _context()).outcome == outcome
 
 
 @pytest.mark.parametrize(
@@ -343,38 +337,39 @@ def test_what_is_local(source: dict[str, Any], blocks: bool) -> None:
     ],
 )
 def test_controllers_must_exist(item: Pod, found: bool) -> None:
-    status = replica_count.check_replica_count(item, _context())
+    status = drainability.check_replica_count(item, _context())
     assert status.outcome == (_U if found else _BLOCK)
     assert found or status.blocking_reason == "ControllerNotFound"
 
 
 @pytest.mark.parametrize(
-    ("rule", "item", "outcome"),
+    ("check", "item", "outcome"),
     [
-        *((not_safe_to_evict, kind(annotations=given), outcome)
+        *((drainability.check_not_safe_to_evict, kind(annotations=given), outcome)
           for kind in (_rc, _job)
           for given, outcome in (({_SAFE: "true"}, _U), (None, _U), ({_SAFE: "false"}, _BLOCK))),
-        (on_completion, pod("p", annotations={_SAFE: "on-completion"}), "WaitForCompletion"),
-        *((on_completion, pod("p", annotations=given), _U) for given in ({_SAFE: "true"}, {_SAFE: "false"}, None)),
-        (drainability, _phase("Succeeded", "OnFailure"), _OK),
-        (drainability, _phase("Failed", "Never"), _OK),
-        (drainability, pod("p"), _U),
-        *((replica_count, item, _U)
+        (drainability.check_on_completion, pod("p", annotations={_SAFE: "on-completion"}), "WaitForCompletion"),
+        *((drainability.check_on_completion, pod("p", annotations=given), _U)
+          for given in ({_SAFE: "true"}, {_SAFE: "false"}, None)),
+        (drainability.check_terminal, _phase("Succeeded", "OnFailure"), _OK),
+        (drainability.check_terminal, _phase("Failed", "Never"), _OK),
+        (drainability.check_terminal, pod("p"), _U),
+        *((drainability.check_replica_count, item, _U)
           for item in (_job(), _owned("p", "StatefulSet", "ss"), _owned(), _owned("p", "DaemonSet", "ds", "crd/v1"),
                        _owned("p", "CustomDaemonSet", "ds", "crd/v1"), _owned("p", "StatefulSet", "ss", "kruise/v1"))),
     ],
 )  # fmt: skip
-def test_single_rules(rule: ModuleType, item: Pod, outcome: str) -> None:
-    assert rule.check(item, _context()).outcome == outcome
+def test_single_rules(check: Callable[[Pod, DrainContext], DrainStatus], item: Pod, outcome: str) -> None:
+    assert check(item, _context()).outcome == outcome
 
 
 @pytest.mark.parametrize("skip", [False, True])
 def test_what_counts_as_replicated(skip: bool) -> None:
     context = _context(skip_nodes_with_custom_controller_pods=skip)
     for item in (_rc(), _job(), _owned("p", "StatefulSet", "ss"), _owned(), _owned(deletion_timestamp=at(minutes=5))):
-        assert replicated.check_replicated(item, context).outcome == _U
-    assert replicated.check_replicated(pod("p"), context).blocking_reason == "NotReplicated"
-    custom = replicated.check_replicated(_owned("p", "FooController", "x"), context)
+        assert drainability.check_replicated(item, context).outcome == _U
+    assert drainability.check_replicated(pod("p"), context).blocking_reason == "NotReplicated"
+    custom = drainability.check_replicated(_owned("p", "FooController", "x"), context)
     assert custom.outcome == (_BLOCK if skip else _U)
     assert not skip or custom.blocking_reason == "NotReplicated"
 
@@ -382,14 +377,14 @@ def test_what_counts_as_replicated(skip: bool) -> None:
 @pytest.mark.parametrize("budget", [PodDisruptionBudget(), _pdb("x", "kube-system", 0, a="b")])
 def test_system_pods_are_those_of_one_namespace(budget: PodDisruptionBudget) -> None:
     context = DrainContext(N0, _OPTIONS, _LISTERS, RemainingPdbTracker([budget]))
-    assert system.check_system(_rc(labels={"a": "b"}), context).outcome == _U
+    assert drainability.check_system(_rc(labels={"a": "b"}), context).outcome == _U
     assert get_pods_to_move([_rc(labels={"a": "b"})], context, get_default_rules(_OPTIONS)).blocking is None
 
 
 def test_controllers_must_have_replicas_to_spare() -> None:
-    status = replica_count.check_replica_count(_owned(), _context(min_replica_count=6))
+    status = drainability.check_replica_count(_owned(), _context(min_replica_count=6))
     assert status.blocking_reason == "MinReplicasReached"
-    assert replica_count.check_replica_count(_owned(), _context(min_replica_count=5)).outcome == _U
+    assert drainability.check_replica_count(_owned(), _context(min_replica_count=5)).outcome == _U
 
 
 def test_custom_controllers() -> None:
@@ -402,7 +397,7 @@ def test_custom_controllers() -> None:
 @pytest.mark.parametrize(("created", "outcome"), [(None, _BLOCK), (at(seconds=-59), _BLOCK), (at(seconds=-61), _OK)])
 def test_system_pods_that_block_for_a_while(created: str | None, outcome: str) -> None:
     context = _context(blocking_system_pod_distruption_timeout=timedelta(minutes=1))
-    assert system.check_system(_system(created=created), context).outcome == outcome
+    assert drainability.check_system(_system(created=created), context).outcome == outcome
 
 
 # -- disruption budgets that are charged -----------------------------------------------------------------------

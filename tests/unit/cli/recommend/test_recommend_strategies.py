@@ -44,7 +44,7 @@ class Peak(Strategy):
     Settings = Settings
     def advise(self, usage):
         most = max((float(s.max()) for s in usage.cpu.values()), default=0.0)
-        return Advised(cpu_request=round(most * 1000 * self.settings.factor))
+        return StrategyAdvice(cpu_request=round(most * 1000 * self.settings.factor))
 
 class Compiled(CompiledStrategy):
     name = "compiled"
@@ -109,12 +109,12 @@ class Nothing(Strategy):
 class Negative(Strategy):
     name = "negative"
     def advise(self, usage):
-        return Advised(cpu_request=-5)
+        return StrategyAdvice(cpu_request=-5)
 
 class Fraction(Strategy):
     name = "fraction"
     def advise(self, usage):
-        return Advised(memory_request=1.5)
+        return StrategyAdvice(memory_request=1.5)
 """
 
 
@@ -122,7 +122,7 @@ class Fraction(Strategy):
     ("name", "said"),
     [
         ("Raises", "failed: KeyError: 'boom'"),
-        ("Nothing", "returned NoneType, not Advised"),
+        ("Nothing", "returned NoneType, not StrategyAdvice"),
         ("Negative", "cpu_request: -5 is no whole number"),
         ("Fraction", "memory_request: 1.5 is no whole number"),
     ],
