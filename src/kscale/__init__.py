@@ -13,10 +13,10 @@ from kscale.errors import InputError, KscaleError
 if TYPE_CHECKING:
     from kscale import ca, hpa, plugin, vpa
     from kscale.build import build_info
+    from kscale.ca.entry_points.scale_down import scale_down
+    from kscale.ca.entry_points.scale_up import scale_up
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
-    from kscale.ca.scale_down.entry_point import scale_down
     from kscale.ca.scale_down.plan import ScaleDownPlan
-    from kscale.ca.scale_up.entry_point import scale_up
     from kscale.ca.scale_up.plan import ScaleUpPlan
     from kscale.capacity.groups import read_groups
     from kscale.capacity.mix import MixOptions, MixPlan, Offer, mix
@@ -65,9 +65,9 @@ _LAZY: dict[str, str] = {
     "load": "kscale.snapshot.load",
     "place": "kscale.scheduling.place",
     "read_groups": "kscale.capacity.groups",
-    "scale_up": "kscale.ca.scale_up.entry_point",
+    "scale_up": "kscale.ca.entry_points.scale_up",
     "ScaleUpPlan": "kscale.ca.scale_up.plan",
-    "scale_down": "kscale.ca.scale_down.entry_point",
+    "scale_down": "kscale.ca.entry_points.scale_down",
     "ScaleDownPlan": "kscale.ca.scale_down.plan",
     "plugin": "kscale.plugin",
     "hpa": "kscale.hpa",

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kscale.ca import quota as quota
     from kscale.ca import templates as templates
+    from kscale.ca.entry_points.run_once import run_once as run_once
+    from kscale.ca.entry_points.run_once import run_once_steps as run_once_steps
+    from kscale.ca.entry_points.scale_up import scale_up_steps as scale_up_steps
     from kscale.ca.errors import AutoscalerError as AutoscalerError
     from kscale.ca.errors import combine_errors as combine_errors
     from kscale.ca.expander.chain import EXPANDER_NAMES as EXPANDER_NAMES
@@ -59,29 +62,26 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.removal import RemovalSimulator as RemovalSimulator
     from kscale.ca.scale_down.removal import UnremovableCandidate as UnremovableCandidate
     from kscale.ca.scale_down.removal import simulate_removals as simulate_removals
-    from kscale.ca.scale_up.entry_point import scale_up_steps as scale_up_steps
     from kscale.ca.scale_up.executor import initialize_node_groups_steps as initialize_node_groups_steps
     from kscale.ca.scale_up.inputs import OrchestratorInputs as OrchestratorInputs
     from kscale.ca.scale_up.inputs import ScaleUpContext as ScaleUpContext
     from kscale.ca.scale_up.inputs import ScaleUpInputs as ScaleUpInputs
-    from kscale.ca.scale_up.loop import scale_up_salvo_steps as scale_up_salvo_steps
     from kscale.ca.scale_up.min_size import scale_up_to_min_size_steps as scale_up_to_min_size_steps
     from kscale.ca.scale_up.orchestrator import OrchestratorResult as OrchestratorResult
     from kscale.ca.scale_up.orchestrator import orchestrate as orchestrate
     from kscale.ca.scale_up.orchestrator import orchestrate_steps as orchestrate_steps
     from kscale.ca.scale_up_status import ScaleUpStatus as ScaleUpStatus
     from kscale.ca.scale_up_status import build_scale_up_events as build_scale_up_events
-    from kscale.ca.state import AsyncInitializer as AsyncInitializer
-    from kscale.ca.state import LoopState as LoopState
-    from kscale.ca.state import ScaleDownState as ScaleDownState
-    from kscale.ca.state import ScaleUpState as ScaleUpState
-    from kscale.ca.state import clear_unneeded_nodes as clear_unneeded_nodes
-    from kscale.ca.state import register_group_change as register_group_change
-    from kscale.ca.state import reset_for_new_process as reset_for_new_process
+    from kscale.ca.state.loop_state import AsyncInitializer as AsyncInitializer
+    from kscale.ca.state.loop_state import LoopState as LoopState
+    from kscale.ca.state.loop_state import ScaleDownState as ScaleDownState
+    from kscale.ca.state.loop_state import ScaleUpState as ScaleUpState
+    from kscale.ca.state.loop_state import clear_unneeded_nodes as clear_unneeded_nodes
+    from kscale.ca.state.loop_state import register_group_change as register_group_change
+    from kscale.ca.state.loop_state import reset_for_new_process as reset_for_new_process
     from kscale.ca.static_autoscaler.report import LoopInputs as LoopInputs
     from kscale.ca.static_autoscaler.report import LoopReport as LoopReport
-    from kscale.ca.static_autoscaler.run_once import run_once as run_once
-    from kscale.ca.static_autoscaler.run_once import run_once_steps as run_once_steps
+    from kscale.ca.static_autoscaler.scale_up_loop import scale_up_salvo_steps as scale_up_salvo_steps
 
 _MODULES: dict[str, tuple[str, ...]] = {
     "node_group_set": (
@@ -104,7 +104,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "quota": (),
     "repair": ("repair_steps",),
     "static_autoscaler.report": ("LoopInputs", "LoopReport"),
-    "static_autoscaler.run_once": ("run_once", "run_once_steps"),
+    "entry_points.run_once": ("run_once", "run_once_steps"),
     "scale_down.actuation.actuator": ("Actuator", "sync_deletions"),
     "scale_down.candidates": ("filter_registered_nodes",),
     "scale_down.budgets": ("BudgetGroup", "DeletionsInProgress", "GroupNodes", "NodeInGroup", "crop_nodes"),
@@ -127,7 +127,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "simulate_removals",
     ),
     "templates": (),
-    "state": (
+    "state.loop_state": (
         "AsyncInitializer",
         "LoopState",
         "ScaleDownState",
@@ -139,9 +139,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "scale_up.inputs": ("OrchestratorInputs", "ScaleUpContext", "ScaleUpInputs"),
     "scale_up.orchestrator": ("OrchestratorResult", "orchestrate", "orchestrate_steps"),
     "scale_up.executor": ("initialize_node_groups_steps",),
-    "scale_up.entry_point": ("scale_up_steps",),
+    "entry_points.scale_up": ("scale_up_steps",),
     "scale_up.min_size": ("scale_up_to_min_size_steps",),
-    "scale_up.loop": ("scale_up_salvo_steps",),
+    "static_autoscaler.scale_up_loop": ("scale_up_salvo_steps",),
     "scale_up_status": ("ScaleUpStatus", "build_scale_up_events"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -24,7 +24,7 @@ from kscale.ca.node_lists import build_snapshot_node_lists
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.lists import find_excluded_placed_pods, find_expendable_placed_pods
 from kscale.ca.scale_down.candidates import UPCOMING_NODE_ANNOTATION, is_upcoming_node
-from kscale.ca.state import LoopState, RememberedTemplate
+from kscale.ca.state.loop_state import LoopState, RememberedTemplate
 from kscale.ca.template_devices import build_missing_devices_check
 from kscale.ca.templates import TaintConfig, copy_template
 from kscale.effects import SECOND, Moment, duration

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.state import RememberedTemplate
+from kscale.ca.state.loop_state import RememberedTemplate
 from kscale.objects.api.core import Node
 from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.decode import from_dict

@@ -12,20 +12,21 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
+from kscale.ca import unremovable_reasons
 from kscale.ca.capacity_buffers import place_buffer_pods
+from kscale.ca.entry_points.scale_down import scale_down
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.group_inputs import restore_targets
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down import drainability, drainability_status, reasons
+from kscale.ca.scale_down import drainability, drainability_status
 from kscale.ca.scale_down.budgets import NodeInGroup, assign_groups
 from kscale.ca.scale_down.drainability import DrainContext, Listers
-from kscale.ca.scale_down.entry_point import scale_down
 from kscale.ca.scale_down.explain import explain_no_place, explain_unremovable
 from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.moving_pods import get_moving_pods
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.removal import RemovableNode
-from kscale.ca.state import LoopState
+from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Moment, moment, to_text
 from kscale.errors import InputError
 from kscale.objects.api.core import Pod
@@ -256,7 +257,12 @@ def _with_homes_refused(
     left, found = _REFUSALS, []
     for item in nodes:
         failure = plan.failures.get(item.node)
-        if item.reason == reasons.NO_PLACE_TO_MOVE_PODS and failure is not None and failure.homeless and left:
+        if (
+            item.reason == unremovable_reasons.NO_PLACE_TO_MOVE_PODS
+            and failure is not None
+            and failure.homeless
+            and left
+        ):
             left -= 1
             why = explain_no_place(item.node, failure.homeless, snapshot, options)
             item = msgspec.structs.replace(item, why=f"{item.why}: {why}")

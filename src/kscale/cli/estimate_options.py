@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from kscale.ca.expander.types import ExpanderInput
     from kscale.ca.options import AutoscalingOptions
-    from kscale.ca.state import LoopState
+    from kscale.ca.state.loop_state import LoopState
     from kscale.drivers.grpc_expander import GrpcExpander
     from kscale.snapshot.snapshot import Snapshot
 
@@ -156,7 +156,7 @@ class LoopMemory(OptionGroup):
 
     def remembered(self) -> LoopState | None:
         """What an earlier run left; None for the first. Raises StateError for a file that is none of it."""
-        from kscale.ca.state import LoopState
+        from kscale.ca.state.loop_state import LoopState
 
         if self.state is None or not self.state.exists():
             return None

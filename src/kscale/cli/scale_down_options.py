@@ -13,7 +13,7 @@ from kscale.cli.options import OptionGroup
 
 if TYPE_CHECKING:
     from kscale.ca.options import AutoscalingOptions
-    from kscale.ca.state import LoopState
+    from kscale.ca.state.loop_state import LoopState
 
 __all__ = ["LastChanges", "ScaleDownFlags"]
 
@@ -244,7 +244,7 @@ class LastChanges(OptionGroup):
         """The state with these times."""
         from msgspec.structs import replace
 
-        from kscale.ca.state import LoopState
+        from kscale.ca.state.loop_state import LoopState
         from kscale.effects import moment
 
         times = {

@@ -15,6 +15,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from kscale.ca.cluster_state import build_initializing_status, is_scaling_up
+from kscale.ca.entry_points.log_lines import build_log_lines
+from kscale.ca.entry_points.run_once import run_once, run_once_steps
 from kscale.ca.expander.types import ExpanderInput, PriceResponder, RankResponder, Rng
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.legacy.metrics import LEGACY_METRICS, build_legacy_initial_observations
@@ -23,10 +25,8 @@ from kscale.ca.legacy.scale_down import start_cooldowns
 from kscale.ca.metrics import METRICS, build_initial_observations, build_observation
 from kscale.ca.options import GIB, AutoscalingOptions
 from kscale.ca.scale_down.actuation.actuator import Actuator
-from kscale.ca.state import LoopState, shift_moments
-from kscale.ca.static_autoscaler.log_lines import build_log_lines
+from kscale.ca.state.loop_state import LoopState, shift_moments
 from kscale.ca.static_autoscaler.report import LoopInputs, LoopReport
-from kscale.ca.static_autoscaler.run_once import run_once, run_once_steps
 from kscale.ca.static_autoscaler.skip_unchanged import (
     collect_node_moments,
     find_next_difference,

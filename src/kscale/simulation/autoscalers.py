@@ -11,12 +11,12 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from kscale.ca.entry_points.scale_up import check_scale_up_options
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.flag_parsing import parse_flags
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.legacy.metrics import LEGACY_GPU_LABEL
 from kscale.ca.options import CURRENT_PROFILE, LEGACY_PROFILE, AutoscalingOptions
-from kscale.ca.scale_up.entry_point import check_scale_up_options
 from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
 from kscale.drivers.driver import Driver
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler

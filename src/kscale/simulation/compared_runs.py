@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from kscale.ca.entry_points.scale_up import check_scale_up_options
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.flag_parsing import parse_flags
 from kscale.ca.legacy.scale_up import LEGACY_EXPANDERS
 from kscale.ca.options import LEGACY_DEFAULTS, LEGACY_FLAGS, LEGACY_ONLY_OPTIONS, AutoscalingOptions
-from kscale.ca.scale_up.entry_point import check_scale_up_options
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.drivers.cluster_autoscaler import ClusterAutoscaler
 from kscale.drivers.vpa_updater import VpaUpdater

@@ -24,8 +24,8 @@ from kscale.ca.cluster_state import (
 from kscale.ca.errors import ErrorRecord
 from kscale.ca.expander.types import FilterResult
 from kscale.ca.node_infos import build_node_templates
-from kscale.ca.scale_up.loop import SalvoResult, SalvoRound, scale_up_salvo_steps
 from kscale.ca.scale_up_status import ConsideredGroup, NoScaleUpInfo, format_not_triggered_reasons
+from kscale.ca.static_autoscaler.scale_up_loop import SalvoResult, SalvoRound, scale_up_salvo_steps
 from kscale.effects import (
     Action,
     ApiError,

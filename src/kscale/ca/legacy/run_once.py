@@ -27,6 +27,7 @@ from kscale.ca.cluster_state import (
     update_scale_down_candidates,
 )
 from kscale.ca.cluster_state.state import GroupReadiness, StatusCondition
+from kscale.ca.entry_points.scale_down import scale_down
 from kscale.ca.errors import API_CALL_ERROR, CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.events import build_node_event, build_status_event
 from kscale.ca.go_math import format_shortest
@@ -47,7 +48,6 @@ from kscale.ca.scale_down.actuation.deletion_tracker import (
 )
 from kscale.ca.scale_down.actuation.drain import DrainAction, Evictor
 from kscale.ca.scale_down.actuation.tainting import TaintAction, clean_to_be_deleted, mark_to_be_deleted
-from kscale.ca.scale_down.entry_point import scale_down
 from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_up_status import SCALE_UP_SUCCESSFUL

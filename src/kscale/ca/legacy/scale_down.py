@@ -17,12 +17,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from kscale._native import _engine
+from kscale.ca import unremovable_reasons
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.legacy.usage_tracker import UsageTracker
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, is_being_deleted, is_ready
 from kscale.ca.options import ResourceLimiter
 from kscale.ca.quota import NODES_RESOURCE, NodeResources
-from kscale.ca.scale_down import drainability_status, reasons
+from kscale.ca.scale_down import drainability_status
 from kscale.ca.scale_down.actuation.tainting import SoftTaints
 from kscale.ca.scale_down.budgets import CroppedNodes, GroupNodes
 from kscale.ca.scale_down.candidates import prefilter_nodes
@@ -35,7 +35,8 @@ from kscale.ca.scale_down.plan import NodesToDelete, ScaleDownPlan
 from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
 from kscale.ca.scale_down.unneeded import UnneededNode, UnremovableNode
 from kscale.ca.scale_down.utilization import Usage, Utilization, calculate_utilization_from_usage
-from kscale.ca.state import LoopState
+from kscale.ca.state.loop_state import LoopState
+from kscale.ca.state.usage_tracker import UsageTracker
 from kscale.effects import SECOND, Moment, duration, later
 from kscale.objects.api.apps import DaemonSet, Job, ReplicaSet, StatefulSet
 from kscale.objects.api.core import Node, Pod, ReplicationController
@@ -258,7 +259,9 @@ class LegacyRemovalSimulator:
                     engine.cursor = engine.alive_nodes - 1  # the search begins behind it, at the head of the list
                     target = engine.any_node(pod_class, takes)
                 if target < 0:
-                    return UnremovableCandidate(node=name, reason=reasons.NO_PLACE_TO_MOVE_PODS, homeless=key)
+                    return UnremovableCandidate(
+                        node=name, reason=unremovable_reasons.NO_PLACE_TO_MOVE_PODS, homeless=key
+                    )
                 engine.place(pod_class, target)
                 placement[key] = self._names[target]
                 self.new_hints[key] = self._names[target]
@@ -435,18 +438,18 @@ class _LegacyScaleDown:
         node = self.nodes[self.simulator.index[name]]
         reason = None
         if name in self.unremovable_until:
-            reason = reasons.RECENTLY_UNREMOVABLE
+            reason = unremovable_reasons.RECENTLY_UNREMOVABLE
         elif is_being_deleted(node, self.now):
-            reason = reasons.CURRENTLY_BEING_DELETED
+            reason = unremovable_reasons.CURRENTLY_BEING_DELETED
         elif (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_KEY) == "true":
-            reason = reasons.SCALE_DOWN_DISABLED_ANNOTATION
+            reason = unremovable_reasons.SCALE_DOWN_DISABLED_ANNOTATION
         if reason is not None:
             self.judged[name] = Eligibility(reason=reason)
         else:
             used, error = calculate_legacy_utilization(node, self.simulator.pods_on(name))
             threshold = self.options.scale_down_utilization_threshold
             needed = used.utilization >= threshold
-            reason = reasons.NOT_UNDERUTILIZED if needed else None
+            reason = unremovable_reasons.NOT_UNDERUTILIZED if needed else None
             self.judged[name] = Eligibility(reason=reason, utilization=used, threshold=threshold, error=error)
         if reason is not None:
             self.unremovable[name] = UnremovableNode(reason=reason)
@@ -475,7 +478,7 @@ class _LegacyScaleDown:
         )
         if checked.blocking is not None:
             return UnremovableCandidate(
-                node=name, reason=reasons.BLOCKED_BY_POD, blocking_pod=checked.blocking, error=checked.error
+                node=name, reason=unremovable_reasons.BLOCKED_BY_POD, blocking_pod=checked.blocking, error=checked.error
             )
         return self.simulator.find_places(name, [pod.key for pod in checked.pods])
 
@@ -528,20 +531,20 @@ class _LegacyScaleDown:
     def _why_not_yet(self, node: Node, since: Moment, left: Mapping[str, int | None]) -> str | None:
         name = node.metadata.name
         if (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_KEY) == "true":
-            return reasons.SCALE_DOWN_DISABLED_ANNOTATION
+            return unremovable_reasons.SCALE_DOWN_DISABLED_ANNOTATION
         if is_ready(node):
             if not self.now - since > duration(self.options.scale_down_unneeded_time):
-                return reasons.NOT_UNNEEDED_LONG_ENOUGH
+                return unremovable_reasons.NOT_UNNEEDED_LONG_ENOUGH
         elif not self.now - since > duration(self.options.scale_down_unready_time):
-            return reasons.NOT_UNREADY_LONG_ENOUGH
+            return unremovable_reasons.NOT_UNREADY_LONG_ENOUGH
         group = self._group(name)
         if group is None:
-            return reasons.NOT_AUTOSCALED
+            return unremovable_reasons.NOT_AUTOSCALED
         if group.target_size_error is not None:
-            return reasons.UNEXPECTED_ERROR
+            return unremovable_reasons.UNEXPECTED_ERROR
         if group.size <= group.min_size:
-            return reasons.NODE_GROUP_MIN_SIZE_REACHED
-        return reasons.MINIMAL_RESOURCE_LIMIT_EXCEEDED if self._exceeds(node, group, left) else None
+            return unremovable_reasons.NODE_GROUP_MIN_SIZE_REACHED
+        return unremovable_reasons.MINIMAL_RESOURCE_LIMIT_EXCEEDED if self._exceeds(node, group, left) else None
 
     def _headroom(self, limits: ResourceLimiter) -> dict[str, int | None]:
         """Return how much of each limited resource may be removed; None if unknown.

@@ -36,7 +36,7 @@ from kscale.ca.scale_up_status import (
     SCALE_UP_SUCCESSFUL,
     MadeGroups,
 )
-from kscale.ca.state import LoopState
+from kscale.ca.state.loop_state import LoopState
 from kscale.effects import DecreaseTargetSize, Deferred, Emit, Event, Progress, StepsOf
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.nodegroups import Groups

@@ -37,7 +37,7 @@ from kscale.ca.provisioning_requests.requests import (
     is_supported_request,
     set_request_condition,
 )
-from kscale.ca.state import ProvisioningState, RetryTimes
+from kscale.ca.state.loop_state import ProvisioningState, RetryTimes
 
 __all__ = [
     "BEST_EFFORT_ATOMIC_CLASS",

@@ -30,7 +30,7 @@ from kscale.ca.provisioning_requests.requests import (
     mark_accepted,
     set_request_condition,
 )
-from kscale.ca.state import ProvisioningState, RetryTimes
+from kscale.ca.state.loop_state import ProvisioningState, RetryTimes
 from kscale.effects import SECOND, Delete, Emit, Event, Moment, Progress, StepsOf, WriteStatus, duration, later, moment
 from kscale.effects.moments import ComparedDuration, OtherDuration
 from kscale.objects.api.cluster_autoscaler import ProvisioningRequest

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kscale.ca import unremovable_reasons
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.drainability import PodsToMove
 from kscale.ca.scale_down.moving_pods import CODE_BLOCKS, CODE_MOVES, CODE_MOVES_UNLESS_PDB, CODE_WAITS, MovingPods
 from kscale.effects import Moment, duration
@@ -87,10 +87,10 @@ def filter_atomic_groups(
             group = groups.of_node(name)
             own = None if group is None else group.options_or(options.node_group_defaults)
         except ProviderError:
-            result.unremovable[name] = reasons.UNEXPECTED_ERROR
+            result.unremovable[name] = unremovable_reasons.UNEXPECTED_ERROR
             continue
         if group is None or own is None:
-            result.unremovable[name] = reasons.NOT_AUTOSCALED
+            result.unremovable[name] = unremovable_reasons.NOT_AUTOSCALED
         elif own.zero_or_max_node_scaling:
             atomic.setdefault(group.id, []).append(name)
         else:
@@ -107,10 +107,10 @@ def filter_atomic_groups(
 
 def _find_refusal_reason(group: NodeGroup, considered: int, nodes: Iterable[Node]) -> str | None:
     if group.target_size_error is not None:
-        return reasons.UNEXPECTED_ERROR
+        return unremovable_reasons.UNEXPECTED_ERROR
     if considered in (group.size, count_registered_nodes(nodes, group)):
         return None
-    return reasons.ATOMIC_SCALE_DOWN_FAILED
+    return unremovable_reasons.ATOMIC_SCALE_DOWN_FAILED
 
 
 EMPTY_TIER, ON_COMPLETION_TIER, NOT_EMPTY_TIER = range(3)

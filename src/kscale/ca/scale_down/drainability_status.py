@@ -2,10 +2,10 @@
 ``simulator/drainability/status.go``, ``utils/drain``).
 
 Upstream's ``UnexpectedError`` is the error of a lister. Listers here are parts of a snapshot and cannot fail. Why a
-node stays is another list: :mod:`kscale.ca.scale_down.reasons`.
+node stays is another list: :mod:`kscale.ca.unremovable_reasons`.
 
 Its ``UnexpectedError`` is that of a lister that fails; those here are parts of a snapshot and do not.
-Why a node stays is another list of upstream's, :mod:`kscale.ca.scale_down.reasons`.
+Why a node stays is another list of upstream's, :mod:`kscale.ca.unremovable_reasons`.
 """
 
 from __future__ import annotations

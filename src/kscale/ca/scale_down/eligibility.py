@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale.ca import unremovable_reasons
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.gpu import GpuConfig, get_gpu_config
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, get_to_be_deleted_time, is_being_deleted, is_ready
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.inputs import PlannerInput
 from kscale.ca.scale_down.removal import RemovalSimulator
 from kscale.ca.scale_down.utilization import (
@@ -72,17 +72,17 @@ def check_eligibility(
     :func:`kscale.ca.scale_down.utilization.calculate_utilization`.
     """
     if node is None:
-        return Eligibility(reason=reasons.UNEXPECTED_ERROR, error="node not found")
+        return Eligibility(reason=unremovable_reasons.UNEXPECTED_ERROR, error="node not found")
     if recently_unremovable:
-        return Eligibility(reason=reasons.RECENTLY_UNREMOVABLE)
+        return Eligibility(reason=unremovable_reasons.RECENTLY_UNREMOVABLE)
     if is_being_deleted(node, now_ns):
-        return Eligibility(reason=reasons.CURRENTLY_BEING_DELETED)
+        return Eligibility(reason=unremovable_reasons.CURRENTLY_BEING_DELETED)
     if (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_KEY) == "true":
-        return Eligibility(reason=reasons.SCALE_DOWN_DISABLED_ANNOTATION)
+        return Eligibility(reason=unremovable_reasons.SCALE_DOWN_DISABLED_ANNOTATION)
     try:
         group = groups.of_node(node.metadata.name)
         if group is None:
-            return Eligibility(reason=reasons.NOT_AUTOSCALED)
+            return Eligibility(reason=unremovable_reasons.NOT_AUTOSCALED)
         group_options = group.options_or(options.node_group_defaults)
         slices = list(dra_slices) if options.enable_dynamic_resource_allocation else []
         known = None if sums is None else sums(group_options)
@@ -100,15 +100,15 @@ def check_eligibility(
                 dra_claims=dra_claims,
             )
     except (AutoscalerError, ProviderError) as error:
-        return Eligibility(reason=reasons.UNEXPECTED_ERROR, error=error.message)
+        return Eligibility(reason=unremovable_reasons.UNEXPECTED_ERROR, error=error.message)
     if not options.scale_down_unready_enabled and not is_ready(node):
-        return Eligibility(reason=reasons.SCALE_DOWN_UNREADY_DISABLED)
+        return Eligibility(reason=unremovable_reasons.SCALE_DOWN_UNREADY_DISABLED)
     if gpu is not None:
         threshold = group_options.scale_down_gpu_utilization_threshold
     else:
         threshold = group_options.scale_down_utilization_threshold
     # NaN is not above any threshold.
-    reason = reasons.NOT_UNDERUTILIZED if used.utilization > threshold else None
+    reason = unremovable_reasons.NOT_UNDERUTILIZED if used.utilization > threshold else None
     return Eligibility(reason=reason, utilization=used, threshold=threshold)
 
 

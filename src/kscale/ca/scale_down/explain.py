@@ -6,10 +6,11 @@ from collections import Counter
 
 from msgspec.structs import replace
 
+from kscale.ca import unremovable_reasons
 from kscale.ca.loop_context import drop_uncounted_pods
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down import drainability_status, reasons
+from kscale.ca.scale_down import drainability_status
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.effects import duration, to_datetime
@@ -22,15 +23,15 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["explain_no_place", "explain_unremovable"]
 
 _REASON_TEXTS = {
-    reasons.SCALE_DOWN_DISABLED_ANNOTATION: f"annotated {SCALE_DOWN_DISABLED_KEY}=true",
-    reasons.SCALE_DOWN_UNREADY_DISABLED: "not ready, and nodes that are not ready are to stay",
-    reasons.NOT_AUTOSCALED: "belongs to no node group",
-    reasons.ATOMIC_SCALE_DOWN_FAILED: "its group goes as a whole, and not all of its nodes can go",
-    reasons.MINIMAL_RESOURCE_LIMIT_EXCEEDED: "the cluster would fall below its minimum of some resource",
-    reasons.CURRENTLY_BEING_DELETED: "is being deleted already",
-    reasons.RECENTLY_UNREMOVABLE: "could not be removed a short time ago; it is tried again later",
-    reasons.NO_NODE_INFO: "is not in the snapshot",
-    reasons.BLOCKED_BY_ON_COMPLETION_POD: "has pods that are to finish first",
+    unremovable_reasons.SCALE_DOWN_DISABLED_ANNOTATION: f"annotated {SCALE_DOWN_DISABLED_KEY}=true",
+    unremovable_reasons.SCALE_DOWN_UNREADY_DISABLED: "not ready, and nodes that are not ready are to stay",
+    unremovable_reasons.NOT_AUTOSCALED: "belongs to no node group",
+    unremovable_reasons.ATOMIC_SCALE_DOWN_FAILED: "its group goes as a whole, and not all of its nodes can go",
+    unremovable_reasons.MINIMAL_RESOURCE_LIMIT_EXCEEDED: "the cluster would fall below its minimum of some resource",
+    unremovable_reasons.CURRENTLY_BEING_DELETED: "is being deleted already",
+    unremovable_reasons.RECENTLY_UNREMOVABLE: "could not be removed a short time ago; it is tried again later",
+    unremovable_reasons.NO_NODE_INFO: "is not in the snapshot",
+    unremovable_reasons.BLOCKED_BY_ON_COMPLETION_POD: "has pods that are to finish first",
 }
 
 
@@ -49,21 +50,21 @@ def explain_unremovable(
         return _explain_blocking_pod(found.blocking_pod.pod, found.blocking_pod.reason, plan, options, snapshot)
     judged = plan.eligibility.get(node)
     match found.reason:
-        case reasons.NOT_UNDERUTILIZED if judged and judged.utilization and judged.threshold is not None:
+        case unremovable_reasons.NOT_UNDERUTILIZED if judged and judged.utilization and judged.threshold is not None:
             used = judged.utilization
             # The planner of 2019 wants less than the threshold.
             over = "as much as" if used.utilization == judged.threshold else "more than"
             return f"{used.utilization:.0%} of its {used.resource_name} is requested, {over} {judged.threshold:.0%}"
-        case reasons.NO_PLACE_TO_MOVE_PODS:
+        case unremovable_reasons.NO_PLACE_TO_MOVE_PODS:
             failure = plan.failures.get(node)
             if failure is None or failure.homeless is None:
                 return "a pod fits on no other node that stays"
             return f"{failure.homeless} fits on no other node that stays"
-        case reasons.NOT_UNNEEDED_LONG_ENOUGH | reasons.NOT_UNREADY_LONG_ENOUGH:
+        case unremovable_reasons.NOT_UNNEEDED_LONG_ENOUGH | unremovable_reasons.NOT_UNREADY_LONG_ENOUGH:
             return _explain_too_early(plan.unneeded_by_name[node])
-        case reasons.NODE_GROUP_MIN_SIZE_REACHED:
+        case unremovable_reasons.NODE_GROUP_MIN_SIZE_REACHED:
             return _explain_min_size(node, groups)
-        case reasons.UNEXPECTED_ERROR:
+        case unremovable_reasons.UNEXPECTED_ERROR:
             return (judged and judged.error) or "the node group did not answer"
     return _REASON_TEXTS.get(found.reason, found.reason)
 
@@ -136,7 +137,7 @@ def _explain_not_candidate(node: str, groups: Groups) -> str:
         return f"its node group could not be asked: {groups.node_errors[node]}"
     group = groups.of_node(node)
     if group is None:
-        return _REASON_TEXTS[reasons.NOT_AUTOSCALED]
+        return _REASON_TEXTS[unremovable_reasons.NOT_AUTOSCALED]
     if group.target_size_error is not None:
         return f"the size of group {group.id} is not known: {group.target_size_error}"
     if group.size <= group.min_size:

@@ -14,7 +14,7 @@ from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.ca.scale_down.budgets import NodeInGroup
 from kscale.ca.scale_down.drainability import Listers
 from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
-from kscale.ca.state import LoopState
+from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Moment, duration
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroups import GroupsLike

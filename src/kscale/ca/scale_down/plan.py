@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
+from kscale.ca import unremovable_reasons
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.ca.quota import Quota, QuotaTracker, build_cluster_minimum_quota
-from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.actuation.tainting import SoftTaints
 from kscale.ca.scale_down.budgets import CroppedNodes
 from kscale.ca.scale_down.candidates import filter_atomic_groups
@@ -22,7 +22,7 @@ from kscale.ca.scale_down.eligibility import Eligibility
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
 from kscale.ca.scale_down.unneeded import UnneededNode, UnremovableNode, find_removable_nodes
-from kscale.ca.state import LoopState
+from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Moment
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroups import Groups
@@ -80,7 +80,7 @@ def choose_nodes_to_delete(
     for name in retained.kept:
         item = by_name[name]
         if item.on_completion:
-            result.unremovable[name] = reasons.BLOCKED_BY_ON_COMPLETION_POD
+            result.unremovable[name] = unremovable_reasons.BLOCKED_BY_ON_COMPLETION_POD
         else:
             (result.drain if item.drain else result.empty).append(name)
     return result

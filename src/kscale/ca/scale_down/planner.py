@@ -36,10 +36,10 @@ from kscale.ca.scale_down.inputs import PlannerInput, ScaleDownInputs
 from kscale.ca.scale_down.moving_pods import DrainCodes
 from kscale.ca.scale_down.pdb import RemainingPdbTracker, build_pdb_tracker
 from kscale.ca.scale_down.plan import AloneVerdicts, NodesToDelete, ScaleDownPlan, choose_nodes_to_delete
-from kscale.ca.scale_down.reasons import NODE_GROUP_MIN_SIZE_REACHED
 from kscale.ca.scale_down.removal import RemovableNode, RemovalSimulator, UnremovableCandidate
 from kscale.ca.scale_down.unneeded import NodeToRemove, UnremovableNodes, load_times_from_taints, update_unneeded
-from kscale.ca.state import LoopState, ScaleDownState
+from kscale.ca.state.loop_state import LoopState, ScaleDownState
+from kscale.ca.unremovable_reasons import NODE_GROUP_MIN_SIZE_REACHED
 from kscale.effects import Moment, duration, later, to_text
 from kscale.errors import InputError
 from kscale.objects.api.apps import Job, ReplicaSet, StatefulSet

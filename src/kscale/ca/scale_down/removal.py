@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _engine, _packing, _removals
+from kscale.ca import unremovable_reasons
 from kscale.ca.identity_cache import cached_by_identity
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.lists import TPU_RESOURCE_PREFIX, clear_tpu_requests
-from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.drainability import DrainContext, Listers, build_over_budget_status
 from kscale.ca.scale_down.drainability_status import BlockingPod
 from kscale.ca.scale_down.moving_pods import (
@@ -481,12 +481,14 @@ class RemovalSimulator:
                 )
             elif what == _removals.NO_PLACE:
                 answers.append(
-                    UnremovableCandidate(node=name, reason=reasons.NO_PLACE_TO_MOVE_PODS, homeless=keys[who])
+                    UnremovableCandidate(
+                        node=name, reason=unremovable_reasons.NO_PLACE_TO_MOVE_PODS, homeless=keys[who]
+                    )
                 )
             elif what == _removals.BLOCKED:
                 answers.append(self._blocked(name, who))
             elif what == _removals.NOT_THERE:
-                answers.append(UnremovableCandidate(node=name, reason=reasons.NO_NODE_INFO))
+                answers.append(UnremovableCandidate(node=name, reason=unremovable_reasons.NO_NODE_INFO))
             else:
                 break
         return answers
@@ -499,7 +501,7 @@ class RemovalSimulator:
         status = build_over_budget_status(key) if held_by_budget else self._drain.status(pod)
         blocking = BlockingPod(pod=key, reason=status.blocking_reason)
         return UnremovableCandidate(
-            node=node, reason=reasons.BLOCKED_BY_POD, blocking_pod=blocking, error=status.error or ""
+            node=node, reason=unremovable_reasons.BLOCKED_BY_POD, blocking_pod=blocking, error=status.error or ""
         )
 
     def run(

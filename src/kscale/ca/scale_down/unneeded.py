@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from kscale.ca import unremovable_reasons
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, get_deletion_candidate_time, is_ready
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker
-from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.drainability_status import BlockingPod
 from kscale.effects import Moment, duration
 from kscale.objects.api.core import Node
@@ -231,11 +231,15 @@ def find_removable_nodes(
 def _find_early_reason(item: UnneededNode, now: Moment) -> str | None:
     """Return why a node may not be removed yet, independent of other nodes; None if it may."""
     if item.threshold_error is not None:
-        return reasons.UNEXPECTED_ERROR
+        return unremovable_reasons.UNEXPECTED_ERROR
     if (item.node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_KEY) == "true":
-        return reasons.SCALE_DOWN_DISABLED_ANNOTATION
+        return unremovable_reasons.SCALE_DOWN_DISABLED_ANNOTATION
     if item.threshold > 0 and not now - item.since > item.threshold:
-        return reasons.NOT_UNNEEDED_LONG_ENOUGH if is_ready(item.node) else reasons.NOT_UNREADY_LONG_ENOUGH
+        return (
+            unremovable_reasons.NOT_UNNEEDED_LONG_ENOUGH
+            if is_ready(item.node)
+            else unremovable_reasons.NOT_UNREADY_LONG_ENOUGH
+        )
     return None
 
 
@@ -247,11 +251,11 @@ def _find_hold_reason(
     ``left`` is how many more nodes may be removed, by group.
     """
     if group is None:
-        return reasons.NOT_AUTOSCALED
+        return unremovable_reasons.NOT_AUTOSCALED
     if group.id not in left:
-        return reasons.UNEXPECTED_ERROR
+        return unremovable_reasons.UNEXPECTED_ERROR
     if left[group.id] <= 0:
-        return reasons.NODE_GROUP_MIN_SIZE_REACHED
+        return unremovable_reasons.NODE_GROUP_MIN_SIZE_REACHED
     reason = None if minimum is None else _consume_minimum(node, group, minimum)
     if reason is None:
         left[group.id] -= 1
@@ -262,5 +266,5 @@ def _consume_minimum(node: Node, group: NodeGroup, minimum: QuotaTracker) -> str
     try:
         taken = minimum.consume(group, node, 1)
     except AutoscalerError:
-        return reasons.UNEXPECTED_ERROR
-    return reasons.MINIMAL_RESOURCE_LIMIT_EXCEEDED if taken.exceeded else None
+        return unremovable_reasons.UNEXPECTED_ERROR
+    return unremovable_reasons.MINIMAL_RESOURCE_LIMIT_EXCEEDED if taken.exceeded else None

@@ -30,7 +30,7 @@ from kscale.ca.scale_up_status import (
     ScaleUpStatus,
     build_scale_up_events,
 )
-from kscale.ca.state import AsyncInitializer
+from kscale.ca.state.loop_state import AsyncInitializer
 from kscale.effects import (
     ApiError,
     CreatedGroups,

@@ -16,7 +16,7 @@ from kscale.ca.node_group_set import Comparator
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.should_scale_up import ScaleUpEnforcer
 from kscale.ca.quota import Quota
-from kscale.ca.state import AsyncInitializer
+from kscale.ca.state.loop_state import AsyncInitializer
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate

@@ -34,7 +34,7 @@ from kscale.ca.scale_up_status import (
     NoScaleUpInfo,
     ScaleUpStatus,
 )
-from kscale.ca.state import AsyncInitializer, update_initializers
+from kscale.ca.state.loop_state import AsyncInitializer, update_initializers
 from kscale.ca.templates import TaintConfig, build_template_from_group
 from kscale.effects import (
     CreatedGroups,

@@ -41,7 +41,7 @@ from kscale.ca.scale_up_status import (
     ScaleUpStatus,
     format_not_triggered_reasons,
 )
-from kscale.ca.state import LoopState, RememberedTemplate
+from kscale.ca.state.loop_state import LoopState, RememberedTemplate
 from kscale.effects import Event
 from kscale.objects.nodegroups import Groups
 from kscale.scheduling.place import PlaceResult

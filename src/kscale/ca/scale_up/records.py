@@ -9,7 +9,7 @@ import msgspec
 from kscale.ca.errors import ErrorRecord
 from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.scale_up_status import MadeGroups
-from kscale.ca.state import LoopState
+from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Event
 from kscale.records import Record
 

@@ -20,6 +20,7 @@ from kscale.ca.cluster_state import (
     recalculate_ranges,
     update_scale_down_candidates,
 )
+from kscale.ca.entry_points.scale_down import scale_down
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.events import build_status_event
 from kscale.ca.expander.types import ExpanderInput
@@ -41,17 +42,16 @@ from kscale.ca.repair import (
 from kscale.ca.scale_down.actuation.actuator import Actuator, record_deletion_start, sync_deletions
 from kscale.ca.scale_down.actuation.deletion_tracker import ActuationStatus, Deletions
 from kscale.ca.scale_down.actuation.tainting import TaintNodesAction, clean_up_taints, update_soft_taints
-from kscale.ca.scale_down.entry_point import scale_down
 from kscale.ca.scale_down.inputs import ScaleDownInputs
-from kscale.ca.scale_down.latency import MaxNodeSkipEvalTime
 from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_up.inputs import OrchestratorInputs
-from kscale.ca.scale_up.loop import ScaleUpLoop
 from kscale.ca.scale_up.orchestrator import OrchestratorAction
-from kscale.ca.state import LoopState, clear_unneeded_nodes
+from kscale.ca.state.loop_state import LoopState, clear_unneeded_nodes
+from kscale.ca.state.node_latency import MaxNodeSkipEvalTime
 from kscale.ca.static_autoscaler import loop_metrics
 from kscale.ca.static_autoscaler.report import LoopEndedError, LoopInputs, LoopReport, build_unreadable_error
+from kscale.ca.static_autoscaler.scale_up_loop import ScaleUpLoop
 from kscale.ca.static_autoscaler.unneeded_groups import remove_unneeded_groups
 from kscale.ca.status_config_map import StatusConfigMapAction, format_status, write_status_config_map
 from kscale.ca.template_devices import count_device_mismatches

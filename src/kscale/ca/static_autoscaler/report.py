@@ -20,7 +20,7 @@ from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeleteResult, StartedDeletion
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_up.plan import ScaleUpPlan
-from kscale.ca.state import LoopState
+from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Action, Event, Observation
 from kscale.errors import UnreadableObjectError
 from kscale.objects.nodegroup import NodeTemplate

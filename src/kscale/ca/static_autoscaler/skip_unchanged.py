@@ -24,7 +24,7 @@ from kscale.ca.cluster_state import ClusterAutoscalerStatus, readiness, register
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists import should_scale_up
 from kscale.ca.provisioning_requests import processors
-from kscale.ca.state import LoopState
+from kscale.ca.state.loop_state import LoopState
 from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, Moment, duration, from_text
 from kscale.effects.moments import MOMENT_MARK
 from kscale.objects.api.core import Node, Pod

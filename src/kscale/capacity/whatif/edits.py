@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
+from kscale.ca.entry_points.scale_up import check_scale_up_options
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.expander.chain import EXPANDER_NAMES
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_up.entry_point import check_scale_up_options
 from kscale.capacity.catalogue import Catalogue, read_catalogue
 from kscale.capacity.cost import price_of
 from kscale.capacity.fit import workloads_in

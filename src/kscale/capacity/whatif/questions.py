@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from kscale.ca.entry_points.scale_up import scale_up
 from kscale.ca.expander.chain import GRPC_EXPANDER, expand
 from kscale.ca.expander.price import build_group_prices
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.lists import drop_expendable_pods
-from kscale.ca.scale_up.entry_point import scale_up
 from kscale.ca.scale_up.inputs import ScaleUpInputs
 from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.capacity.estimate import EXPENDABLE_CUTOFF, asks_for_tpus, estimate_groups

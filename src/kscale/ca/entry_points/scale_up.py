@@ -22,11 +22,11 @@ from kscale.ca.loop_context import LoopContext, check_actionable, check_csi_node
 from kscale.ca.node_group_set import Comparator
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.inputs import OrchestratorInputs, ScaleUpInputs
-from kscale.ca.scale_up.loop import ScaleUpLoop
 from kscale.ca.scale_up.orchestrator import OrchestratorAction
 from kscale.ca.scale_up.plan import PodFilterResult, ScaleUpPlan
 from kscale.ca.scale_up_status import SCALE_UP_NOT_TRIED
-from kscale.ca.state import LoopState, clear_unneeded_nodes
+from kscale.ca.state.loop_state import LoopState, clear_unneeded_nodes
+from kscale.ca.static_autoscaler.scale_up_loop import ScaleUpLoop
 from kscale.effects import (
     DecreaseTargetSize,
     Delete,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from kscale.ca.entry_points.scale_up import check_scale_up_options
 from kscale.ca.expander.chain import build_dry_run_responder
 from kscale.ca.expander.types import PriceResponder, RankResponder
 from kscale.ca.group_inputs import get_described_targets, restore_targets, save_targets
@@ -21,8 +22,7 @@ from kscale.ca.legacy.metrics import rewrite_observations_steps
 from kscale.ca.loop_context import coerce_loop_snapshot
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.actuation.actuator import sync_deletions
-from kscale.ca.scale_up.entry_point import check_scale_up_options
-from kscale.ca.state import LoopState
+from kscale.ca.state.loop_state import LoopState
 from kscale.ca.static_autoscaler.loop import AutoscalerLoop, LoopAction, build_actuator
 from kscale.ca.static_autoscaler.report import LoopInputs, LoopReport
 from kscale.effects import Action, ApiError, Get, HasInstances, List, Moment, Respond, StepsOf, as_if_done, moment

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from kscale.ca.scale_down import reasons
+from kscale.ca import unremovable_reasons
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.effects import Moment
 from kscale.effects.moments import Nanoseconds
@@ -30,7 +30,11 @@ class MaxNodeSkipEvalTime(msgspec.Struct, kw_only=True, frozen=True, rename="cam
 
 
 _WAITING_REASONS: Final = frozenset(
-    (reasons.NO_REASON, reasons.NOT_UNNEEDED_LONG_ENOUGH, reasons.NOT_UNREADY_LONG_ENOUGH)
+    (
+        unremovable_reasons.NO_REASON,
+        unremovable_reasons.NOT_UNNEEDED_LONG_ENOUGH,
+        unremovable_reasons.NOT_UNREADY_LONG_ENOUGH,
+    )
 )
 
 

@@ -50,7 +50,7 @@ from kscale.ca.scale_up.orchestrator import OrchestratorAction, OrchestratorResu
 from kscale.ca.scale_up.plan import PodFilterResult, ScaleUpPlan, build_untried_events
 from kscale.ca.scale_up.records import PodCounts
 from kscale.ca.scale_up_status import SCALE_UP_ERROR, SCALE_UP_NOT_TRIED, SCALE_UP_SUCCESSFUL, build_scale_up_events
-from kscale.ca.state import LoopState, RememberedTemplate, ScaleUpState, register_group_change
+from kscale.ca.state.loop_state import LoopState, RememberedTemplate, ScaleUpState, register_group_change
 from kscale.ca.templates import copy_template
 from kscale.effects import Deferred, Delete, Emit, Moment, Progress, StepsOf, WriteStatus, duration, moment
 from kscale.objects.api.core import Pod

@@ -15,7 +15,7 @@ from kscale.ca.pod_lists.should_scale_up import can_scale_down
 from kscale.ca.scale_down.inputs import PlannerInput, ScaleDownInputs
 from kscale.ca.scale_down.plan import ScaleDownPlan, build_not_tried_plan
 from kscale.ca.scale_down.planner import Planner
-from kscale.ca.state import LoopState
+from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.argument_types import typed

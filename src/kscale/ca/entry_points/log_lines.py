@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
+from kscale.ca import unremovable_reasons
 from kscale.ca.go_math import format_fixed
 from kscale.ca.legacy.scale_up_loop import LegacyScaleUpPlan
 from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.eligibility import Eligibility
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_up.plan import ScaleUpPlan
@@ -176,22 +176,22 @@ def _log_candidates(plan: ScaleDownPlan, options: AutoscalingOptions) -> Iterato
         used = verdict.utilization
         share = "" if used is None else f"{used.resource_name} requested"
         percent = "" if used is None else f"{used.utilization * 100:.6g}%"
-        if verdict.reason == reasons.NOT_UNDERUTILIZED and used is not None:
+        if verdict.reason == unremovable_reasons.NOT_UNDERUTILIZED and used is not None:
             text = f"({percent} of allocatable) is above the scale-down utilization threshold"
             yield LogLine(_DETAIL_LEVEL, f"Node {name} unremovable: {share} {text}")
         elif verdict.eligible and used is not None:
             fit += 1
             if fit <= _MAX_UTILIZATION_LINES:
                 yield LogLine(_DETAIL_LEVEL, f"Node {name} - {share} is {percent} of allocatable")
-        elif verdict.reason == reasons.CURRENTLY_BEING_DELETED:
+        elif verdict.reason == unremovable_reasons.CURRENTLY_BEING_DELETED:
             yield LogLine(
                 _INFO_LEVEL, f"Skipping {name} from delete consideration - the node is currently being deleted"
             )
-        elif verdict.reason == reasons.SCALE_DOWN_DISABLED_ANNOTATION:
+        elif verdict.reason == unremovable_reasons.SCALE_DOWN_DISABLED_ANNOTATION:
             yield LogLine(
                 _INFO_LEVEL, f"Skipping {name} from delete consideration - the node is marked as no scale down"
             )
-        elif verdict.reason == reasons.SCALE_DOWN_UNREADY_DISABLED:
+        elif verdict.reason == unremovable_reasons.SCALE_DOWN_UNREADY_DISABLED:
             text = "from delete consideration - scale-down of unready nodes is disabled"
             yield LogLine(_DETAIL_LEVEL, f"Skipping unready node {name} {text}")
     if fit > _MAX_UTILIZATION_LINES:
@@ -203,24 +203,24 @@ def _log_candidates(plan: ScaleDownPlan, options: AutoscalingOptions) -> Iterato
 def _log_legacy_candidates(plan: ScaleDownPlan, options: AutoscalingOptions) -> Iterator[LogLine]:
     del options
     for name, verdict in plan.eligibility.items():
-        if verdict.reason == reasons.CURRENTLY_BEING_DELETED:
+        if verdict.reason == unremovable_reasons.CURRENTLY_BEING_DELETED:
             yield LogLine(
                 _INFO_LEVEL, f"Skipping {name} from delete considerations - the node is currently being deleted"
             )
-        elif verdict.reason == reasons.SCALE_DOWN_DISABLED_ANNOTATION:
+        elif verdict.reason == unremovable_reasons.SCALE_DOWN_DISABLED_ANNOTATION:
             yield LogLine(
                 _INFO_LEVEL, f"Skipping {name} from delete consideration - the node is marked as no scale down"
             )
         elif verdict.utilization is not None:
             share = format_fixed(verdict.utilization.utilization)
             yield LogLine(_DETAIL_LEVEL, f"Node {name} - utilization {share}")
-            if verdict.reason == reasons.NOT_UNDERUTILIZED:
+            if verdict.reason == unremovable_reasons.NOT_UNDERUTILIZED:
                 yield LogLine(_DETAIL_LEVEL, f"Node {name} is not suitable for removal - utilization too big ({share})")
     yield from _log_rechecks(plan.eligibility.values(), "5m0s")
 
 
 def _log_rechecks(verdicts: Iterable[Eligibility], interval: str) -> Iterator[LogLine]:
-    ignored = sum(verdict.reason == reasons.RECENTLY_UNREMOVABLE for verdict in verdicts)
+    ignored = sum(verdict.reason == unremovable_reasons.RECENTLY_UNREMOVABLE for verdict in verdicts)
     if ignored:
         text = f"Scale-down calculation: ignoring {ignored} nodes unremovable in the last {interval}"
         yield LogLine(_INFO_LEVEL, text)
