@@ -36,7 +36,7 @@ from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
 from kscale.ca.scale_down.unneeded import UnneededNode, UnremovableNode
 from kscale.ca.scale_down.utilization import Usage, Utilization, calculate_utilization_from_usage
 from kscale.ca.state.loop_state import LoopState
-from kscale.ca.state.usage_tracker import UsageTracker
+from kscale.ca.state.trackers import UsageTracker
 from kscale.effects import SECOND, Moment, duration, later
 from kscale.objects.api.apps import DaemonSet, Job, ReplicaSet, StatefulSet
 from kscale.objects.api.core import Node, Pod, ReplicationController

@@ -19,8 +19,7 @@ from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.scale_down.actuation.deletion_tracker import Deletions
 from kscale.ca.scale_down.candidates import GroupChanges, update_group_changes
-from kscale.ca.state.node_latency import MaxNodeSkipEvalTime, NodeLatencyTracker
-from kscale.ca.state.usage_tracker import UsageTracker
+from kscale.ca.state.trackers import MaxNodeSkipEvalTime, NodeLatencyTracker, UsageTracker
 from kscale.effects import ZERO_TIME, Moment, moment
 from kscale.effects.moments import Count, Nanoseconds
 from kscale.errors import StateError

@@ -48,7 +48,7 @@ from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.orchestrator import OrchestratorAction
 from kscale.ca.state.loop_state import LoopState, clear_unneeded_nodes
-from kscale.ca.state.node_latency import MaxNodeSkipEvalTime
+from kscale.ca.state.trackers import MaxNodeSkipEvalTime
 from kscale.ca.static_autoscaler import loop_metrics
 from kscale.ca.static_autoscaler.report import LoopEndedError, LoopInputs, LoopReport, build_unreadable_error
 from kscale.ca.static_autoscaler.scale_up_loop import ScaleUpLoop

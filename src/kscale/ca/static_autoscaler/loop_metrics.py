@@ -16,7 +16,7 @@ from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, is_being_deleted
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.unneeded import UnremovableNode
-from kscale.ca.state.node_latency import NodeLatency
+from kscale.ca.state.trackers import NodeLatency
 from kscale.ca.template_devices import MISMATCH_TYPES
 from kscale.ca.templates import TaintConfig
 from kscale.effects import SECOND, Moment, Observation

@@ -1,0 +1,177 @@
+"""Trackers that loops keep: how long nodes stayed past their unneeded-time threshold, how long nodes were skipped
+(upstream: ``core/scaledown/latencytracker``, ``nodeevaltracker``), and which nodes the pods of release 1.3 counted on
+(``simulator/tracker.go``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from kscale.ca import unremovable_reasons
+from kscale.ca.scale_down.unneeded import UnneededNode
+from kscale.effects import Moment
+from kscale.effects.moments import Nanoseconds
+
+__all__ = [
+    "MAX_USAGE_RECORDED",
+    "MaxNodeSkipEvalTime",
+    "NodeLatency",
+    "NodeLatencyTracker",
+    "TrackedNode",
+    "UsageRecord",
+    "UsageTracker",
+]
+
+
+class MaxNodeSkipEvalTime(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """``last``: the pass before; ``since``: skipped node -> when it was last looked at."""
+
+    last: Moment
+    since: dict[str, Moment] = {}
+
+    def update(self, skipped: Iterable[str], now: Moment) -> tuple[MaxNodeSkipEvalTime, int]:
+        """After a pass that skipped these nodes: what to remember, and the longest time in nanoseconds."""
+        since = {name: self.since.get(name, self.last) for name in skipped}
+        return MaxNodeSkipEvalTime(last=now, since=since), now - min([now, *since.values()])
+
+
+_WAITING_REASONS: Final = frozenset(
+    (
+        unremovable_reasons.NO_REASON,
+        unremovable_reasons.NOT_UNNEEDED_LONG_ENOUGH,
+        unremovable_reasons.NOT_UNREADY_LONG_ENOUGH,
+    )
+)
+
+
+class TrackedNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """A node that is unneeded: since when, for how many nanoseconds it has to be, and what else last kept it (empty:
+    nothing)."""
+
+    since: Moment
+    threshold: Nanoseconds
+    delay_reason: str = ""
+
+
+class NodeLatency(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """One observation of ``node_removal_latency_seconds``: the node went, or is needed again."""
+
+    node: str
+    deleted: bool
+    delay_reason: str
+    latency: int
+    """Nanoseconds."""
+
+
+class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """Nodes that are unneeded. Functions give a new tracker, and what is to be observed."""
+
+    nodes: dict[str, TrackedNode] = {}
+
+    def update(self, unneeded: Iterable[UnneededNode], now: Moment) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
+        """After a pass: new nodes count from now, nodes that are needed again are observed and forgotten."""
+        nodes = {}
+        for item in unneeded:
+            known = self.nodes.get(item.name, TrackedNode(since=now, threshold=item.threshold))
+            nodes[item.name] = msgspec.structs.replace(known, threshold=item.threshold)
+        ended = [name for name in self.nodes if name not in nodes]
+        return NodeLatencyTracker(nodes=nodes), self._observe(ended, now, deleted=False)
+
+    def process(
+        self, unremovable: Mapping[str, str], started: Iterable[str], now: Moment
+    ) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
+        """After a loop: ``unremovable`` (node -> reason) is kept in mind, nodes being deleted are observed."""
+        nodes = dict(self.nodes)
+        for name, reason in unremovable.items():
+            if name in nodes and reason not in _WAITING_REASONS:
+                nodes[name] = msgspec.structs.replace(nodes[name], delay_reason=reason)
+        marked = NodeLatencyTracker(nodes=nodes)
+        gone = [name for name in dict.fromkeys(started) if name in nodes]
+        left = {name: item for name, item in nodes.items() if name not in gone}
+        return NodeLatencyTracker(nodes=left), marked._observe(gone, now, deleted=True)
+
+    def _observe(self, names: Iterable[str], now: Moment, *, deleted: bool) -> list[NodeLatency]:
+        found = []
+        for name in names:
+            item = self.nodes[name]
+            latency = now - item.since - item.threshold
+            if latency > 0:
+                reason = item.delay_reason or "none"
+                found.append(NodeLatency(node=name, deleted=deleted, delay_reason=reason, latency=latency))
+        return found
+
+
+MAX_USAGE_RECORDED: Final = 50
+
+
+class UsageRecord(msgspec.Struct, rename="camel", omit_defaults=True):
+    """One node: the nodes that its pods would go to, and the nodes whose pods would come, with the last time of each.
+
+    At most :data:`MAX_USAGE_RECORDED` of either are kept; beyond that only the fact that there are too many.
+    """
+
+    using: dict[str, Moment] = {}
+    used_by: dict[str, Moment] = {}
+    using_too_many: bool = False
+    used_by_too_many: bool = False
+
+
+class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Usage relations between nodes, by node name."""
+
+    records: dict[str, UsageRecord] = {}
+
+    def copy(self) -> UsageTracker:
+        """Return an independent copy."""
+        replace = msgspec.structs.replace
+        return UsageTracker(
+            {
+                node: replace(record, using=dict(record.using), used_by=dict(record.used_by))
+                for node, record in self.records.items()
+            }
+        )
+
+    def register(self, node: str, destination: str, time: Moment) -> None:
+        """Record that a pod of ``node`` would move to ``destination``."""
+        record = self.records.setdefault(node, UsageRecord())
+        if len(record.using) >= MAX_USAGE_RECORDED:
+            record.using_too_many = True
+        else:
+            record.using[destination] = time
+        record = self.records.setdefault(destination, UsageRecord())
+        if len(record.used_by) >= MAX_USAGE_RECORDED:
+            record.used_by_too_many = True
+        else:
+            record.used_by[node] = time
+
+    def clean_up(self, cutoff: Moment) -> None:
+        """Forget relations that are older than ``cutoff``, but for those of nodes that had too many to tell."""
+        for node, record in list(self.records.items()):
+            if not record.using_too_many:
+                record.using = {name: time for name, time in record.using.items() if time >= cutoff}
+            if not record.used_by_too_many:
+                record.used_by = {name: time for name, time in record.used_by.items() if time >= cutoff}
+            if not (record.using or record.used_by or record.using_too_many or record.used_by_too_many):
+                del self.records[node]
+
+    def remove(self, node: str, unneeded: Collection[str]) -> set[str]:
+        """Forget the relations of a removed node, and return the unneeded nodes that lose their unneeded time.
+
+        These are the node itself, and every node that relied on one of its destinations, where there is less room now.
+        If a
+        record has too many relations to be complete, all unneeded nodes lose their time.
+        """
+        names = {node}
+        record = self.records.pop(node, UsageRecord())
+        destination_records = [self.records.get(name, UsageRecord()) for name in record.using]
+        if record.using_too_many or any(each.used_by_too_many for each in destination_records):
+            names.update(unneeded)
+        else:
+            names.update(name for each in destination_records for name in each.used_by)
+        for each in self.records.values():
+            each.using.pop(node, None)
+            each.used_by.pop(node, None)
+        return names & set(unneeded)
