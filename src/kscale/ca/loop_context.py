@@ -21,9 +21,9 @@ from kscale.ca.group_inputs import resolve_groups
 from kscale.ca.identity_cache import cached_by_identity
 from kscale.ca.node_infos import LoopTemplateCaches, TemplateCache, build_node_templates
 from kscale.ca.node_lists import build_snapshot_node_lists
+from kscale.ca.nodes import UPCOMING_NODE_ANNOTATION, is_upcoming_node
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.lists import find_excluded_placed_pods, find_expendable_placed_pods
-from kscale.ca.scale_down.candidates import UPCOMING_NODE_ANNOTATION, is_upcoming_node
 from kscale.ca.state.loop_state import LoopState, RememberedTemplate
 from kscale.ca.template_devices import build_missing_devices_check
 from kscale.ca.templates import TaintConfig, copy_template

@@ -22,6 +22,7 @@ __all__ = [
     "DELETION_CANDIDATE_TAINT",
     "SCALE_DOWN_DISABLED_KEY",
     "TO_BE_DELETED_TAINT",
+    "UPCOMING_NODE_ANNOTATION",
     "Readiness",
     "RegisteredNodes",
     "get_deletion_candidate_time",
@@ -34,6 +35,7 @@ __all__ = [
     "is_ready",
     "is_ready_and_active",
     "is_suspended",
+    "is_upcoming_node",
 ]
 
 
@@ -194,3 +196,12 @@ class RegisteredNodes:
 
     def __len__(self) -> int:
         return len(self.nodes)
+
+
+UPCOMING_NODE_ANNOTATION: Final = "cluster-autoscaler.k8s.io/upcoming-node"
+_TRUE_TEXTS: Final = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+
+
+def is_upcoming_node(node: Node) -> bool:
+    """Return whether the node is a simulated one that is expected but not there yet."""
+    return (node.metadata.annotations or {}).get(UPCOMING_NODE_ANNOTATION) in _TRUE_TEXTS

@@ -8,17 +8,21 @@ Upstream: ``core/static_autoscaler.go``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace as replace_input
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
+from kscale.ca.cluster_state import clear_scale_up_failures
 from kscale.ca.entry_points.scale_up import check_scale_up_options
 from kscale.ca.expander.chain import build_dry_run_responder
-from kscale.ca.expander.types import PriceResponder, RankResponder
+from kscale.ca.expander.types import ExpanderInput, PriceResponder, RankResponder
 from kscale.ca.group_inputs import get_described_targets, restore_targets, save_targets
 from kscale.ca.legacy.metrics import rewrite_observations_steps
+from kscale.ca.legacy.run_once import LegacyAutoscalerLoop, LegacyLoopAction
+from kscale.ca.legacy.scale_up_loop import LegacyScaleUpLoop
 from kscale.ca.loop_context import coerce_loop_snapshot
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.actuation.actuator import sync_deletions
@@ -32,7 +36,10 @@ from kscale.objects.nodegroups import Groups, GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["build_snapshot_responder", "run_once", "run_once_steps"]
+__all__ = ["RunOnceAction", "build_snapshot_responder", "run_once", "run_once_steps"]
+
+RunOnceAction = LoopAction | LegacyLoopAction
+"""What a whole loop asks for, by today's rules or those of release 1.3."""
 
 
 def build_snapshot_responder(snapshot: Snapshot, has_instance: Mapping[str, bool], others: Respond) -> Respond:
@@ -111,7 +118,7 @@ def run_once_steps(
     options: AutoscalingOptions | None = None,
     state: LoopState | None = None,
     inputs: LoopInputs | None = None,
-) -> StepsOf[LoopAction, LoopReport]:
+) -> StepsOf[RunOnceAction, LoopReport]:
     """Run one loop as a step machine.
 
     ``cluster`` is the observed cluster. ``groups`` are as the previous loop left them (``report.groups``), or as the
@@ -127,6 +134,22 @@ def run_once_steps(
     check_scale_up_options(options)
     loop = AutoscalerLoop(cluster, groups, moment(now), options, state or LoopState(), inputs or LoopInputs())
     if options.legacy:
-        report: LoopReport = yield from rewrite_observations_steps(loop.legacy().run())
+        report: LoopReport = yield from rewrite_observations_steps(_build_legacy_loop(loop).run())
         return report
     return (yield from loop.run())
+
+
+def _build_legacy_loop(loop: AutoscalerLoop) -> LegacyAutoscalerLoop:
+    """Build the loop of release 1.3 with the same inputs."""
+    expander_input = loop.up.inputs.expander_input or ExpanderInput()
+    if not expander_input.cluster_node_count:
+        expander_input = replace_input(expander_input, cluster_node_count=len(loop.scene.lists.all))
+    expander_input = replace_input(expander_input, now=expander_input.now or loop.now)
+    up = LegacyScaleUpLoop(
+        loop.p,
+        loop.scene,
+        replace(loop.state, cluster=clear_scale_up_failures(loop.state.cluster)),
+        expander_input,
+        loop.inputs.rng,
+    )
+    return LegacyAutoscalerLoop(loop.p, loop.scene, up, loop.actuator, loop.inputs)

@@ -9,15 +9,15 @@ from datetime import datetime
 
 from kscale.ca.capacity_buffers import place_buffer_pods
 from kscale.ca.group_inputs import restore_targets
+from kscale.ca.legacy.scale_down import plan_legacy_scale_down, reject_unsupported_inputs
 from kscale.ca.loop_context import check_csi_nodes, coerce_loop_snapshot
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.should_scale_up import can_scale_down
 from kscale.ca.scale_down.inputs import PlannerInput, ScaleDownInputs
 from kscale.ca.scale_down.plan import ScaleDownPlan, build_not_tried_plan
-from kscale.ca.scale_down.planner import Planner
+from kscale.ca.scale_down.planner import plan_scale_down
 from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Moment, moment
-from kscale.errors import InputError, Problem
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroups import GroupsLike
 from kscale.snapshot.cluster import Cluster
@@ -62,14 +62,7 @@ def scale_down(
     at = moment(now)
     snapshot = coerce_loop_snapshot(cluster, options, at)
     if options.legacy:
-        _reject_legacy_inputs(
-            exhaustive=exhaustive,
-            recent_evictions=bool(inputs.recent_evictions),
-            upcoming=bool(inputs.upcoming),
-            max_simulations=inputs.max_simulations is not None,
-            threads=inputs.threads is not None,
-            capacity_buffer_pod_injection_enabled=options.capacity_buffer_pod_injection_enabled,
-        )
+        reject_unsupported_inputs(inputs, options, exhaustive=exhaustive)
     else:
         check_csi_nodes(snapshot)
         if options.capacity_buffer_pod_injection_enabled and not inputs.pods_placed:
@@ -78,21 +71,5 @@ def scale_down(
         return build_not_tried_plan(before)
     planner_input = PlannerInput(snapshot, restore_targets(groups, snapshot, state, at), at, options, before)
     if options.legacy:
-        from kscale.ca.legacy.scale_down import plan_legacy_scale_down
-
         return plan_legacy_scale_down(planner_input, inputs)
-    barred: dict[str, str] = {}
-    while True:
-        plan = Planner(planner_input, inputs, exhaustive=exhaustive, barred=barred).run()
-        if not exhaustive or plan.chosen is None or not plan.chosen.unremovable:
-            return plan
-        # Nodes that may not go after all have taken room, and given some: once more without them.
-        barred |= plan.chosen.unremovable
-        planner_input = PlannerInput(snapshot, planner_input.groups, planner_input.now, options, before)
-
-
-def _reject_legacy_inputs(**given: bool) -> None:
-    what = "the planner of release 1.3 does not know it"
-    problems = [Problem(what, field=name) for name, is_given in given.items() if is_given]
-    if problems:
-        raise InputError(problems)
+    return plan_scale_down(planner_input, inputs, exhaustive=exhaustive)

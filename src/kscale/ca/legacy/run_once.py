@@ -27,16 +27,17 @@ from kscale.ca.cluster_state import (
     update_scale_down_candidates,
 )
 from kscale.ca.cluster_state.state import GroupReadiness, StatusCondition
-from kscale.ca.entry_points.scale_down import scale_down
 from kscale.ca.errors import API_CALL_ERROR, CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.events import build_node_event, build_status_event
 from kscale.ca.go_math import format_shortest
 from kscale.ca.legacy.metrics import get_legacy_gpu_name
+from kscale.ca.legacy.scale_down import plan_legacy_scale_down, reject_unsupported_inputs
 from kscale.ca.legacy.scale_up_loop import LegacyScaleUpAction, LegacyScaleUpLoop
 from kscale.ca.loop_context import LoopContext, check_actionable
 from kscale.ca.metrics import METRIC_PREFIX, FunctionTimer, build_last_activity_observation, build_observation
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, get_ready_and_suspended, has_taint, is_ready
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists.should_scale_up import can_scale_down
 from kscale.ca.repair import Repair, RepairAction, fix_node_group_size_steps
 from kscale.ca.scale_down.actuation.actuator import Actuator, sync_deletions
 from kscale.ca.scale_down.actuation.deletion_tracker import (
@@ -48,12 +49,12 @@ from kscale.ca.scale_down.actuation.deletion_tracker import (
 )
 from kscale.ca.scale_down.actuation.drain import DrainAction, Evictor
 from kscale.ca.scale_down.actuation.tainting import TaintAction, clean_to_be_deleted, mark_to_be_deleted
-from kscale.ca.scale_down.inputs import ScaleDownInputs
-from kscale.ca.scale_down.plan import ScaleDownPlan
+from kscale.ca.scale_down.inputs import PlannerInput, ScaleDownInputs
+from kscale.ca.scale_down.plan import ScaleDownPlan, build_not_tried_plan
 from kscale.ca.scale_up_status import SCALE_UP_SUCCESSFUL
 from kscale.ca.static_autoscaler import loop_metrics
+from kscale.ca.static_autoscaler.loop import remove_unneeded_groups
 from kscale.ca.static_autoscaler.report import LoopEndedError, LoopInputs, LoopReport, build_unreadable_error
-from kscale.ca.static_autoscaler.unneeded_groups import remove_unneeded_groups
 from kscale.ca.status_config_map import StatusConfigMapAction, format_go_time, write_status_config_map
 from kscale.effects import (
     DeleteGroup,
@@ -526,20 +527,20 @@ class LegacyAutoscalerLoop:
     def shrink(self) -> StepsOf[LegacyLoopAction, None]:
         p, scene, options, inputs = self.p, self.scene, self.options, self.inputs
         timer = FunctionTimer(p, "findUnneeded")
-        plan = self.report.scale_down = scale_down(
-            scene.found,
-            scene.groups,
-            now=self.now,
-            options=options,
-            state=self.up.state,
-            inputs=ScaleDownInputs(
-                limits=inputs.limits,
-                draining=self.under_way.draining,
-                disabled=self.up.before.scale_down_disabled,
-                gpu_label=inputs.gpu_label,
-                profile=inputs.profile,
-            ),
+        before = self.up.state
+        given = ScaleDownInputs(
+            limits=inputs.limits,
+            draining=self.under_way.draining,
+            disabled=self.up.before.scale_down_disabled,
+            gpu_label=inputs.gpu_label,
+            profile=inputs.profile,
         )
+        reject_unsupported_inputs(given, options)
+        if can_scale_down(before.scale_up.degraded_loops, options):
+            plan = plan_legacy_scale_down(PlannerInput(scene.found, scene.groups, self.now, options, before), given)
+        else:
+            plan = build_not_tried_plan(before)
+        self.report.scale_down = plan
         unneeded = [item.name for item in plan.unneeded]
         cluster = update_scale_down_candidates(plan.state.cluster, unneeded, scene.groups, self.now)
         self.up.state = replace(plan.state, cluster=cluster)

@@ -20,7 +20,7 @@ from kscale._native import _engine
 from kscale.ca import unremovable_reasons
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, is_being_deleted, is_ready
-from kscale.ca.options import ResourceLimiter
+from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.ca.quota import NODES_RESOURCE, NodeResources
 from kscale.ca.scale_down import drainability_status
 from kscale.ca.scale_down.actuation.tainting import SoftTaints
@@ -38,6 +38,7 @@ from kscale.ca.scale_down.utilization import Usage, Utilization, calculate_utili
 from kscale.ca.state.loop_state import LoopState
 from kscale.ca.state.trackers import UsageTracker
 from kscale.effects import SECOND, Moment, duration, later
+from kscale.errors import InputError, Problem
 from kscale.objects.api.apps import DaemonSet, Job, ReplicaSet, StatefulSet
 from kscale.objects.api.core import Node, Pod, ReplicationController
 from kscale.objects.api.meta import KubeObject
@@ -300,6 +301,24 @@ def plan_legacy_scale_down(planner_input: PlannerInput, inputs: ScaleDownInputs)
     """
     planner_input.before = start_cooldowns(planner_input.before, planner_input.now)
     return _LegacyScaleDown(planner_input, inputs).run(inputs.limits, inputs.disabled)
+
+
+def reject_unsupported_inputs(
+    inputs: ScaleDownInputs, options: AutoscalingOptions, *, exhaustive: bool = False
+) -> None:
+    """Raise InputError for inputs and options that release 1.3 did not have."""
+    given = {
+        "exhaustive": exhaustive,
+        "recent_evictions": bool(inputs.recent_evictions),
+        "upcoming": bool(inputs.upcoming),
+        "max_simulations": inputs.max_simulations is not None,
+        "threads": inputs.threads is not None,
+        "capacity_buffer_pod_injection_enabled": options.capacity_buffer_pod_injection_enabled,
+    }
+    what = "the planner of release 1.3 does not know it"
+    problems = [Problem(what, field=name) for name, is_given in given.items() if is_given]
+    if problems:
+        raise InputError(problems)
 
 
 def start_cooldowns(state: LoopState, now: Moment) -> LoopState:

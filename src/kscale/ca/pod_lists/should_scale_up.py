@@ -2,12 +2,8 @@
 ``core/static_autoscaler.go``).
 
 With ``--enable-graceful-degradation`` a loop considers pending pods only for ``--pending-pods-batching-timeout``.
-Loops in a row that ran out of time are counted in :class:`kscale.ca.state.loop_state.ScaleUpState`; meanwhile one loop of four
-is reserved for scale-down.
-
-With ``--enable-graceful-degradation`` a loop looks at pending pods for ``--pending-pods-batching-timeout`` only. Loops
-in a row that were too short are counted, in :class:`kscale.ca.state.loop_state.ScaleUpState`; while they are, one loop of four is
-for scale-down and the others are not. Which pods fit meanwhile, :func:`kscale.ca.filter_out_schedulable` says.
+Loops in a row that ran out of time are counted in :class:`~kscale.ca.state.loop_state.ScaleUpState`. Meanwhile one loop
+of four is reserved for scale-down. :func:`kscale.ca.filter_out_schedulable` finds the pods that fit on existing nodes.
 """
 
 from __future__ import annotations

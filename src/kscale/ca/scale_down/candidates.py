@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kscale.ca import unremovable_reasons
+from kscale.ca.nodes import is_upcoming_node
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.drainability import PodsToMove
 from kscale.ca.scale_down.moving_pods import CODE_BLOCKS, CODE_MOVES, CODE_MOVES_UNLESS_PDB, CODE_WAITS, MovingPods
+from kscale.ca.state.loop_state import GroupChanges
 from kscale.effects import Moment, duration
 from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed
@@ -26,26 +28,18 @@ __all__ = [
     "EMPTY_TIER",
     "NOT_EMPTY_TIER",
     "ON_COMPLETION_TIER",
-    "UPCOMING_NODE_ANNOTATION",
     "AtomicFilterResult",
-    "GroupChanges",
     "compute_emptiness_tiers",
     "count_registered_nodes",
     "filter_atomic_groups",
     "filter_out_delayed",
     "filter_out_rolling_out",
     "filter_registered_nodes",
-    "is_upcoming_node",
     "prefilter_nodes",
     "sort_by_scores",
     "sort_by_tier",
     "sort_candidates",
-    "update_group_changes",
 ]
-
-
-UPCOMING_NODE_ANNOTATION = "cluster-autoscaler.k8s.io/upcoming-node"
-_TRUE_TEXTS = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 
 
 class AtomicFilterResult(msgspec.Struct, kw_only=True):
@@ -53,11 +47,6 @@ class AtomicFilterResult(msgspec.Struct, kw_only=True):
 
     kept: list[str]
     unremovable: dict[str, str]
-
-
-def is_upcoming_node(node: Node) -> bool:
-    """Return whether the node is a simulated one that is expected but not there yet."""
-    return (node.metadata.annotations or {}).get(UPCOMING_NODE_ANNOTATION) in _TRUE_TEXTS
 
 
 @typed
@@ -114,19 +103,6 @@ def _find_refusal_reason(group: NodeGroup, considered: int, nodes: Iterable[Node
 
 
 EMPTY_TIER, ON_COMPLETION_TIER, NOT_EMPTY_TIER = range(3)
-
-
-class GroupChanges(msgspec.Struct, kw_only=True, rename="camel"):
-    """When each group last grew, lost a node, and failed to lose one. Kept from loop to loop."""
-
-    scale_up: dict[str, Moment] = {}
-    scale_down: dict[str, Moment] = {}
-    scale_down_failure: dict[str, Moment] = {}
-
-
-def update_group_changes(changes: GroupChanges, kind: str, group: str, time: Moment) -> GroupChanges:
-    """Record a change; ``kind`` is the name of a field of :class:`GroupChanges`."""
-    return msgspec.structs.replace(changes, **{kind: {**getattr(changes, kind), group: time}})
 
 
 def _find_group(name: str, groups: Groups) -> NodeGroup | None:

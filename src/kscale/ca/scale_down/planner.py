@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from kscale.ca.identity_cache import IdentityCache, cached_by_identity
-from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, has_taint
+from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, has_taint, is_upcoming_node
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import CountedNodes, Quota, QuotaTracker
 from kscale.ca.scale_down.actuation.tainting import SoftTaints, plan_soft_taints
@@ -26,7 +26,6 @@ from kscale.ca.scale_down.candidates import (
     compute_emptiness_tiers,
     filter_out_delayed,
     filter_out_rolling_out,
-    is_upcoming_node,
     prefilter_nodes,
     sort_by_tier,
 )
@@ -58,6 +57,7 @@ __all__ = [
     "get_max_simulations",
     "get_pods_to_inject",
     "get_shortest_interval",
+    "plan_scale_down",
 ]
 
 
@@ -479,3 +479,16 @@ def _build_next_state(before: LoopState, memory: ScaleDownState, remembered: Cal
 
 def _is_deletion_candidate(node: Node) -> bool:
     return has_taint(node, DELETION_CANDIDATE_TAINT)
+
+
+def plan_scale_down(planner_input: PlannerInput, inputs: ScaleDownInputs, *, exhaustive: bool = False) -> ScaleDownPlan:
+    """Decide one loop of scale-down by today's rules; arguments and errors are those of :func:`kscale.scale_down`."""
+    barred: dict[str, str] = {}
+    given = planner_input
+    while True:
+        plan = Planner(given, inputs, exhaustive=exhaustive, barred=barred).run()
+        if not exhaustive or plan.chosen is None or not plan.chosen.unremovable:
+            return plan
+        # The nodes that must stay after all took part in the simulation: plan again without them.
+        barred |= plan.chosen.unremovable
+        given = PlannerInput(given.whole, given.groups, given.now, given.options, given.before)

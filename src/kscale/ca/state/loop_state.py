@@ -1,4 +1,4 @@
-"""State that a loop passes to the next, as one JSON document, with upgrades of older versions.
+"""State that a loop passes to the next, as one JSON document.
 
 Upstream keeps this state in the fields of its objects, mainly ``core/static_autoscaler.go``. Go compares its own times
 by the monotonic clock, so moments are shifted when the wall clock is set.
@@ -17,8 +17,6 @@ from msgspec.structs import replace
 
 from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.ca.node_group_set import ScaleUpInfo
-from kscale.ca.scale_down.actuation.deletion_tracker import Deletions
-from kscale.ca.scale_down.candidates import GroupChanges, update_group_changes
 from kscale.ca.state.trackers import MaxNodeSkipEvalTime, NodeLatencyTracker, UsageTracker
 from kscale.effects import ZERO_TIME, Moment, moment
 from kscale.effects.moments import Count, Nanoseconds
@@ -27,6 +25,8 @@ from kscale.objects.argument_types import typed
 
 __all__ = [
     "AsyncInitializer",
+    "Deletions",
+    "GroupChanges",
     "LoopState",
     "ProvisioningState",
     "RememberedTarget",
@@ -38,6 +38,7 @@ __all__ = [
     "register_group_change",
     "reset_for_new_process",
     "shift_moments",
+    "update_group_changes",
     "update_initializers",
 ]
 
@@ -157,6 +158,26 @@ def _shift_nested(value: Any, by: int) -> Any:
 
 _STATE_KIND: Final = "LoopState"
 _STATE_VERSION: Final = 2
+
+
+class GroupChanges(msgspec.Struct, kw_only=True, rename="camel"):
+    """When each group last grew, lost a node, and failed to lose one. Kept from loop to loop."""
+
+    scale_up: dict[str, Moment] = {}
+    scale_down: dict[str, Moment] = {}
+    scale_down_failure: dict[str, Moment] = {}
+
+
+def update_group_changes(changes: GroupChanges, kind: str, group: str, time: Moment) -> GroupChanges:
+    """Record a change; ``kind`` is the name of a field of :class:`GroupChanges`."""
+    return msgspec.structs.replace(changes, **{kind: {**getattr(changes, kind), group: time}})
+
+
+class Deletions(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
+    """Deletions that have begun and not ended: node -> its group, of empty nodes and of such that are drained."""
+
+    empty: dict[str, str] = {}
+    drained: dict[str, str] = {}
 
 
 class ScaleDownState(

@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from kscale.ca import unremovable_reasons
-from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.effects import Moment
 from kscale.effects.moments import Nanoseconds
 
@@ -66,12 +65,21 @@ class NodeLatency(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """Nanoseconds."""
 
 
+class _Unneeded(Protocol):
+    """An unneeded node, as the planner lists it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def threshold(self) -> int: ...
+
+
 class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """Nodes that are unneeded. Functions give a new tracker, and what is to be observed."""
 
     nodes: dict[str, TrackedNode] = {}
 
-    def update(self, unneeded: Iterable[UnneededNode], now: Moment) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
+    def update(self, unneeded: Iterable[_Unneeded], now: Moment) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
         """After a pass: new nodes count from now, nodes that are needed again are observed and forgotten."""
         nodes = {}
         for item in unneeded:

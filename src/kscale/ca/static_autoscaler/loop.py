@@ -20,12 +20,9 @@ from kscale.ca.cluster_state import (
     recalculate_ranges,
     update_scale_down_candidates,
 )
-from kscale.ca.entry_points.scale_down import scale_down
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.events import build_status_event
 from kscale.ca.expander.types import ExpanderInput
-from kscale.ca.legacy.run_once import LegacyAutoscalerLoop, LegacyLoopAction
-from kscale.ca.legacy.scale_up_loop import LegacyScaleUpLoop
 from kscale.ca.loop_context import LoopContext, check_actionable, check_csi_nodes
 from kscale.ca.metrics import FunctionTimer, build_last_activity_observation, build_observation
 from kscale.ca.node_group_set import Comparator
@@ -40,19 +37,19 @@ from kscale.ca.repair import (
     remove_old_unregistered_steps,
 )
 from kscale.ca.scale_down.actuation.actuator import Actuator, record_deletion_start, sync_deletions
-from kscale.ca.scale_down.actuation.deletion_tracker import ActuationStatus, Deletions
+from kscale.ca.scale_down.actuation.deletion_tracker import ActuationStatus
 from kscale.ca.scale_down.actuation.tainting import TaintNodesAction, clean_up_taints, update_soft_taints
-from kscale.ca.scale_down.inputs import ScaleDownInputs
+from kscale.ca.scale_down.inputs import PlannerInput, ScaleDownInputs
 from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
 from kscale.ca.scale_down.plan import ScaleDownPlan
+from kscale.ca.scale_down.planner import plan_scale_down
 from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.orchestrator import OrchestratorAction
-from kscale.ca.state.loop_state import LoopState, clear_unneeded_nodes
+from kscale.ca.state.loop_state import Deletions, LoopState, clear_unneeded_nodes
 from kscale.ca.state.trackers import MaxNodeSkipEvalTime
 from kscale.ca.static_autoscaler import loop_metrics
 from kscale.ca.static_autoscaler.report import LoopEndedError, LoopInputs, LoopReport, build_unreadable_error
 from kscale.ca.static_autoscaler.scale_up_loop import ScaleUpLoop
-from kscale.ca.static_autoscaler.unneeded_groups import remove_unneeded_groups
 from kscale.ca.status_config_map import StatusConfigMapAction, format_status, write_status_config_map
 from kscale.ca.template_devices import count_device_mismatches
 from kscale.ca.templates import TaintConfig
@@ -61,6 +58,7 @@ from kscale.effects import (
     SECOND,
     Delete,
     DeleteGroup,
+    Emit,
     HasInstances,
     InBackground,
     Moment,
@@ -72,11 +70,18 @@ from kscale.effects import (
     WriteStatus,
 )
 from kscale.errors import InputError, UnreadableObjectError
-from kscale.objects.nodegroups import GroupsLike
+from kscale.objects.nodegroups import Groups, GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["AutoscalerLoop", "AutoscalerLoopBase", "LoopAction", "ScaleDownPhase", "build_actuator"]
+__all__ = [
+    "AutoscalerLoop",
+    "AutoscalerLoopBase",
+    "LoopAction",
+    "ScaleDownPhase",
+    "build_actuator",
+    "remove_unneeded_groups",
+]
 
 
 LoopAction = (
@@ -92,7 +97,6 @@ LoopAction = (
     | Observe
     | WriteStatus
     | Delete
-    | LegacyLoopAction
 )
 """What a whole loop asks for. Deletions that it starts go on in the background."""
 
@@ -105,6 +109,36 @@ def build_actuator(state: LoopState, snapshot: Snapshot, options: AutoscalingOpt
         drained={node: group for node, group in known.drained.items() if node in there},
     )
     return Actuator(options, gpu_label=inputs.gpu_label, gpu_types=inputs.gpu_types, known=still)
+
+
+def remove_unneeded_groups(
+    p: Progress, scene: LoopContext, report: LoopReport, told_by: AutoscalingOptions | None = None
+) -> StepsOf[DeleteGroup | Emit | Observe, None]:
+    """Remove groups that have no machine and shall have none. The first refusal ends it, and is only logged.
+
+    ``told_by``: options of the loop whose events say so, as release 1.3 did (None: no events).
+    """
+    for group in list(scene.groups):
+        if not group.autoprovisioned or not group.exists or group.upcoming:
+            continue
+        refusal = group.target_size_error
+        if refusal is None:
+            if group.size or group.instance_ids:
+                continue
+            outcome = yield from p.act(DeleteGroup(group=group.id))
+            refusal = None if outcome.error is None else outcome.error.message
+            if told_by is not None and refusal is not None:
+                text = f"NodeAutoprovisioning: attempt to delete node group {group.id} failed: {refusal}"
+                yield from p.emit(build_status_event(told_by, "Warning", "FailedToDeleteNodeGroup", text))
+            elif told_by is not None:
+                text = f"NodeAutoprovisioning: removed node group {group.id}"
+                yield from p.emit(build_status_event(told_by, "Normal", "DeletedNodeGroup", text))
+        if refusal is not None:
+            scene.warnings.append(f"Error while removing unneeded node groups: {refusal}")
+            return
+        scene.groups = Groups((each for each in scene.groups if each.id != group.id), scene.groups.node_errors)
+        report.removed_groups.append(group.id)
+        yield from p.observe(build_observation("deleted_node_groups_total", group_type=""))
 
 
 class AutoscalerLoopBase:
@@ -164,13 +198,10 @@ class ScaleDownPhase(AutoscalerLoopBase):
     def shrink(self) -> StepsOf[LoopAction, None]:
         p, up, options, inputs, now = self.p, self.up, self.options, self.inputs, self.now
         timer = FunctionTimer(p, "findUnneeded")
-        plan = self.report.scale_down = scale_down(
-            up.snapshot_after,
-            self.scene.groups,
-            now=now,
-            options=options,
-            state=self.state,
-            inputs=ScaleDownInputs(
+        check_csi_nodes(up.snapshot_after)
+        plan = self.report.scale_down = plan_scale_down(
+            PlannerInput(up.snapshot_after, self.scene.groups, now, options, self.state),
+            ScaleDownInputs(
                 limits=inputs.limits,
                 deleting=self.under_way.deleting,
                 draining=self.under_way.draining,
@@ -246,21 +277,6 @@ _FILTER_OUT_SCHEDULABLE_REQUESTOR: Final = "filter-out-pod-list-processor"
 
 class AutoscalerLoop(ScaleDownPhase):
     """One loop in progress, divided into parts."""
-
-    def legacy(self) -> LegacyAutoscalerLoop:
-        """Return the loop of release 1.3 with the same inputs."""
-        expander_input = self.up.inputs.expander_input or ExpanderInput()
-        if not expander_input.cluster_node_count:
-            expander_input = replace_input(expander_input, cluster_node_count=len(self.scene.lists.all))
-        expander_input = replace_input(expander_input, now=expander_input.now or self.now)
-        up = LegacyScaleUpLoop(
-            self.p,
-            self.scene,
-            replace(self.state, cluster=clear_scale_up_failures(self.state.cluster)),
-            expander_input,
-            self.inputs.rng,
-        )
-        return LegacyAutoscalerLoop(self.p, self.scene, up, self.actuator, self.inputs)
 
     def run(self) -> StepsOf[LoopAction, LoopReport]:
         p, report = self.p, self.report

@@ -9,16 +9,15 @@ import pytest
 from builders import N0, pod
 from kscale import ca
 from kscale.ca.scale_down.candidates import (
-    GroupChanges,
     filter_out_delayed,
     filter_out_rolling_out,
     prefilter_nodes,
     sort_by_scores,
     sort_candidates,
-    update_group_changes,
 )
 from kscale.ca.scale_down.drainability import PodsToMove
 from kscale.ca.scale_down.drainability_status import BlockingPod
+from kscale.ca.state.loop_state import GroupChanges, update_group_changes
 from kscale.effects import SECOND
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups

@@ -14,8 +14,7 @@ from kscale import ca
 from kscale.ca.cluster_state import ClusterStateRegistry, register_scale_down
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT
 from kscale.ca.scale_down.actuation.tainting import SoftTaints, plan_soft_taints
-from kscale.ca.scale_down.candidates import GroupChanges
-from kscale.ca.state.loop_state import RememberedTemplate
+from kscale.ca.state.loop_state import GroupChanges, RememberedTemplate
 from kscale.effects import SECOND
 from kscale.objects.api.core import Node, Pod, Taint
 from kscale.objects.nodegroup import NodeGroup

@@ -8,7 +8,7 @@ from typing import Any
 from builders import N0, node, pod, span, template
 from kscale import ca
 from kscale.ca.cluster_state import ClusterStateRegistry, update_nodes
-from kscale.ca.scale_down.candidates import is_upcoming_node
+from kscale.ca.nodes import is_upcoming_node
 from kscale.effects import Outcome, run_virtually
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups

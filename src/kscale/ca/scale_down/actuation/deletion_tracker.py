@@ -10,6 +10,7 @@ import msgspec
 from kscale.ca.errors import ErrorRecord
 from kscale.ca.scale_down.budgets import DeletionsInProgress, NodeInGroup
 from kscale.ca.scale_down.utilization import Utilization
+from kscale.ca.state.loop_state import Deletions
 from kscale.effects import Moment
 from kscale.objects.api.core import Pod
 
@@ -19,7 +20,6 @@ __all__ = [
     "NODE_DELETE_ERROR_INTERNAL",
     "NODE_DELETE_OK",
     "ActuationStatus",
-    "Deletions",
     "NodeDeleteResult",
     "NodeDeletionTracker",
     "PodEvictionResult",
@@ -92,13 +92,6 @@ class ActuationStatus(msgspec.Struct, kw_only=True, frozen=True):
     deletions: dict[str, int] = {}
     recent_evictions: list[Pod] = []
     results: dict[str, NodeDeleteResult] = {}
-
-
-class Deletions(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
-    """Deletions that have begun and not ended: node -> its group, of empty nodes and of such that are drained."""
-
-    empty: dict[str, str] = {}
-    drained: dict[str, str] = {}
 
 
 class NodeDeletionTracker:
