@@ -1,4 +1,4 @@
-"""``kscale.fork``: a snapshot that a simulation may change and restore.
+"""``kscale.fork``: a copy of a snapshot that a simulation can change and restore.
 
 Upstream: ``simulator/clustersnapshot/predicate/predicate_snapshot.go`` (PredicateSnapshot).
 """
@@ -44,9 +44,30 @@ def fork(
     profile: SchedulerProfile | None = None,
     cursor: int = 0,
 ) -> Fork:
-    """A mutable copy of a snapshot, or of a cluster as it is now; see :class:`Fork` for the arguments.
+    """Return a mutable copy of a snapshot.
 
-    ``templates``: nodes, node templates or node groups, as structs or dicts. Raises InputError.
+    Parameters
+    ----------
+    snapshot : Snapshot or Cluster
+        Cluster state. A Cluster is snapshotted first.
+    pods : sequence of str, Pod, dict or client object, optional
+        Pods that may be checked and placed. Default: the snapshot's pending pods.
+    templates : sequence of Node, NodeTemplate, NodeGroup or dict
+        Templates of nodes that may be added.
+    profile : SchedulerProfile, optional
+        Scheduler profile. Default: upstream's default profile.
+    cursor : int
+        Where the round-robin scan over nodes starts.
+
+    Returns
+    -------
+    Fork
+        The copy. The snapshot itself never changes.
+
+    Raises
+    ------
+    InputError
+        If a pod or a template cannot be read.
     """
     snapshot = snapshot_of(snapshot)
     prepared = [template_of(template, snapshot.columns.objects) for template in templates]
@@ -54,17 +75,20 @@ def fork(
 
 
 class Fork:
-    """A single-owner copy of a snapshot that may be changed; the snapshot itself never is.
+    """Mutable copy of a snapshot with a single owner. The snapshot itself never changes.
 
-    ``pods`` (None = the pending ones) are what may be checked and placed, ``templates`` what may be added,
-    ``cursor`` where the scan over nodes stands. Nodes have numbers: those of the snapshot first, added ones behind
-    them. :meth:`fork` opens a level that :meth:`revert` forgets and :meth:`commit` keeps; levels nest.
-    All work is proportional to what is touched. Not for two threads at once.
+    ``pods`` (None: the pending ones) may be checked and placed, ``templates`` may be added, ``cursor`` is where the
+    scan
+    over nodes starts. Nodes have numbers: first those of the snapshot, then added ones. :meth:`fork` opens a level that
+    :meth:`revert` undoes and :meth:`commit` keeps; levels nest. The cost of an operation is proportional to what it
+    changes. Not safe for concurrent use by threads.
 
-    The fork knows where each of its pods is: a pod is placed once, and taken off where it is. A pod given by the name
-    of one that runs in the snapshot is on its node from the start. Where a pod is asked for, the session number of a
-    class stands for any pod of that class; such pods are counted, not told apart. What would not be so raises
-    InputError and changes nothing.
+    The fork tracks the node of each of its pods: a pod can be placed once, and removed from the node that it is on. A
+    pod
+    that runs in the snapshot and is passed by name is on its node from the start. Where a method takes a pod, the
+    session
+    number of a class stands for any pod of that class; such pods are only counted. An operation that would violate this
+    raises InputError and changes nothing.
     """
 
     __slots__ = (
@@ -119,9 +143,9 @@ class Fork:
         names = [pod for pod in pods if isinstance(pod, str)] if isinstance(pods, list) else []
         self._at = {key: node for key, node in zip(names, snapshot.nodes_of(names), strict=True) if node >= 0}
         self._home = frozenset(self._at)  # the pods that run in the snapshot
-        self._moved: dict[str, int] = {}  # 1 = one of those, which left the place that the snapshot has for it
+        self._moved: dict[str, int] = {}  # 1 = a pod of the snapshot that is no longer on its node there
         self._mine: dict[tuple[int, int], int] = {}  # (class, node) -> pods that were placed by class
-        self._lost: dict[tuple[int, int], int] = {}  # (class, node) -> pods of the snapshot, taken off by class
+        self._lost: dict[tuple[int, int], int] = {}  # (class, node) -> pods of the snapshot, removed by class
         self._own: dict[int, int] = {}  # node -> pods that this fork placed on it
         self._on_node: dict[int, list[tuple[str, int]]] | None = None
         self._anonymous: dict[int, Counter[int]] = {}
@@ -169,7 +193,10 @@ class Fork:
             self._log.clear()
 
     def checksum(self) -> int:
-        """Equal states have equal sums: every counter, domain, port, reference and claim on devices goes into it."""
+        """Return a checksum of the state; equal states have equal checksums.
+
+        It includes every counter, topology domain, host port, volume reference and device claim.
+        """
         return self.engine.checksum()
 
     def _set(self, table: dict[Any, int], key: Any, value: int) -> None:
@@ -219,7 +246,7 @@ class Fork:
             named = ", ".join(pods[:5]) + (" ..." if len(pods) > 5 else "")
             raise InputError(f"node {self.node_name(n)!r} has pods that this fork placed: take them off first: {named}")
         left = Counter({number: count for (number, at), count in self._lost.items() if at == n})
-        gone: list[int] = []
+        removed: list[int] = []
         for key, number in self._snapshot_pods(n):
             if key:
                 if key in self._moved:
@@ -228,26 +255,28 @@ class Fork:
             elif left[number]:
                 left[number] -= 1
                 continue
-            gone.append(number)
+            removed.append(number)
             self.engine.unplace(number, n)
         self.engine.remove_node(n)
-        return gone
+        return removed
 
     def _snapshot_pods(self, node: int) -> list[tuple[str, int]]:
-        """The pods that the snapshot has on a node: (name, if it is one of this fork's pods, or ""; class)."""
+        """Return the pods that the snapshot has on a node as (name, class); the name is "" for pods not passed to this
+        fork."""
         if self._on_node is None:
             number, classes, home = self.session.number, self.snapshot.interner.classes, self._home
             keys = self.snapshot.pods if home else [""] * len(self.snapshot.placed_node)
-            found: dict[int, list[tuple[str, int]]] = {}
+            pods_by_node: dict[int, list[tuple[str, int]]] = {}
             for key, class_index, n in zip(
                 keys, self.snapshot.placed_class.tolist(), self.snapshot.placed_node.tolist(), strict=True
             ):
-                found.setdefault(n, []).append((key if key in home else "", number(classes[class_index])))
-            self._on_node = found
+                pods_by_node.setdefault(n, []).append((key if key in home else "", number(classes[class_index])))
+            self._on_node = pods_by_node
         return self._on_node.get(node, [])
 
     def number(self, node: str | int) -> int:
-        """A node by name or number. Raises InputError for one that is not there, or not any more."""
+        """Return the number of a node that is passed by name or number. Raises InputError if it does not exist or was
+        removed."""
         if isinstance(node, str):
             n = self._index.get(node, -1)
             if n < 0:
@@ -267,18 +296,22 @@ class Fork:
         return position_of(node, "the number of a node", count - 1)
 
     def node_name(self, node: int) -> str:
-        """The name of a node by number. Raises InputError."""
+        """Return the name of a node by number. Raises InputError if the number is out of range."""
         node = self._in_range(node)
         return self.snapshot.nodes[node] if node < self._existing else self._added[node - self._existing]
 
     def free(self, node: str | int) -> tuple[dict[str, int], int]:
-        """(free amounts by resource, free pod places). Raises InputError for a node that is not there."""
+        """Return a node's free amounts by resource, and its free pod slots. Raises InputError if the node does not
+        exist."""
         return self.session.free_on(self.number(node))
 
     # -- pods --------------------------------------------------------------------------------------------------------
 
     def pod(self, pod: str | int) -> int:
-        """A pod's class by pod name or session number. Raises InputError."""
+        """Return the session number of a pod's class, for a pod name or such a number.
+
+        Raises InputError if the pod was not passed to this fork, or the number is out of range.
+        """
         if not isinstance(pod, str):
             return position_of(pod, "the number of a pod's class", len(self.session.pods) - 1)
         try:
@@ -287,17 +320,18 @@ class Fork:
             raise InputError(f"pod {pod!r} was not given to this fork") from None
 
     def class_of(self, pod: str | int) -> PodClass:
-        """What predicates read of a pod. Raises InputError."""
+        """Return the class of a pod, i.e. what predicates read of it. Raises InputError if the pod is unknown."""
         return self.session.pods[self.pod(pod)]
 
     def where(self, pod: str) -> int | None:
-        """The number of the node that one of the fork's pods is on now; None = on none. Raises InputError."""
+        """Return the number of the node that a pod of this fork is on; None if it is on none. Raises InputError if
+        unknown."""
         self.pod(pod)
         at = self._at.get(pod, _NOWHERE)
         return None if at == _NOWHERE else at
 
     def fits(self, pod: str | int, node: str | int) -> bool:
-        """Whether the pod passes every predicate on the node now. Raises InputError."""
+        """Check whether the pod passes every predicate on the node in the current state. Raises InputError."""
         return self.engine.check(self._judged(pod), self.number(node)) == _engine.FITS
 
     def place(self, pod: str | int, node: str | int) -> None:
@@ -359,7 +393,8 @@ class Fork:
         return node
 
     def _judged(self, pod: str | int) -> int:
-        """A class whose verdicts this fork knows. Raises InputError for one that only placed pods have."""
+        """Return the session number of a pod's class that can be checked. Raises InputError for a class of placed pods
+        only."""
         number = self.pod(pod)
         if number >= self.session.asked:
             raise InputError(
@@ -376,7 +411,10 @@ class Fork:
             self._set(self._moved, pod, 1)
 
     def _class_there(self, pod: str, node: int) -> int:
-        """What a pod of the snapshot counts as where it runs: as a pod that waits it would want that node by name."""
+        """Return the class that a pod of the snapshot counts as on its node.
+
+        It differs from the class of the same pod as a pending pod, which would require that node by name.
+        """
         return next(number for key, number in self._snapshot_pods(node) if key == pod)
 
     def _loose(self, pod: str | int) -> None:

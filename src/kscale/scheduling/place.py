@@ -1,7 +1,7 @@
-"""``kscale.place``: place pods one after the other on existing nodes (upstream: HintingSimulator).
+"""``kscale.place``: places pods one after the other on existing nodes (upstream: HintingSimulator).
 
 Upstream: ``simulator/scheduling/hinting_simulator.go``, ``core/podlistprocessor/filter_out_schedulable.go``.
-Decided in C++: ``_native/src/engine/simulate.cpp`` (where each is tried), ``search.cpp`` (the next node that fits).
+Implemented in C++: ``_native/src/engine/simulate.cpp`` (nodes to try per pod), ``search.cpp`` (next node that fits).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = ["PlaceResult", "PlaceState", "place"]
 
 
 class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the simulator keeps between calls: the scan cursor, and the hints (pod UID -> node) of two generations:
+    """State of the simulator between calls: the scan cursor, and hints (pod UID -> node) of two generations,
     ``hints`` and ``old_hints``.
 
-    A hint that is not used again dies with the second call after it was set.
+    A hint that is not used again expires with the second call after it was set.
     """
 
     cursor: int = 0
@@ -44,16 +44,16 @@ class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
     old_hints: dict[str, str] = {}
 
     def hint(self, uid: str) -> str | None:
-        """Where the pod with this ``uid`` went last time; None if that is not known."""
+        """Return the node where the pod with this ``uid`` was placed last time; None if unknown."""
         return self.hints.get(uid) or self.old_hints.get(uid)
 
     def to_json(self) -> bytes:
-        """As JSON."""
+        """Encode the state as JSON, for :meth:`from_json`."""
         return msgspec.json.encode({"version": 1, **msgspec.structs.asdict(self)})
 
     @staticmethod
     def from_json(text: bytes | str) -> PlaceState:
-        """From JSON (``text``). Raises StateError for anything else than what :meth:`to_json` wrote."""
+        """Decode the JSON (``text``) that :meth:`to_json` wrote. Raises StateError for any other text."""
         try:
             data = msgspec.json.decode(text)
             if data.pop("version") != 1:
@@ -64,10 +64,10 @@ class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlaceResult:
-    """Where pods went. ``node``: int32[n] in the order of ``records``, -1 = fits nowhere, -2 = was not looked at.
+    """Placement of pods on nodes. ``node``: int32[n] in the order of ``records``, -1 = fits no node, -2 = not tried.
 
-    ``records`` is the order they were tried in: by priority, then as given; ``positions``: int64[n], which of the given
-    pods they are.
+    ``records``: pods in the order in which they were tried, by descending priority, then as passed. ``positions``:
+    int64[n], their positions among the pods passed.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class PlaceResult:
         return f"<PlaceResult: {len(self._order)} of {len(self.node)} pods placed on {nodes} nodes{stay}>"
 
     def _repr_html_(self) -> str:
-        """For a notebook."""
+        """Return an HTML table of pods and their nodes, for notebooks."""
         from kscale.html import notebook
 
         rows = [*self.placement.items(), *((pod, "") for pod in self.unschedulable)]
@@ -109,24 +109,25 @@ class PlaceResult:
 
     @cached_property
     def unschedulable_positions(self) -> NDArray[np.int64]:
-        """Which of the given pods fit on no node, in the order they were tried."""
-        found: NDArray[np.int64] = self.positions[self.node == _packing.NOWHERE]
-        return found
+        """Return the positions, among the pods passed, of those that fit no node: int64[n], in the order they were
+        tried."""
+        positions: NDArray[np.int64] = self.positions[self.node == _packing.NOWHERE]
+        return positions
 
     @cached_property
     def placement(self) -> dict[str, str]:
-        """Pod -> node, for the pods that fit, in the order they were placed."""
+        """Return pod -> node for the pods that fit, in the order they were placed."""
         names = self.snapshot.nodes
         return {self.records[i].key: names[self.node[i]] for i in self._order.tolist()}
 
     @cached_property
     def unschedulable(self) -> list[str]:
-        """Pods that fit on no node, in the order they were tried."""
+        """Return the names of pods that fit no node, in the order they were tried."""
         return self._keys(_packing.NOWHERE)
 
     @cached_property
     def not_tried(self) -> list[str]:
-        """Pods that were given up before they were looked at."""
+        """Return the names of pods that were not tried, because placing stopped before."""
         return self._keys(_packing.NOT_TRIED)
 
     def _keys(self, outcome: int) -> list[str]:
@@ -137,37 +138,37 @@ class PlaceResult:
 
     @cached_property
     def unschedulable_records(self) -> list[PodRecord]:
-        """The same, as records."""
+        """Return the records of pods that fit no node, in the order they were tried."""
         return [self.records[i] for i in np.flatnonzero(self.node == _packing.NOWHERE).tolist()]
 
     @property
     def placed_count(self) -> int:
-        """How many pods fit."""
+        """Return how many pods fit."""
         return len(self._order)
 
     @property
     def placed_records(self) -> list[tuple[PodRecord, int]]:
-        """(pod, number of its node) of the pods that fit, in the order they were placed."""
+        """Return (pod, number of its node) for the pods that fit, in the order they were placed."""
         return [(self.records[i], int(self.node[i])) for i in self._order.tolist()]
 
     @property
     def placed_in_order(self) -> dict[str, list[str]]:
-        """Node -> the pods it got, in the order they were added."""
-        found: dict[str, list[str]] = {}
+        """Return node -> pods placed on it, in the order they were placed."""
+        pods_by_node: dict[str, list[str]] = {}
         for i in self._order:
-            found.setdefault(self.snapshot.nodes[self.node[i]], []).append(self.records[i].key)
-        return found
+            pods_by_node.setdefault(self.snapshot.nodes[self.node[i]], []).append(self.records[i].key)
+        return pods_by_node
 
     @cached_property
     def snapshot_after(self) -> Snapshot:
-        """The snapshot with these pods in place."""
+        """Return the snapshot with these pods placed."""
         if not len(self._order):
             return self.snapshot
         records, nodes = [self.records[i] for i in self._order.tolist()], self.node[self._order].tolist()
         return self.snapshot.with_placed(records, nodes, reserve(self.snapshot, records, nodes))
 
     def to_dict(self) -> dict[str, Any]:
-        """Placement and rest, as plain data."""
+        """Return placement, unschedulable pods and pods not tried, as plain data."""
         return {"placement": self.placement, "unschedulable": self.unschedulable, "notTried": self.not_tried}
 
 
@@ -230,7 +231,7 @@ def place(
     if scores is not None:
         if break_on_failure or max_looks is not None or state.hints or state.old_hints:
             raise InputError("scores: kube-scheduler has no hints, no break_on_failure and no max_looks")
-        from kscale.scheduling.scores.choosing import choose  # half a dozen modules that few calls need
+        from kscale.scheduling.scores.choosing import choose  # imports six modules that few calls need
 
         node, order, start = choose(
             snapshot, session, records, unique, class_of, scores, profile, acceptable=acceptable, start=state.cursor
@@ -269,8 +270,9 @@ def _checked(state: Any) -> PlaceState:
 
 
 def _by_priority(records: Sequence[PodRecord]) -> tuple[Sequence[PodRecord], NDArray[np.int64], NDArray[np.int64]]:
-    """(pods by falling priority, which of those given they are, their priorities); equal ones keep their order."""
+    """Return pods by descending priority, their positions among ``records``, and their priorities. The sort is
+    stable."""
     priorities = priorities_of(records)
-    order = np.argsort(~priorities, kind="stable")  # ~ falls as - does, and does not overflow
+    order = np.argsort(~priorities, kind="stable")  # ~ reverses the order as - does, but does not overflow
     taken = records.take(order) if isinstance(records, PodRows) else [records[i] for i in order.tolist()]
     return taken, order, priorities[order]

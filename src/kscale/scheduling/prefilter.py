@@ -1,4 +1,4 @@
-"""The PreFilter phase: every plug-in once per pod class (upstream: ``RunPreFilterPlugins``)."""
+"""The PreFilter phase: runs every plug-in once per pod class (upstream: ``RunPreFilterPlugins``)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ class PreFilterReport(msgspec.Struct):
 
 
 def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = _ASKED) -> PreFilterOutcome:
-    """In profile order; the first that cannot be helped ends it, the last that preemption might help is reported."""
+    """Run PreFilters in profile order, and return the combined outcome.
+
+    The first failure that is not Unschedulable ends the phase. Otherwise the last Unschedulable failure is reported.
+    """
     pending: tuple[str, Status] | None = None
     nodes: frozenset[str] | None = None
     choosers: list[str] = []
@@ -74,7 +77,7 @@ def _nothing_left(choosers: list[str]) -> str:
 
 
 def prefilter_report(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = PROFILE) -> PreFilterReport:
-    """All PreFilters, one by one."""
+    """Run all enabled PreFilters one by one, and return what each decided."""
     report = PreFilterReport()
     for plugin in plugins:
         if plugin.name in ctx.profile.disabled_prefilters:

@@ -1,6 +1,5 @@
-"""Scheduler profile: the arguments of its plug-ins, and the profile applied to a snapshot and its nodes (upstream:
-``KubeSchedulerConfiguration``).
-"""
+"""Scheduler profile: arguments of its plug-ins, and the profile applied to a snapshot and its nodes (upstream:
+``KubeSchedulerConfiguration``)."""
 
 from __future__ import annotations
 
@@ -93,7 +92,7 @@ DEVICES: Final = "\0devices"
 
 
 class NodeFacts(msgspec.Struct):
-    """``offered``: resources of which something is allocatable."""
+    """What predicates read of a node. ``offered``: resources with a positive allocatable amount."""
 
     name: str
     labels: dict[str, str]
@@ -105,7 +104,7 @@ class NodeFacts(msgspec.Struct):
 
     @classmethod
     def of(cls, node: Node, csi_node: CSINode | None) -> NodeFacts:
-        """The facts of a node object."""
+        """Read the facts of a node object."""
         return cls(
             name=node.metadata.name,
             labels=node.metadata.labels or {},
@@ -118,8 +117,8 @@ class NodeFacts(msgspec.Struct):
 
 
 class Context:
-    """``memo``: what plug-ins worked out of this context; ``snapshot.memo`` has what depends on nothing but the
-    snapshot."""
+    """A profile applied to a snapshot. ``memo``: results that plug-ins cached for this context; ``snapshot.memo`` has
+    those that depend on nothing but the snapshot."""
 
     def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
         self.snapshot = snapshot
@@ -131,21 +130,21 @@ class Context:
         self.memo = Memo()
 
     def csi_node(self, name: str) -> CSINode | None:
-        """The CSINode of an existing node."""
+        """Return the CSINode of an existing node; None if there is none."""
         return self.informers.csi_nodes.get(name)
 
     def node(self, n: int) -> NodeFacts:
-        """The facts of an existing node by number."""
+        """Return the facts of an existing node by number."""
         node = self.snapshot.columns.objects[n]
         return NodeFacts.of(node, self.csi_node(node.metadata.name))
 
     def copy_facts(self, template: NodeTemplate, name: str) -> NodeFacts:
-        """The facts of a copy of a template under this name."""
+        """Return the facts of a copy of a template with this name, also as its hostname label."""
         facts = NodeFacts.of(template.node, template.csi_node if self.csi else None)
         facts.name = name
         facts.labels = {**facts.labels, HOSTNAME: name}
         return facts
 
     def namespace_labels(self, namespace: str) -> dict[str, str]:
-        """Labels of a namespace; one without object has none."""
+        """Return the labels of a namespace; an empty dict if the namespace has no object."""
         return self.informers.namespaces.get(namespace) or {}

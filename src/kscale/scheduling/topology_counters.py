@@ -1,7 +1,6 @@
 """Counter rows: pods per topology domain, for plug-ins that consider where other pods run.
 
-A row counts the pods that are meant, whatever else they ask for: what is meant is seen from a pod's identity, its
-namespace, labels and whether it is being deleted.
+Whether a row counts a pod depends only on the pod's namespace, labels and whether it is being deleted.
 """
 
 from __future__ import annotations
@@ -50,8 +49,9 @@ class _Counted(NamedTuple):
 
 
 class Rows:
-    """All rows of an engine, numbered as they come. ``keys``: topology keys, ``eligibilities``: what decides which
-    nodes count, in order of first use; ``groups``: how many affinity groups there are."""
+    """All counter rows of an engine, numbered in the order they are added. ``keys``: topology keys; ``eligibilities``:
+    what
+    decides which nodes count, in order of first use; ``groups``: number of affinity groups."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -66,12 +66,12 @@ class Rows:
         return len(self.rows)
 
     def add_group(self) -> int:
-        """Another affinity group."""
+        """Add an affinity group and return its number."""
         self.groups += 1
         return self.groups - 1
 
     def add(self, row: Row) -> int:
-        """Another row; its number."""
+        """Add a row and return its number."""
         number = len(self.rows)
         self.rows.append(row)
         self.keys.setdefault(row.key, len(self.keys))
@@ -86,7 +86,10 @@ class Rows:
         return number
 
     def counted(self, pod: PodClass) -> tuple[list[int], list[int]]:
-        """(rows with eligibility, other rows) that count a pod of this class, but for those it names itself."""
+        """Return the rows that count pods of this class, as (rows with eligibility, other rows).
+
+        Rows that the class itself refers to are not included.
+        """
         if not self._anywhere and (pod.labels is None or self._by_label.keys().isdisjoint(pod.labels.items())):
             return _NONE, _NONE
         known = self._counted.get(pod.identity_id)
@@ -110,11 +113,11 @@ class Rows:
         return _Counted(len(self.rows), spread, rows)
 
     def columns(self) -> frozenset[str]:
-        """Node columns that decide which nodes rows count."""
+        """Return the node columns that decide which nodes rows count."""
         return frozenset().union(*(each.columns for each in self.eligibilities))
 
     def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-        """(key, group, eligibility; -1 = none) of each row by number: int32[n]."""
+        """Return the key, group and eligibility of each row: int32[n] each, -1 = none."""
         rows, count = self.rows, len(self.rows)
         eligible = (-1 if row.eligibility is None else self.eligibilities[row.eligibility] for row in rows)
         return (
@@ -129,7 +132,10 @@ _NONE: Final[list[int]] = []
 
 
 def _required(selector: Selector | None) -> list[Label] | None:
-    """Labels of which a pod must have one to match; None = it need not have any."""
+    """Return labels of which a pod must have at least one to match; None if the selector requires no such label.
+
+    Empty if the selector matches nothing.
+    """
     if selector is None:
         return None
     if selector.nothing:
