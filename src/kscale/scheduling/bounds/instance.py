@@ -1,7 +1,4 @@
-"""Packing instances, checked once: identical bins, and bins of several kinds at several prices.
-
-kscale's own.
-"""
+"""Packing instances, checked once: identical bins, and bins of several kinds at several prices. Not in upstream."""
 
 from __future__ import annotations
 
@@ -16,12 +13,13 @@ from kscale.errors import InputError, Problem
 __all__ = ["UNLIMITED", "BinKinds", "Bound", "Instance", "ceil_div", "int64"]
 
 
-# Sums below this fit an int64 with room to spare; larger ones are done with Python integers.
+# Sums below this fit an int64 with a margin; larger ones use Python integers.
 _SAFE_SUM = 2.0**61
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """``value`` bins at least, by ``method``; ``proof`` says which resource, class or dual solution proves it."""
+    """At least ``value`` bins are needed, by ``method``; ``proof`` has the resource, class or dual solution that proves
+    it."""
 
     value: int
     method: str
@@ -29,15 +27,16 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 def ceil_div(numerator: int, denominator: int) -> int:
-    """The quotient of two integers, rounded up."""
+    """Return the quotient of two integers, rounded up."""
     return -(-numerator // denominator)
 
 
 class Instance(msgspec.Struct, frozen=True):
-    """Item classes and a bin. ``limit`` int64[K] is the number of copies of a class that one empty bin holds.
+    """Item classes and a bin. ``limit`` int64[K]: number of items of a class that fit one empty bin.
 
-    Classes without items are kept (their position is what a proof refers to). A class with items of which not even one
-    fits an empty bin has no packing at all: an :class:`~kscale.errors.InputError` that names the class.
+    Classes without items are kept, because proofs refer to positions. If an item of a class fits no empty bin there is
+    no
+    packing: an :class:`~kscale.errors.InputError` that names the class.
     """
 
     demand: NDArray[np.int64]
@@ -77,7 +76,8 @@ class Instance(msgspec.Struct, frozen=True):
         return cls(sizes, counts, room, limit)
 
     def totals(self, r: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """``(demand, count)`` of one resource (by its number ``r``) in a dtype in which no sum over items overflows."""
+        """Return ``(demand, count)`` of one resource (by its number ``r``) in a dtype in which no sum over items
+        overflows."""
         size, count = self.demand[:, r], self.count
         if float(np.max(size, initial=0)) * float(np.sum(count, dtype=np.float64)) < _SAFE_SUM:
             return size, count
@@ -85,7 +85,8 @@ class Instance(msgspec.Struct, frozen=True):
 
 
 def int64(values: ArrayLike, name: str, dimensions: int) -> NDArray[np.int64]:
-    """An array of integers >= 0, contiguous. Raises InputError for anything else, by name."""
+    """Return a contiguous array of integers >= 0. Raises InputError, with the array's name, for any other dtype or
+    shape."""
     array = np.asarray(values)
     if array.size == 0:
         array = array.astype(np.int64)
@@ -110,8 +111,8 @@ class BinKinds(msgspec.Struct, frozen=True):
     """Item classes, and the kinds of bins that may hold them.
 
     ``demand`` int64[K, R], ``count`` int64[K]; ``capacity`` int64[T, R], ``cost`` int64[T] of one bin in any unit;
-    ``most`` int32[T, K]: how many items of a class one bin holds by itself, 0 where they do not go together;
-    ``least``, ``available`` int64[T]: how many bins of a kind there must and may be (:data:`UNLIMITED`).
+    ``most`` int32[T, K]: how many items of a class alone fit one bin, 0 if the class may not use the kind;
+    ``least``, ``available`` int64[T]: minimum and maximum number of bins of a kind (:data:`UNLIMITED`).
     ``rows`` int64[Q, T], ``low``, ``high`` float64[Q] (integers or infinite): low <= rows @ bins <= high.
     """
 
@@ -166,21 +167,21 @@ class BinKinds(msgspec.Struct, frozen=True):
 
     @classmethod
     def one(cls, instance: Instance, cost: int = 1) -> BinKinds:
-        """A single kind of bins, as many as are wanted."""
+        """Build an instance with a single kind of bins, unlimited in number."""
         return cls.of(instance.demand, instance.count, instance.capacity[None], [cost], max_per_bin=instance.limit)
 
     @property
     def classes(self) -> int:
-        """How many classes of items there are."""
+        """Return the number of item classes."""
         return len(self.count)
 
     @property
     def size(self) -> int:
-        """How many kinds of bins there are."""
+        """Return the number of bin kinds."""
         return len(self.cost)
 
     def only(self, kinds: NDArray[np.intp]) -> BinKinds:
-        """Some of the kinds of bins."""
+        """Return the instance with only some kinds of bins."""
         return msgspec.structs.replace(
             self,
             capacity=np.ascontiguousarray(self.capacity[kinds]),
@@ -192,7 +193,7 @@ class BinKinds(msgspec.Struct, frozen=True):
         )
 
     def of_classes(self, classes: NDArray[np.intp]) -> BinKinds:
-        """Some of the classes of items."""
+        """Return the instance with only some classes of items."""
         return msgspec.structs.replace(
             self,
             demand=np.ascontiguousarray(self.demand[classes]),
@@ -201,15 +202,17 @@ class BinKinds(msgspec.Struct, frozen=True):
         )
 
     def holds(self, pattern: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """bool[T]: which kinds of bins hold so many of each class."""
+        """Return which kinds of bins can hold these numbers of items of each class: bool[T]."""
         taken = np.flatnonzero(pattern)
         within = (pattern[taken] <= self.most[:, taken]).all(axis=1)
         return np.asarray(within & (pattern @ self.demand <= self.capacity).all(axis=1), dtype=np.bool_)
 
 
 def _scaled(demand: NDArray[np.int64], capacity: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The same in the largest unit of each resource that changes nothing; what is still too large for the kernels is
-    rounded down on both sides, which can only let more fit."""
+    """Return demand and capacity in the largest unit of each resource that changes nothing.
+
+    Values that are still too large for the kernels are rounded down on both sides, which can only let more items fit.
+    """
     demand, capacity = demand.copy(), capacity.copy()
     for r in range(demand.shape[1]):
         unit = max(1, int(np.gcd.reduce(demand[:, r]))) if len(demand) else 1

@@ -26,7 +26,7 @@ def _matches_selector(pod: PodClass, node: NodeFacts) -> bool:
 
 
 def selector_columns(selector: NodeSelector | None) -> frozenset[str]:
-    """The node columns that a node selector reads."""
+    """Return the node columns that a node selector reads."""
     if selector is None:
         return frozenset()
     columns: set[str] = set()
@@ -38,12 +38,12 @@ def selector_columns(selector: NodeSelector | None) -> frozenset[str]:
 
 
 def selection_columns(pod: PodClass) -> frozenset[str]:
-    """The node columns that a pod's node selection reads."""
+    """Return the node columns that a pod's node selector and required node affinity read."""
     return selector_columns(pod.node_affinity) | frozenset(pod.node_selector or ())
 
 
 def _named_nodes(selector: NodeSelector | None) -> frozenset[str] | None:
-    """The nodes that ``metadata.name In`` fields leave, or None if some term leaves all."""
+    """Return the nodes that ``metadata.name In`` fields allow; None if some term allows all."""
     if selector is None or not selector.node_selector_terms:
         return None
     names: set[str] = set()

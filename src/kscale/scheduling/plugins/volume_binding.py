@@ -1,4 +1,4 @@
-"""VolumeBinding: bound volumes reachable, unbound ones bindable or provisionable (``plugins/volumebinding``).
+"""VolumeBinding: bound volumes are reachable, unbound claims can be bound or provisioned (``plugins/volumebinding``).
 
 Cluster Autoscaler does not assume bindings, so the verdict is constant within a simulation.
 """
@@ -99,9 +99,9 @@ class VolumeBinding(Plugin):
         if not pod.has_claims:
             return ()
         volumes = Volumes.of(ctx)
-        found = volumes.grounds(pod)
-        # What a claim that waits may find depends on all the volumes, classes and capacities there are.
-        return found if all(map(is_bound, volumes.claims_of(pod))) else (*found, volumes)
+        objects = volumes.grounds(pod)
+        # What an unbound claim can get depends on all volumes, classes and capacities.
+        return objects if all(map(is_bound, volumes.claims_of(pod))) else (*objects, volumes)
 
     def backdrop(self, ctx: Context) -> tuple[Any, ...]:
         return (Volumes.of(ctx),)
@@ -112,21 +112,21 @@ class VolumeBinding(Plugin):
         volumes = Volumes.of(ctx)
         claims = volumes.claims_of(pod)
         bound = [volumes.volume(claim.spec.volume_name) for claim in claims if is_bound(claim)]
-        held = [None if volume is None else _Held.of(volume) for volume in bound]
+        bound_volumes = [None if volume is None else _Held.of(volume) for volume in bound]
         waiting = WaitingClaims.of(pod, volumes)
         columns: set[str] = set()
         key: list[Hashable] = []
-        for volume in held:
+        for volume in bound_volumes:
             if volume is not None:
                 columns |= volume.columns
             key.append(None if volume is None else volume.key)
         if waiting:
             columns |= waiting.columns
-            key += [pod.index, volumes]  # what claims may find depends on too much to be spelled out
+            key += [pod.index, volumes]  # what claims can get depends on too much for a key
 
         def check(node: NodeFacts) -> Status | None:
             reasons = []
-            bound = _check_bound(held, node)
+            bound = _check_bound(bound_volumes, node)
             if isinstance(bound, Status):
                 return bound
             if bound == _NO_MATCH:
@@ -150,24 +150,27 @@ class _Reached(dict[str, int]):
 
 
 def _blame(pod: PodClass, node: NodeFacts, ctx: Context) -> Numbers:
-    """The first bound claim that the node cannot use: ``claim``, ``volume``; of a volume that exists ``wanted`` (its
-    node affinity in words) and ``reachedFrom``: how many existing nodes it selects."""
+    """Return the first bound claim that the node cannot use: ``claim`` and ``volume``.
+
+    If the volume exists, also ``wanted`` (its node affinity as text) and ``reachedFrom`` (the number of existing nodes
+    that it selects). Returns () if there is no such claim.
+    """
     volumes = Volumes.of(ctx)
     for claim in volumes.claims_of(pod):
         if not is_bound(claim):
             continue
         name = claim.spec.volume_name
         volume = volumes.volume(name)
-        found = {"claim": f"{claim.namespace}/{claim.name}", "volume": name}
+        numbers = {"claim": f"{claim.namespace}/{claim.name}", "volume": name}
         if volume is None:
-            return (found,)
-        held = _Held.of(volume)
-        if held.check(node) == _NO_MATCH:
+            return (numbers,)
+        bound_volume = _Held.of(volume)
+        if bound_volume.check(node) == _NO_MATCH:
             reached = ctx.memo.of(_Reached, _Reached)
             if name not in reached:
                 nodes = map(ctx.node, range(len(ctx.snapshot.nodes)))
-                reached[name] = sum(held.check(each) is None for each in nodes)
-            return (found | {"wanted": selector_text(held.required), "reachedFrom": reached[name]},)
+                reached[name] = sum(bound_volume.check(each) is None for each in nodes)
+            return (numbers | {"wanted": selector_text(bound_volume.required), "reachedFrom": reached[name]},)
     return ()
 
 

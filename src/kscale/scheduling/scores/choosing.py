@@ -1,7 +1,7 @@
-"""Choose nodes as kube-scheduler does: filters, then scores, then the choice.
+"""Chooses nodes as kube-scheduler does: filters, then scores, then the choice.
 
 Upstream: ``pkg/scheduler/schedule_one.go`` (prioritizeNodes, selectHost).
-Decided in C++: ``_native/src/engine/select.cpp`` (the choice), ``scorer.cpp`` and ``scores.hpp`` (the scores).
+Implemented in C++: ``_native/src/engine/select.cpp`` (the choice), ``scorer.cpp`` and ``scores.hpp`` (the scores).
 """
 
 from __future__ import annotations
@@ -47,9 +47,29 @@ def node_scores(
     scores: ScoreOptions | None = None,
     profile: SchedulerProfile | None = None,
 ) -> NodeScores:
-    """What kube-scheduler's Score plug-ins give every node that takes one pod as things stand
-    (``percentage_of_nodes_to_score`` does not count: all such nodes are told). ``scores``: weights and strategies,
-    those of the default profile without them. Raises InputError.
+    """Return the scores of kube-scheduler's Score plug-ins for every node that one pod fits.
+
+    Parameters
+    ----------
+    snapshot : Snapshot or Cluster
+        Cluster state. A Cluster is snapshotted first.
+    pod : str, Pod, dict or client object
+        Name of a pod, or a pod that is not in the snapshot.
+    scores : ScoreOptions, optional
+        Weights and strategies. ``percentage_of_nodes_to_score`` is ignored: all nodes are scored. Default: those of
+        upstream's default profile.
+    profile : SchedulerProfile, optional
+        Scheduler profile of the filters. Default: upstream's default profile.
+
+    Returns
+    -------
+    NodeScores
+        Scores by plug-in, totals, and the chosen node. Without scores if the pod has an invalid preference.
+
+    Raises
+    ------
+    InputError
+        If the pod cannot be read, or is not in the snapshot.
     """
     snapshot = snapshot_of(snapshot)
     records = pods_of(snapshot, [pod])
@@ -87,12 +107,14 @@ def choose(
     acceptable: NDArray[np.uint8] | None,
     start: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], int]:
-    """(node of each pod or -1, pods in the order they were placed, where the next search begins): pods one after the
-    other; they stay placed in the session's engine.
+    """Choose nodes for pods one after the other; they stay placed in the session's engine.
 
-    ``records`` have the classes ``unique[which]`` (``which`` int32[pods]); ``scores``: what is asked beside the
-    filters; ``acceptable`` uint8[nodes]: 0 where nothing may go (None: anywhere); ``start``: the node that the search
-    begins at.
+    ``records`` have the classes ``unique[which]`` (``which`` int32[pods]); ``scores``: options of the Score plug-ins;
+    ``acceptable`` uint8[nodes]: 0 for nodes that must not be used (None: all may); ``start``: the node at which the
+    search begins.
+
+    Returns the node of each pod or -1, the pods in the order they were placed, and the node at which the next search
+    begins.
     """
     compiled = CompiledScores(snapshot, records, unique, which, scores, profile)
     index = snapshot.columns.index

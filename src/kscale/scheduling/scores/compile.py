@@ -1,4 +1,4 @@
-"""Compile the inputs of Score plug-ins for the native loop (``engine/scorer.hpp``)."""
+"""Compiles the inputs of Score plug-ins for the native loop (``engine/scorer.hpp``)."""
 
 from __future__ import annotations
 
@@ -47,9 +47,11 @@ class _Avoided:
 
 
 class CompiledScores:
-    """Pods as Score plug-ins see them. ``scorer``: with the pods that are there; ``class_of``: int32[pods], the class
-    of each in it; ``names``: the plug-ins in its order; ``broken``: by class, whether a wish cannot be read, which
-    makes comparing nodes an error."""
+    """Pods as Score plug-ins see them. ``scorer``: the native scorer, including placed pods; ``class_of`` int32[pods]:
+    class
+    of each pod in it; ``names``: the plug-ins in its order; ``broken``: per class, whether a preference is invalid, so
+    that
+    scoring fails."""
 
     def __init__(
         self,
@@ -88,7 +90,7 @@ class CompiledScores:
             of = self._by_index[scored.class_of]
             broken = of.index in counters.broken or any(map(_unreadable, wishes))
             self.broken.append(broken)
-            spread, whole = counters.spread(of)
+            spread, require_all_keys = counters.spread(of)
             self.scorer.add_class(
                 non_zero=scored.non_zero,
                 requested=scored.requested,
@@ -99,7 +101,7 @@ class CompiledScores:
                 affinity=self._affinity(scored.wishes, wishes),
                 images=self._images(scored.images),
                 volumes=self._volumes(of),
-                whole=whole,
+                whole=require_all_keys,
                 spread=spread,
                 terms=counters.terms(of),
                 touch=counters.touched(of),
@@ -109,8 +111,11 @@ class CompiledScores:
     def _scored(
         self, records: Sequence[PodRecord], unique: Sequence[PodClass], which: NDArray[np.int32]
     ) -> tuple[dict[ScoredPod, tuple[ScoredPod, list[PreferredSchedulingTerm]]], NDArray[np.int32]]:
-        """The classes in order of appearance, and that of each pod; replicas of a controller are looked at once."""
-        found: dict[ScoredPod, tuple[ScoredPod, list[PreferredSchedulingTerm]]] = {}
+        """Return the scored classes in order of appearance, and the class of each pod.
+
+        Only one replica of a controller and shape is read.
+        """
+        scored_pods: dict[ScoredPod, tuple[ScoredPod, list[PreferredSchedulingTerm]]] = {}
         number: dict[ScoredPod, int] = {}
         known: dict[tuple[int, int, int], int] = {}
         class_of = np.zeros(len(records), dtype=np.int32)
@@ -122,10 +127,10 @@ class CompiledScores:
                 scored, wishes = scored_pod(records[i].pod, unique[key[0]], self._columns, self._pulled)
                 if scored not in number:
                     number[scored] = len(number)
-                    found[scored] = scored, wishes
+                    scored_pods[scored] = scored, wishes
                 known_as = known[key] = number[scored]
             class_of[i] = known_as
-        return found, class_of
+        return scored_pods, class_of
 
     def _add_columns(self) -> None:
         snapshot = self._ctx.snapshot
@@ -142,7 +147,7 @@ class CompiledScores:
             )
 
     def _taints(self, pod: PodClass) -> int:
-        """How many taints of each node the pod would rather avoid."""
+        """Return the number of the static column that counts each node's untolerated PreferNoSchedule taints."""
         key = pod.tolerations_id
         if key not in self._statics:
             tolerations = [each for each in pod.tolerations if not each.effect or each.effect == _PREFER]
@@ -177,15 +182,16 @@ class CompiledScores:
         return self._statics[names]
 
     def _waiting_claims(self, pods: Sequence[PodClass]) -> dict[int, WaitingClaims]:
-        """By class, of those that have some. Who does not ask where volumes are does not know what nodes would get."""
+        """Return the unbound claims by class index. Empty if the VolumeBinding filter or score is off, as it finds the
+        volumes."""
         if (
             not self._options.weights.get(VolumeBinding.name)
             or VolumeBinding.name in self._ctx.profile.disabled_filters
         ):
             return {}
         volumes = Volumes.of(self._ctx)
-        found = {pod.index: WaitingClaims.of(pod, volumes) for pod in pods if pod.has_claims}
-        return {index: claims for index, claims in found.items() if claims}
+        waiting = {pod.index: WaitingClaims.of(pod, volumes) for pod in pods if pod.has_claims}
+        return {index: claims for index, claims in waiting.items() if claims}
 
     def _volumes(self, pod: PodClass) -> int:
         claims = self._claims.get(pod.index)

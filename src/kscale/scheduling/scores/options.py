@@ -100,8 +100,10 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wrong_point(shape: Sequence[tuple[int, int]]) -> tuple[int, str, int, str] | None:
-    """The first point of a function that upstream refuses (``validateFunctionShape``): (place, field, value, why);
-    None: all are right."""
+    """Return (index, field, value, reason) of the first point that upstream refuses; None if all points are valid.
+
+    Upstream: ``validateFunctionShape``.
+    """
     for i, (at, score) in enumerate(shape):
         if not 0 <= at <= 100:
             return i, "utilization", at, "not in valid range [0, 100]"
