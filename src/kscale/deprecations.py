@@ -1,9 +1,10 @@
-"""What goes away, and says so in the minor version before it does. kscale's own.
+"""Deprecated names and parameters, which warn in the minor version before they are removed.
 
-A public name that goes leaves the ``__all__`` of its module and stands in :data:`LEAVING`; the ``__getattr__`` of the
-module ends with :func:`leaving_name`, so that who still asks for the name gets it, and a ``DeprecationWarning``. A
-parameter that goes stands there as ``kscale.estimate(old=)``, and its function calls :func:`warn_leaving` where it is
-given. ``nox -s api`` lets nothing go that the last release did not have in this table.
+A public name to be removed leaves the ``__all__`` of its module and gets an entry in :data:`LEAVING`. The
+``__getattr__`` of the module ends with :func:`leaving_name`, so that callers still get the name, and a
+``DeprecationWarning``. A parameter to be removed has an entry such as ``kscale.estimate(old=)``, and its function calls
+:func:`warn_leaving` if a caller passes it. ``nox -s api`` fails if something is removed that had no entry in the last
+release. The mechanism is kscale's own: not in upstream.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["LEAVING", "Leaving", "leaving_name", "warn_leaving"]
 
 
 class Leaving(NamedTuple):
-    """Since which version something warns (``0.2``), and what is there instead of it."""
+    """Version since which something warns (``0.2``), and its replacement."""
 
     since: str
     instead: str
@@ -31,10 +32,10 @@ LEAVING: dict[str, Leaving] = {}
 
 
 def warn_leaving(name: str, *, stacklevel: int = 3) -> None:
-    """Warns of what stands in :data:`LEAVING` under ``name``.
+    """Emit a DeprecationWarning for the entry ``name`` of :data:`LEAVING`.
 
-    ``stacklevel``: whose line the warning names, as :func:`warnings.warn` counts; without it the caller of the function
-    that calls this.
+    ``stacklevel``: the frame that the warning names, as :func:`warnings.warn` counts. Default: the caller of the
+    function that calls this. Raises KeyError if there is no such entry.
     """
     known = LEAVING[name]
     text = f"{name} goes away: deprecated since {known.since}; instead: {known.instead}"
@@ -42,9 +43,9 @@ def warn_leaving(name: str, *, stacklevel: int = 3) -> None:
 
 
 def leaving_name(module: str, name: str) -> Any:
-    """What ``name`` of a ``module`` was, with a warning.
+    """Return the object that ``name`` of a ``module`` stood for, with a warning.
 
-    Raises AttributeError, in Python's words, for a name that does not stand in :data:`LEAVING`.
+    Raises AttributeError, with Python's message, for a name without an entry in :data:`LEAVING`.
     """
     full = f"{module}.{name}"
     if full not in LEAVING:

@@ -77,7 +77,7 @@ def one_profile(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_known(name: str) -> bool:
-    """Whether there is such a plug-in here, or one that filters nothing."""
+    """Check whether kscale has a plug-in of this name, or ignores it because it filters nothing."""
     return name in FILTERS or name in _OTHERS
 
 

@@ -78,17 +78,14 @@ class Fork:
     """Mutable copy of a snapshot with a single owner. The snapshot itself never changes.
 
     ``pods`` (None: the pending ones) may be checked and placed, ``templates`` may be added, ``cursor`` is where the
-    scan
-    over nodes starts. Nodes have numbers: first those of the snapshot, then added ones. :meth:`fork` opens a level that
-    :meth:`revert` undoes and :meth:`commit` keeps; levels nest. The cost of an operation is proportional to what it
-    changes. Not safe for concurrent use by threads.
+    scan over nodes starts. Nodes have numbers: first those of the snapshot, then added ones. :meth:`fork` opens a level
+    that :meth:`revert` undoes and :meth:`commit` keeps; levels nest. The cost of an operation is proportional to what
+    it changes. Not safe for concurrent use by threads.
 
     The fork tracks the node of each of its pods: a pod can be placed once, and removed from the node that it is on. A
-    pod
-    that runs in the snapshot and is passed by name is on its node from the start. Where a method takes a pod, the
-    session
-    number of a class stands for any pod of that class; such pods are only counted. An operation that would violate this
-    raises InputError and changes nothing.
+    pod that runs in the snapshot and is passed by name is on its node from the start. Where a method takes a pod, the
+    session number of a class stands for any pod of that class; such pods are only counted. An operation that would
+    violate this raises InputError and changes nothing.
     """
 
     __slots__ = (
@@ -162,13 +159,15 @@ class Fork:
     # -- levels ------------------------------------------------------------------------------------------------------
 
     def fork(self) -> None:
-        """Open a level."""
+        """Open a level, which ``revert`` undoes or ``commit`` keeps."""
         self.engine.fork()
         self._marks.append(len(self._log))
 
     def revert(self) -> None:
-        """Forget everything since the last fork. The scan cursor stays, as upstream's does. Raises StateError if there
-        was none."""
+        """Undo everything since the last ``fork``. The scan cursor stays, as upstream's does.
+
+        Raises StateError if no level is open.
+        """
         if not self._marks:
             raise StateError("revert: nothing was forked")
         self.engine.revert()
@@ -184,7 +183,7 @@ class Fork:
             del self._copies[added.pop()]
 
     def commit(self) -> None:
-        """Make what was done since the last fork part of the level below. Raises StateError if there was none."""
+        """Merge the changes since the last ``fork`` into the level below. Raises StateError if no level is open."""
         if not self._marks:
             raise StateError("commit: nothing was forked")
         self.engine.commit()
@@ -210,10 +209,10 @@ class Fork:
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def add(self, template: int = 0, copy: int | None = None) -> int:
-        """Add a copy of ``templates[template]``; returns the new node's number.
+        """Add a copy of ``templates[template]``, and return the new node's number.
 
-        ``copy`` numbers its name; by default the next number that no node has. Raises InputError for a template that
-        was not given, and for the number of a node that is there.
+        ``copy`` is the number in its name; default: the next number that no node has. Raises InputError for an unknown
+        template, and for the number of an existing node.
         """
         if type(template) is not int or not 0 <= template < len(self._bases):
             raise InputError(f"there is no template {template!r}: this fork was given {len(self._bases)}")
@@ -235,9 +234,9 @@ class Fork:
         return number
 
     def remove(self, node: str | int) -> list[int]:
-        """Remove a node with the pods of the snapshot that are on it; returns the session numbers of their classes.
+        """Remove a node and the snapshot's pods on it, and return the session numbers of their classes.
 
-        A pod that was placed by this fork has to be taken off first: raises InputError.
+        Raises InputError if a pod that this fork placed is on the node; remove such pods first.
         """
         n = self.number(node)
         if self._own.get(n):
@@ -335,14 +334,14 @@ class Fork:
         return self.engine.check(self._judged(pod), self.number(node)) == _engine.FITS
 
     def place(self, pod: str | int, node: str | int) -> None:
-        """Put the pod on the node without asking (upstream: ``ForceAddPod``). Raises InputError for a pod that is on a
+        """Place the pod on the node without checks (upstream: ``ForceAddPod``). Raises InputError if the pod is on a
         node."""
         number, n = self.pod(pod), self.number(node)
         self._loose(pod)
         self._put(pod, number, n)
 
     def unplace(self, pod: str | int, node: str | int) -> None:
-        """Take a pod off the node. Raises InputError for a pod that is not there."""
+        """Remove a pod from the node. Raises InputError if the pod is not on it."""
         number, n = self.pod(pod), self.number(node)
         if isinstance(pod, str):
             if self._at.get(pod, _NOWHERE) != n:
@@ -368,8 +367,10 @@ class Fork:
         self._add_to(self._lost, at, 1)
 
     def schedule(self, pod: str | int, node: str | int) -> bool:
-        """Put the pod on the node if it fits there (upstream: ``SchedulePod``). Raises InputError for a pod that is on
-        a node."""
+        """Place the pod on the node if it fits there, and return whether it does (upstream: ``SchedulePod``).
+
+        Raises InputError if the pod is on a node.
+        """
         number, n = self._judged(pod), self.number(node)
         self._loose(pod)
         if self.engine.check(number, n) != _engine.FITS:
@@ -378,9 +379,10 @@ class Fork:
         return True
 
     def schedule_anywhere(self, pod: str | int, acceptable: Any = None) -> int | None:
-        """Put the pod on the first node behind the cursor that takes it; the node's number, or None.
+        """Place the pod on the first node behind the cursor that it fits; return the node's number, or None if it fits
+        none.
 
-        ``acceptable``: one truth value a node, false = not this one. Raises InputError for a pod that is on a node.
+        ``acceptable``: one boolean per node; False excludes the node. Raises InputError if the pod is on a node.
         """
         number = self._judged(pod)
         self._loose(pod)

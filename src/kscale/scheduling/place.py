@@ -184,23 +184,50 @@ def place(
     break_on_failure: bool = False,
     max_looks: int | None = None,
 ) -> PlaceResult:
-    """Place pods on nodes that exist, highest priority first, each where it was last time (``state``'s hints) or on the
-    first node behind the cursor that takes it (upstream: ``HintingSimulator.TrySchedulePods``).
+    """Place pods on existing nodes, highest priority first.
 
-    ``snapshot``: or a cluster, as it is now. Cordoned nodes and ``unacceptable_nodes`` take nothing.
-    ``break_on_failure``: leave a priority at its first pod that fits nowhere. The snapshot does not change; the result
-    has the one after. Raises InputError.
+    Each pod goes to the node where it was last time (the hints of ``state``), or to the first node behind the cursor
+    that it fits (upstream: ``HintingSimulator.TrySchedulePods``).
 
-    ``max_looks`` stands for the deadline that upstream may give, which a pure function cannot have: after so many looks
-    at pods the time is up, and the others are not tried. Of one priority, every pod is looked at once for its hint, and
-    once more if that did not place it.
+    Parameters
+    ----------
+    snapshot : Snapshot or Cluster
+        Cluster state. A Cluster is snapshotted first. The snapshot does not change.
+    pods : sequence of str, Pod, dict or client object, optional
+        Pods to place. Default: the snapshot's pending pods.
+    state : PlaceState, optional
+        State that the previous call returned: scan cursor and hints.
+    profile : SchedulerProfile, optional
+        Scheduler profile. Default: upstream's default profile.
+    scores : ScoreOptions, optional
+        If present, every pod goes where kube-scheduler would put it; see Notes.
+    unacceptable_nodes : iterable of str
+        Names of nodes that get no pods. Neither do cordoned nodes.
+    break_on_failure : bool
+        Skip the remaining pods of a priority after the first one that fits no node.
+    max_looks : int, optional
+        Limit of tries, in place of the deadline that upstream may have; the remaining pods are not tried. Within a
+        priority, every pod is tried once for its hint, and once more if that did not place it.
 
-    With ``scores`` every pod goes where kube-scheduler would put it (upstream: ``schedulePod``): filters, then the
-    scores of the nodes that pass, then the choice. Among equals it is the first node in list order, where upstream
-    draws one. Nodes are tried from ``state.cursor`` on (upstream: ``nextStartNodeIndex``) until enough take the pod;
-    cordoned nodes take the pods that tolerate it. There are no hints then, no ``break_on_failure`` and no
-    ``max_looks``. A simulated scheduler calls this with the pods of one cycle in the order of its queue (equal
-    priorities keep their order), goes on from ``snapshot_after``, and hands the result's ``state`` to its next call.
+    Returns
+    -------
+    PlaceResult
+        The placement, the snapshot after it, and the state for the next call.
+
+    Raises
+    ------
+    InputError
+        If a pod cannot be read, or an argument does not go with ``scores``.
+
+    Notes
+    -----
+    With ``scores`` (upstream: ``schedulePod``) a pod passes filters, then scores of the nodes that pass, then the
+    choice. Among equal scores the first node in list order is taken, where upstream takes a random one. Nodes are tried
+    from ``state.cursor`` on (upstream: ``nextStartNodeIndex``) until enough fit the pod; cordoned nodes take pods that
+    tolerate it. Hints, ``break_on_failure`` and ``max_looks`` do not apply.
+
+    A simulated scheduler calls this function with the pods of one cycle in the order of its queue (equal priorities
+    keep their order), continues with ``snapshot_after``, and passes the result's ``state`` to the next call.
     """
     state = _checked(state)
     snapshot = snapshot_of(snapshot)

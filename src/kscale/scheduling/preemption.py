@@ -35,8 +35,8 @@ _OFFSET: Final = 2**31  # what upstream adds to each priority before it sums the
 
 
 class Preemption(msgspec.Struct, frozen=True, kw_only=True):
-    """``pod`` gets a place on ``node`` once ``victims`` are gone (the most important first). ``violations``: so many of
-    them go against their disruption budgets."""
+    """``pod`` fits ``node`` after ``victims`` are evicted (the most important first). ``violations``: how many of these
+    evictions violate a disruption budget."""
 
     pod: str
     node: str
@@ -45,8 +45,8 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Candidates(NamedTuple):
-    """How many nodes are enough: ``least_percentage`` of them (``minCandidateNodesPercentage``), but at least
-    ``least_candidates`` (``minCandidateNodesAbsolute``)."""
+    """How many candidate nodes are enough: ``least_percentage`` percent of the nodes (``minCandidateNodesPercentage``),
+    but at least ``least_candidates`` (``minCandidateNodesAbsolute``)."""
 
     least_percentage: int = 10
     least_candidates: int = 100
@@ -159,7 +159,7 @@ class _Candidate(msgspec.Struct, frozen=True):
 
 
 class _DryRun:
-    """Simulates evictions, one node after the other (``SelectVictimsOnNode``). Pods are removed and put back by their
+    """Simulates evictions, one node after the other (``SelectVictimsOnNode``). Pods are removed and put back by
     class."""
 
     def __init__(
@@ -224,7 +224,7 @@ class _Budgets:
             try:
                 selector = compile_selector(each.spec.selector)
             except SelectorError:
-                continue  # it selects nothing
+                continue  # an invalid selector selects nothing
             if selector.requirements:
                 self._index.add(each.metadata.namespace, selector, i)
 

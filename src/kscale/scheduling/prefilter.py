@@ -16,8 +16,8 @@ __all__ = ["PreFilterOutcome", "PreFilterReport", "prefilter_report", "run_prefi
 
 
 class PreFilterOutcome(msgspec.Struct, frozen=True):
-    """``failure``: no node is looked at; ``plugin`` may be empty then. ``nodes``: only these, if not None, which
-    ``choosers`` chose."""
+    """Combined result of the PreFilters. ``failure``: the pod fits no node; ``plugin`` may be empty then. ``nodes``:
+    the only nodes to check, if not None, as selected by the plug-ins ``choosers``."""
 
     plugin: str = ""
     failure: Status | None = None
@@ -31,7 +31,8 @@ _ASKED = tuple(plugin for plugin in PROFILE if type(plugin).prefilter is not Plu
 
 
 class PreFilterReport(msgspec.Struct):
-    """Every PreFilter run on its own, even after one that fails: skipped (sorted), failures and node sets in order."""
+    """Results of all PreFilters, each run alone, even after one that fails: skipped (sorted), failures and node sets in
+    order."""
 
     skipped: list[str] = msgspec.field(default_factory=list)
     failures: list[tuple[str, Status]] = msgspec.field(default_factory=list)

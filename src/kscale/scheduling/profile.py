@@ -49,15 +49,15 @@ class Predicate(Protocol):
 class SchedulerProfile(msgspec.Struct, frozen=True, kw_only=True):
     """The default profile of Kubernetes 1.37 with its plug-ins' arguments.
 
-    ``added_affinity``: NodeAffinity's ``addedAffinity`` (its required part). ``default_constraints``: those
-    of PodTopologySpread with ``defaultingType: List``; None = the stock setting, which never filters.
+    ``added_affinity``: NodeAffinity's ``addedAffinity`` (its required part). ``default_constraints``: those of
+    PodTopologySpread with ``defaultingType: List``; None = the default setting, which never filters.
     ``ignored_resources``, ``ignored_resource_groups``: NodeResourcesFit's arguments. ``device_binding_timeout``:
     DynamicResources' ``bindingTimeout``, how long devices may wait for their conditions. ``disabled_filters``: plug-ins
-    switched off at the Filter extension point; their PreFilter still runs unless they are in ``disabled_prefilters``
-    too. ``predicates``: compiled predicates of the user's (:func:`kscale.plugin.predicate`), asked after all others.
+    disabled at the Filter extension point; their PreFilter still runs unless they are in ``disabled_prefilters`` too.
+    ``predicates``: the user's compiled predicates (:func:`kscale.plugin.predicate`), called after all others.
 
-    :func:`kscale.scheduler_profile` makes one of a KubeSchedulerConfiguration. Raises InputError for plug-ins that do
-    not exist, and for a PreFilter that is switched off where its Filter, which needs it, is not.
+    :func:`kscale.scheduler_profile` reads one from a KubeSchedulerConfiguration. Raises InputError for unknown
+    plug-ins, and if a PreFilter is disabled but its Filter, which needs it, is not.
     """
 
     added_affinity: NodeSelector | None = None
@@ -82,7 +82,7 @@ class SchedulerProfile(msgspec.Struct, frozen=True, kw_only=True):
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
 
-# Columns of nodes that are no labels.
+# Node columns that are not labels.
 NAME: Final = "\0name"
 TAINTS: Final = "\0taints"
 CORDON: Final = "\0unschedulable"

@@ -47,8 +47,7 @@ class Session:
 
     ``engine``: the packing engine, with every existing node and the pods placed there; ``templates``: its prepared
     templates, in order. Devices that pods compete for are counted or, where that would not be exact, tracked in a
-    ledger
-    (``has_ledger``).
+    ledger (``has_ledger``).
     """
 
     def __init__(

@@ -22,16 +22,16 @@ Label = tuple[str, str]
 
 
 class Eligibility(msgspec.Struct, frozen=True, eq=False):
-    """Which nodes a row counts pods on: ``columns`` of the node decide."""
+    """Which nodes a row counts pods on; it depends on ``columns`` of the node."""
 
     columns: frozenset[str]
     counts: Callable[[NodeFacts], bool]
 
 
 class Row(msgspec.Struct, frozen=True, eq=False):
-    """``key``: the topology key; ``meant``: whether a pod counts, None = the pods that say so themselves; ``selector``:
-    what it has to match in any case; ``group``: affinity group whose total it feeds, -1 = none; ``eligibility``: None =
-    every node counts."""
+    """A counter row. ``key``: the topology key; ``meant``: whether a pod counts, None = only pods that refer to the row
+    themselves; ``selector``: a selector that counted pods match in any case; ``group``: affinity group whose total the
+    row contributes to, -1 = none; ``eligibility``: None = every node counts."""
 
     key: str
     meant: Callable[[PodClass], bool] | None
@@ -41,7 +41,8 @@ class Row(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Counted(NamedTuple):
-    """The rows that count an identity: those that count nodes too, the others; ``upto``: rows that were looked at."""
+    """Rows that count pods of an identity: those with eligibility, the others; ``upto``: number of rows considered so
+    far."""
 
     upto: int
     spread: list[int]
@@ -50,8 +51,7 @@ class _Counted(NamedTuple):
 
 class Rows:
     """All counter rows of an engine, numbered in the order they are added. ``keys``: topology keys; ``eligibilities``:
-    what
-    decides which nodes count, in order of first use; ``groups``: number of affinity groups."""
+    what decides which nodes count, in order of first use; ``groups``: number of affinity groups."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []

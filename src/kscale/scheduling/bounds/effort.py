@@ -12,12 +12,10 @@ __all__ = ["Effort", "checked_bound"]
 
 class Effort:
     """A limit of work and time. ``limit``: units of work (about a microsecond each on a machine of 2024; None = no
-    limit);
-    ``stop``: polled between steps, True = time is up.
+    limit); ``stop``: polled between steps, True = time is up.
 
     The steps and their order depend on the input alone. If ``stop`` ended a search after ``spent`` units, the same
-    search
-    with that number as ``limit`` ends at the same step, with the same result.
+    search with that number as ``limit`` ends at the same step, with the same result.
     """
 
     __slots__ = ("_stop", "limit", "spent", "stopped")

@@ -1,5 +1,5 @@
 """Lower bounds for identical bins: total demand, one class, L2 of Martello and Toth, patterns of Gilmore and Gomory,
-and the best of them. Not in upstream.
+and the best of them. kscale's own: not in upstream.
 
 S. Martello and P. Toth, "Lower bounds and reduction procedures for the bin packing problem", Discrete Applied
 Mathematics 28 (1990). For a threshold a <= C/2, with C the capacity: items larger than C - a share a bin with nothing
@@ -11,9 +11,9 @@ P. C. Gilmore and R. E. Gomory, "A linear programming approach to the cutting-st
 class a price y >= 0 such that no pattern is worth more than 1; the sum of count * y is then a lower bound. Patterns are
 generated when they are needed (:mod:`~kscale.scheduling.bounds.mixed_bins`).
 
-The floating-point solver only proposes prices. The proof uses integers only
-(:mod:`~kscale.scheduling.bounds.pricing`): prices are scaled and rounded to integers Y, no pattern is worth more than
-Z, hence ceil(sum(count * Y) / Z) bins are needed.
+The floating-point solver only proposes prices. The proof uses integers only (:mod:`~kscale.scheduling.bounds.pricing`):
+prices are scaled and rounded to integers Y, no pattern is worth more than Z, hence ceil(sum(count * Y) / Z) bins are
+needed.
 """
 
 from __future__ import annotations

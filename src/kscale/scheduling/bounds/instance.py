@@ -1,4 +1,5 @@
-"""Packing instances, checked once: identical bins, and bins of several kinds at several prices. Not in upstream."""
+"""Packing instances, checked once: identical bins, and bins of several kinds at several prices. kscale's own: not in
+upstream."""
 
 from __future__ import annotations
 
@@ -35,8 +36,7 @@ class Instance(msgspec.Struct, frozen=True):
     """Item classes and a bin. ``limit`` int64[K]: number of items of a class that fit one empty bin.
 
     Classes without items are kept, because proofs refer to positions. If an item of a class fits no empty bin there is
-    no
-    packing: an :class:`~kscale.errors.InputError` that names the class.
+    no packing: an :class:`~kscale.errors.InputError` that names the class.
     """
 
     demand: NDArray[np.int64]
@@ -51,11 +51,27 @@ class Instance(msgspec.Struct, frozen=True):
     def of(
         cls, demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None
     ) -> Instance:
-        """Checks the arrays, and works out ``limit``.
+        """Check the arrays and compute ``limit``.
 
-        ``demand`` int64[K, R]: what one item of each class takes of each resource; ``count`` int64[K]: how many items
-        of each class there are; ``capacity`` int64[R]: what one empty bin offers; ``max_per_bin`` int64[K]: at most so
-        many of a class in one bin. Raises InputError for other shapes, and for an item that no bin can hold.
+        Parameters
+        ----------
+        demand : array_like of int
+            int64[K, R]: amount of each resource that one item of each class uses.
+        count : array_like of int
+            int64[K]: number of items of each class.
+        capacity : array_like of int
+            int64[R]: capacity of one empty bin.
+        max_per_bin : array_like of int, optional
+            int64[K]: maximum number of items of a class in one bin.
+
+        Returns
+        -------
+        Instance
+
+        Raises
+        ------
+        InputError
+            If shapes do not agree, or an item fits no bin.
         """
         counts = int64(count, "count", 1)
         room = int64(capacity, "capacity", 1)
@@ -143,7 +159,10 @@ class BinKinds(msgspec.Struct, frozen=True):
         low: ArrayLike | None = None,
         high: ArrayLike | None = None,
     ) -> BinKinds:
-        """Check the arrays. ``allowed`` bool[K, T]: what may go where; ``max_per_bin`` int64[K]. Raises InputError."""
+        """Check the arrays. ``allowed`` bool[K, T]: which classes may use which kinds; ``max_per_bin`` int64[K].
+
+        Raises InputError if an array is invalid.
+        """
         counts, sizes = int64(count, "count", 1), int64(demand, "demand", 2)
         room, prices = int64(capacity, "capacity", 2), int64(cost, "cost", 1)
         k, t = len(counts), len(prices)

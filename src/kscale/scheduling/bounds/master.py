@@ -52,9 +52,8 @@ def silent_solver() -> Any:
 
 class Solved(msgspec.Struct, frozen=True):
     """A solution. ``objective``: cost; ``prices`` float64[K] of items; ``ask`` float64[T]: cost of a bin including its
-    share
-    of all other rows; ``duals`` float64[Q] of ``rows``; ``values`` float64[columns]; ``missing``: items without a bin,
-    float64[K]; ``iterations`` of the simplex."""
+    share of all other rows; ``duals`` float64[Q] of ``rows``; ``values`` float64[columns]; ``missing``: items without a
+    bin, float64[K]; ``iterations`` of the simplex."""
 
     objective: float
     prices: NDArray[np.float64]
@@ -205,8 +204,7 @@ class Master:
         """Return the cheapest integral solution that a branch and bound finds, and the number of nodes that it visited.
 
         The solution is int64[columns], the number of bins of each column; None if none is found within ``most_nodes``,
-        or if
-        ``stop`` (polled) returns True. An item may be in more bins than it has copies. The program cannot be used
+        or if ``stop`` (polled) returns True. An item may be in more bins than it has copies. The program cannot be used
         afterwards.
         """
         integer = library("highspy", "linear programming").HighsVarType.kInteger

@@ -55,8 +55,7 @@ class Flow(msgspec.Struct, frozen=True):
 
 class Fluid:
     """The fluid relaxation of an instance (extra ``[solver]``): items flow into bins that have capacity for the sum of
-    their
-    demands, and for no more items of one class than fit one bin alone."""
+    their demands, and for no more items of one class than fit one bin alone."""
 
     def __init__(self, kinds: BinKinds) -> None:
         make = silent_solver()
@@ -190,13 +189,11 @@ _FEW_FOUND = 3  # number of columns from searches below which unfinished searche
 
 class Generation:
     """Column generation. ``run`` until the bound is as good as the program gets, ``enough`` returns True, or the effort
-    is
-    used up.
+    is used up.
 
     ``objective`` is the value of the program over the fillings found (cost, fractional bins), ``proof`` the best bound,
     ``complete`` says that they are within ``tolerance`` of each other. ``integral``: the cost of a packing is an
-    integer
-    (one kind, cost 1), and the bound is as good as it gets when rounding up makes them equal.
+    integer (one kind, cost 1), and the bound is as good as it gets when rounding up makes them equal.
     """
 
     def __init__(
@@ -215,10 +212,8 @@ class Generation:
         """Initialise the program with its kinds.
 
         ``known``: fillings to start from: kinds int64[N], contents int64[N, K]. ``prove``: False = end once the
-        relaxations
-        find nothing more, without a bound. ``rare`` bool[T]: kinds that are not searched for fillings before a proof
-        needs
-        them; every proof covers these kinds, too.
+        relaxations find nothing more, without a bound. ``rare`` bool[T]: kinds that are not searched for fillings
+        before a proof needs them; every proof covers these kinds, too.
         """
         self.kinds, self.effort, self.tolerance, self.threads = kinds, effort, tolerance, threads
         self.master = Master(kinds)
@@ -432,8 +427,7 @@ class Generation:
         """Improve the means for kinds whose search was not finished; return whether anything changed.
 
         Such kinds get finer tables of their own. If they have those already and searches ``found`` few columns,
-        searches may
-        visit more nodes.
+        searches may visit more nodes.
         """
         assert self._tiers is not None  # set by _exact
         shared = [t for t in given_up if any(t in tier.kinds and len(tier.kinds) > 1 for tier in self._tiers)]

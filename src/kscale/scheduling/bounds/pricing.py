@@ -217,7 +217,7 @@ def _unit(demand: NDArray[np.int64], count: NDArray[np.int64], top: int, units: 
     step = max(1, 7 * least // _CANDIDATES)  # there are many units in bytes: try a sample
     candidates = np.arange(least, 8 * least + 1, step, dtype=np.int64)
     best, unit = np.inf, least
-    losses = ((sizes[:, None] % candidates) * weights[:, None]).sum(axis=0)  # row by row: the same on every machine
+    losses = ((sizes[:, None] % candidates) * weights[:, None]).sum(axis=0)  # by row: same on every machine
     for candidate, lost in zip(candidates.tolist(), losses.tolist(), strict=True):
         if lost < best * 0.95:
             best, unit = lost, candidate

@@ -47,9 +47,8 @@ _LOOKING: Final = tuple(plugin for plugin in PROFILE if type(plugin).looks is no
 
 class Question(msgspec.Struct, eq=False):
     """What verdicts on a class depend on; classes may share one. ``looks``: (name of a plug-in, the counters that it
-    reads);
-    ``columns``: node columns that judges and PreFilters read; ``grounds``: the objects that all of this depends on;
-    ``seen``: the backdrop for which that was last checked."""
+    reads); ``columns``: node columns that judges and PreFilters read; ``grounds``: the objects that all of this depends
+    on; ``seen``: the backdrop for which that was last checked."""
 
     outcome: PreFilterOutcome
     judges: Judges
@@ -61,8 +60,7 @@ class Question(msgspec.Struct, eq=False):
 
 class KeptQuestions:
     """Cached questions of classes. ``backdrop``: the objects that plug-ins reported for the last context; ``number``
-    counts
-    its changes."""
+    counts its changes."""
 
     def __init__(self) -> None:
         self._class: dict[int, PodClass] = {}
@@ -256,9 +254,8 @@ class PodClasses:
     """Pod classes of a session, compiled.
 
     ``pods``: classes by number: first the ``asked`` many that may be checked, then those that are only placed or
-    removed,
-    then placed ones that count in some counter. ``number``: number by index. ``outcomes``: PreFilter outcomes of the
-    classes that may be checked.
+    removed, then placed ones that count in some counter. ``number``: number by index. ``outcomes``: PreFilter outcomes
+    of the classes that may be checked.
 
     ``rows``, ``parts``, ``statics``: what the classes add to the engine. Nothing changes after ``settle``; then the
     object is cached, and reused by any session with the same inputs.
@@ -376,8 +373,7 @@ class PodClasses:
 
     def _arrays(self, static_rows: list[int]) -> None:
         """Fill the arrays by class number: ``static_row`` int32 (row of static verdicts), ``failed`` uint8 (whether the
-        PreFilter
-        fails) and ``hosts`` uint8 (whether the class spreads over hosts)."""
+        PreFilter fails) and ``hosts`` uint8 (whether the class spreads over hosts)."""
         self.static_row = np.zeros(len(self.pods), dtype=np.int32)
         self.static_row[: self.asked] = static_rows
         self.failed, self.hosts = np.zeros((2, len(self.pods)), dtype=np.uint8)

@@ -20,8 +20,7 @@ __all__ = ["Resources"]
 
 class _Amounts:
     """Amounts that classes request and use. ``scalars``: resources that the classes to be checked request. Cached with
-    the
-    classes."""
+    the classes."""
 
     def __init__(self, classes: PodClasses, ctx: Context) -> None:
         self.demands: list[Mapping[str, int]] = [counted(pod, ctx) for pod in classes.pods]

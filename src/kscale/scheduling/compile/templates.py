@@ -37,8 +37,7 @@ def copy_number(name: str) -> tuple[str, int] | None:
 
 class _HostNames(dict[str, dict[int, int]]):
     """Template name -> {copy number: domain}, for host names in the cluster that have the form of a copy's name; cached
-    with
-    a snapshot."""
+    with a snapshot."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _HostNames:
@@ -113,8 +112,7 @@ class Copies:
         """Build the engine's templates.
 
         ``number``: number of a class by its index; ``alike``: the engine cannot distinguish copies of equal templates
-        by
-        anything else.
+        by anything else.
         """
         return [
             self._prepare(i, engine, classes, domains, resources, parts, number, alike)

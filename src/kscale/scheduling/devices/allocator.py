@@ -1,6 +1,5 @@
 """The structured allocator: finds devices for all requests of some claims on one node, and evaluates CEL selectors over
-a
-device (upstream: ``structured``).
+a device (upstream: ``structured``).
 
 Supports exact counts, All, first-available alternatives, CEL selectors, attribute constraints, admin access, device
 taints, shared counters and consumable capacity. The search backtracks in slice order, so that the first solution is
@@ -67,8 +66,8 @@ TOO_DEEP = "compilation failed: the expression is nested too deep"
 
 
 class SelectorError(ValueError):
-    """An expression that does not compile, fails on a device or gives no truth value. The text is upstream's;
-    ``compiles``: it is the device that it fails on."""
+    """An expression that does not compile, fails on a device or gives no boolean. The text is upstream's; ``compiles``:
+    the expression compiles, but fails on a device."""
 
     def __init__(self, text: str, *, compiles: bool = False) -> None:
         super().__init__(text)
@@ -125,7 +124,7 @@ _Exact = ExactDeviceRequest | DeviceSubRequest
 
 
 class AllocationError(Exception):
-    """A class or a selector is at fault: no verdict on the node, but an error."""
+    """An invalid class, claim or selector, which is an error and no verdict on the node."""
 
 
 class Given(msgspec.Struct, frozen=True, eq=False):

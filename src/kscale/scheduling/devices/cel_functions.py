@@ -64,7 +64,7 @@ def equality(types: Any, optional: type) -> Callable[[Any, Any], bool]:
                 any(equal(key, other) and equal(value, other_value) for other, other_value in b.items())
                 for key, value in a.items()
             )
-        if type(a) is type(b) or (isinstance(a, str) and isinstance(b, str)):  # added texts are str to cel-python
+        if type(a) is type(b) or (isinstance(a, str) and isinstance(b, str)):  # concatenations are plain str
             return bool(a == b)
         if not isinstance(a, of_cel):
             raise TypeError(_NO_OVERLOAD)

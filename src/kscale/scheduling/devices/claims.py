@@ -56,9 +56,8 @@ class ClaimError(Exception):
 
 class Wanted(msgspec.Struct, frozen=True):
     """What a pod requests. ``allocated``: claims that have devices; ``open``: claims that need some; ``extended``:
-    amounts
-    of extended resources that a device class provides. ``stale``: an earlier claim for these resources is in the
-    way."""
+    amounts of extended resources that a device class provides. ``stale``: an earlier claim for these resources is in
+    the way."""
 
     allocated: tuple[ResourceClaim, ...] = ()
     open: tuple[ResourceClaim, ...] = ()
@@ -86,7 +85,7 @@ class Claims:
     """Resource claims of the pods of a context."""
 
     def __init__(self, ctx: Context) -> None:
-        self._dra, self._informers = ctx.dra, ctx.informers  # not the context, which keeps this: they would be a cycle
+        self._dra, self._informers = ctx.dra, ctx.informers  # not the context: no reference cycle
         self._wanted: dict[int, Wanted] = {}
         self._delegable: dict[str, bool] = {}
 
@@ -253,8 +252,7 @@ def binding_failed(claim: ResourceClaim, now: int | None, timeout: timedelta) ->
     """Check whether binding the devices of an allocated claim failed.
 
     It failed if a failure condition is true, or if binding conditions are not true within ``timeout`` of the
-    allocation.
-    ``now`` None: there is no time limit.
+    allocation. ``now`` None: there is no time limit.
     """
     allocation = claim.status.allocation
     if allocation is None:
@@ -315,7 +313,7 @@ class Devices:
 
     @cached_property
     def allocator(self) -> Allocator:
-        """Allocates these devices."""
+        """Return an allocator for these devices."""
         return Allocator(self.inventory, self._ctx.informers.device_classes)
 
     def content(self, node: NodeFacts) -> Hashable:

@@ -158,9 +158,8 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 class Offer(msgspec.Struct, eq=False):
     """A device that a node can use. ``trouble``: why the pool's devices cannot be allocated (empty: they can);
-    ``kind``: equal
-    for devices of one driver that differ only in name and pool; ``local``: only one node can use the device, else
-    ``selector`` selects nodes (None: all)."""
+    ``kind``: equal for devices of one driver that differ only in name and pool; ``local``: only one node can use the
+    device, else ``selector`` selects nodes (None: all)."""
 
     identity: DeviceId
     device: Device
@@ -181,7 +180,7 @@ class Offer(msgspec.Struct, eq=False):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """What a claim has of a device: all of it, or (``shared``) a share that takes these amounts of its capacities."""
+    """A claim's hold on a device: all of it, or (``shared``) a share that uses these amounts of its capacities."""
 
     identity: DeviceId
     shared: bool = False
@@ -239,12 +238,9 @@ class Inventory:
     """Devices of a set of slices, and the claims' use of them.
 
     ``used``: how often each device is allocated. Admin access counts: the autoscaler's snapshot considers every
-    allocated
-    device used, the scheduler's does not. ``consumed``: amounts that shares use of a shared device; ``available``: what
-    is
-    left of the shared counters that pools have ``published``; ``selectors``: those of slices that are not local to a
-    node;
-    ``shareable``: some device may be allocated to several claims.
+    allocated device used, the scheduler's does not. ``consumed``: amounts that shares use of a shared device;
+    ``available``: what is left of the shared counters that pools have ``published``; ``selectors``: those of slices
+    that are not local to a node; ``shareable``: some device may be allocated to several claims.
     """
 
     def __init__(self, slices: Sequence[ResourceSlice], claims: Iterable[ResourceClaim] = ()) -> None:
@@ -284,7 +280,7 @@ class Inventory:
         return other
 
     def add(self, slices: Sequence[ResourceSlice]) -> None:
-        """Add pools that are not there yet."""
+        """Add pools that the inventory does not have yet."""
         newest: dict[tuple[str, str], int] = {}
         for each in slices:
             pool = each.spec.driver, each.spec.pool.name
@@ -346,7 +342,7 @@ class Inventory:
         return self._kinds.setdefault((driver, _encode(what), frozenset(capacity.items()), counters), len(self._kinds))
 
     def take(self, hold: Hold) -> None:
-        """Give a device, or a share of it, away."""
+        """Allocate a device, or a share of it."""
         first = not self._in_hand(hold.identity)
         counts = self.shares if hold.shared else self.used
         counts[hold.identity] = counts.get(hold.identity, 0) + 1
@@ -358,7 +354,7 @@ class Inventory:
             self._count(hold.identity, taken=True)
 
     def give_back(self, hold: Hold) -> None:
-        """Undo :meth:`take`."""
+        """Release a device, or a share of it, that :meth:`take` allocated."""
         counts = self.shares if hold.shared else self.used
         counts[hold.identity] -= 1
         if not counts[hold.identity]:
@@ -392,8 +388,7 @@ class Inventory:
         """Check whether allocating devices to these claims can only reduce what other pods can get.
 
         That is not so if counters are shared (an overdrawn one blocks a pool), or if a request for "all" devices gets
-        fewer
-        once the capacity of some is used up.
+        fewer once the capacity of some is used up.
         """
         if self._counted or not self.shareable:
             return not self._counted

@@ -71,8 +71,7 @@ ClaimKey = tuple[str, str]
 
 class HeldClaim(msgspec.Struct, frozen=True, eq=False):
     """A claim in the simulation. ``claim``: as observed; ``consumers``, ``allocation``, ``holds``: in the current
-    state.
-    Without ``allocation`` it holds no devices."""
+    state. Without ``allocation`` it holds no devices."""
 
     claim: ResourceClaim
     consumers: tuple[ResourceClaimConsumerReference, ...]
@@ -225,7 +224,8 @@ class Needs:
 
 
 class _Node(msgspec.Struct, frozen=True, eq=False):
-    """``number``: of this node as it is, whatever number the engine gives it."""
+    """A node's facts and offers. ``number``: identity of the node in its current state, independent of the engine's
+    number."""
 
     number: int
     facts: NodeFacts
@@ -357,10 +357,8 @@ class DeviceLedger:
         """Allocate and reserve the claims of a pod that was placed, with the devices that its Filter found.
 
         Returns whether any verdict may be better than before. A pod placed where it does not pass reserves nothing. A
-        pod
-        without claims holds nothing, even if it requests extended resources: the autoscaler runs Reserve only for pods
-        that
-        list claims (``PredicateSnapshot.SchedulePod``).
+        pod without claims holds nothing, even if it requests extended resources: the autoscaler runs Reserve only for
+        pods that list claims (``PredicateSnapshot.SchedulePod``).
         """
         keys = self._needs.keys[pod]
         if not keys:
@@ -457,7 +455,7 @@ class DeviceLedger:
         self._marks.append((len(self._journal), len(self._added)))
 
     def revert(self) -> None:
-        """Return to the state of the last fork."""
+        """Restore the state at the last ``fork``."""
         length, added = self._marks[-1]
         while len(self._journal) > length:
             key, before = self._journal.pop()
@@ -468,7 +466,7 @@ class DeviceLedger:
         del self._added[added:]
 
     def commit(self) -> None:
-        """Forget the last fork, keep what was done since."""
+        """Merge the changes since the last ``fork`` into the level below."""
         self._marks.pop()
         if not self._marks:
             self._journal.clear()
@@ -504,7 +502,7 @@ PLENTY = 1 << 62
 
 class _Kind(msgspec.Struct, eq=False):
     """Requests for devices of one class, with the same selectors and tolerations. ``resource``: the extended resource
-    that is asked for, if it is one."""
+    requested, if any."""
 
     claim: ResourceClaim
     exact: ExactDeviceRequest
@@ -545,8 +543,7 @@ class DeviceCounting:
         """Return column -> devices that a pod uses once placed.
 
         Empty without claims, even if the pod requests extended resources: the autoscaler runs Reserve only for pods
-        that list
-        claims (``PredicateSnapshot.SchedulePod``).
+        that list claims (``PredicateSnapshot.SchedulePod``).
         """
         return self.demand(pod) if pod.claims else {}
 

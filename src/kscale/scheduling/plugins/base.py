@@ -31,7 +31,7 @@ Numbers = tuple[dict[str, Any], ...]
 
 
 class PreFilter(msgspec.Struct, frozen=True):
-    """What a PreFilter says of a pod: a failure, or a set of node names to look at (None = all)."""
+    """A PreFilter's result for a pod: a failure, or the names of the nodes to check (None = all)."""
 
     failure: Status | None = None
     nodes: frozenset[str] | None = None
@@ -41,8 +41,8 @@ NOTHING = PreFilter()
 
 
 class Judge(msgspec.Struct, frozen=True, eq=False):
-    """The verdict on nodes one by one. ``key``: judges of a plug-in with equal keys agree on every node; ``columns``:
-    what they read of a node (label keys and the columns of :mod:`kscale.scheduling.profile`)."""
+    """Decides on single nodes. ``key``: judges of a plug-in with equal keys agree on every node; ``columns``: what they
+    read of a node (label keys and the columns of :mod:`kscale.scheduling.profile`)."""
 
     key: Hashable
     columns: frozenset[str]
@@ -143,8 +143,7 @@ class Witness(Protocol):
 
 class Plugin:
     """The base of all Filter plug-ins: passes everything. ``ordinal``: its position in the profile, from 1, as in the
-    engine;
-    ``statuses``: status for each detail code of the engine."""
+    engine; ``statuses``: status for each detail code of the engine."""
 
     name: ClassVar[str]
     ordinal: ClassVar[int]
@@ -181,8 +180,7 @@ class Plugin:
         """Return the objects that ``prefilter``, ``judge`` and ``looks`` depend on besides pod and profile.
 
         As long as they are the same objects, the results are the same. None: they depend on too much to be cached.
-        Whether
-        the result is empty, ``()``, must depend on the pod and the profile alone.
+        Whether the result is empty, ``()``, must depend on the pod and the profile alone.
         """
         return ()
 
@@ -194,8 +192,7 @@ class Plugin:
         """Return the objects that the part's entries depend on besides the classes and what verdicts on them read.
 
         As long as they are the same objects, the entries are the same. ``storage``: classes with volumes that are
-        placed or
-        may be placed.
+        placed or may be placed.
         """
         return ()
 

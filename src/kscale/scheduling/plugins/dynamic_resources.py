@@ -1,8 +1,7 @@
 """DynamicResources: devices that claims request (``plugins/dynamicresources``).
 
 This module decides on a pod alone, with the devices that are free at the start. While pods are placed, the engine
-counts
-devices or asks a ledger (:mod:`kscale.scheduling.devices`; ``engine/dynamic_resources.hpp``).
+counts devices or asks a ledger (:mod:`kscale.scheduling.devices`; ``engine/dynamic_resources.hpp``).
 """
 
 from __future__ import annotations

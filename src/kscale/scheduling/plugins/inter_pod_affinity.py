@@ -129,7 +129,7 @@ class TermIndex:
 
 
 class _CarriedTerms(TermIndex):
-    """Anti-affinity terms of placed pods. ``carriers``: positions in ``placed_classes`` of those that carry one. Kept
+    """Anti-affinity terms of placed pods. ``carriers``: positions in ``placed_classes`` of those that carry one. Cached
     with a snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -218,8 +218,7 @@ def _blocker(held: Sequence[Term], which: int, node: int, witness: Witness) -> t
     """Return the term to report, of those against a pod, and its index in the list of the pod that carries it.
 
     It is the term of the pod that appears first, as the engine's ``which`` depends on the session's history. The index
-    is
-    None for a carrier that was placed since the snapshot.
+    is None for a carrier that was placed since the snapshot.
     """
     seen = []
     for term in held:
@@ -296,8 +295,7 @@ class InterPodAffinity(Plugin):
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
         """Return ``rule``, ``term`` (its index in the list of the pod that has it), ``topologyKey``, ``domain``, the
-        number of
-        ``matching`` pods there, and ``pods`` (the first few)."""
+        number of ``matching`` pods there, and ``pods`` (the first few)."""
         part = witness.part(TermNumbers)
         near, apart = part.terms.get(pod.index, ((), ()))
         at: int | None

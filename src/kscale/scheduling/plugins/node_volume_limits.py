@@ -40,7 +40,11 @@ def _of_claim(claim: PersistentVolumeClaim, volumes: Volumes) -> _Attached | Non
         if storage_class is None or not storage_class.provisioner:
             return None
         driver_and_plugin = provisioned_by(storage_class.provisioner)
-        return None if driver_and_plugin is None else (driver_and_plugin[0], f"\0{claim.namespace}/{claim.name}", driver_and_plugin[1])
+        return (
+            None
+            if driver_and_plugin is None
+            else (driver_and_plugin[0], f"\0{claim.namespace}/{claim.name}", driver_and_plugin[1])
+        )
     if volume.spec.csi is not None:
         return volume.spec.csi.driver, volume.spec.csi.volume_handle, -1
     try:
@@ -245,10 +249,10 @@ class VolumeNumbers(Part):
 
 
 def csi_rules_not_judged(drivers: Sequence[str], templates: Sequence[NodeTemplate], ctx: Context) -> list[str]:
-    """Return the rules of CSI drivers that the input states and that no new node is judged by, as texts.
+    """Return texts on rules of CSI drivers that the input contains and that are not applied to new nodes.
 
-    ``drivers``: those whose volumes the pods use. A new node is judged by its template's CSINode. It has none unless
-    the simulation is CSI-node-aware, as upstream's is not by default.
+    ``drivers``: those whose volumes the pods use. A new node is checked with its template's CSINode. It has none unless
+    the simulation is CSI-node-aware, which upstream's is not by default.
     """
     if not drivers or NodeVolumeLimits.name in ctx.profile.disabled_filters:
         return []

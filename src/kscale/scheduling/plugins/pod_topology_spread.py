@@ -43,7 +43,7 @@ _REASON = "node(s) didn't match pod topology spread constraints"
 
 
 class _Inclusion(msgspec.Struct, frozen=True):
-    """Which nodes count: those that have all ``keys`` and, where a policy honours them, pass the pod's selection and
+    """Which nodes count: those that have all ``keys`` and, if a policy honours them, pass the pod's selection and
     tolerations (facets of the pod)."""
 
     keys: frozenset[str]
@@ -273,8 +273,7 @@ class PodTopologySpread(Plugin):
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
         """Return ``constraint`` (position among the hard ones), ``topologyKey``, ``domain``, ``matching`` pods there,
-        ``self``,
-        ``minimum`` and ``maxSkew``."""
+        ``self``, ``minimum`` and ``maxSkew``."""
         part = witness.part(SpreadNumbers)
         constraint = part.constraints[pod.index][which]
         key = constraint.row.key

@@ -31,8 +31,8 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 
 class _Held(msgspec.Struct, frozen=True, eq=False):
-    """A volume that a claim is bound to. ``required``: its node affinity; on nodes whose CSINode says that the in-tree
-    ``plugin`` was migrated ``translated``, or the error that there is ``instead``."""
+    """A volume that a claim is bound to. ``required``: its node affinity. On nodes whose CSINode says that the in-tree
+    ``plugin`` was migrated, ``translated`` replaces it, or the error ``instead``."""
 
     required: NodeSelector | None
     plugin: int = -1
@@ -146,7 +146,7 @@ class VolumeBinding(Plugin):
 
 
 class _Reached(dict[str, int]):
-    """Volume -> how many nodes of the snapshot reach it; kept with a context."""
+    """Volume -> number of nodes of the snapshot that reach it; cached with a context."""
 
 
 def _blame(pod: PodClass, node: NodeFacts, ctx: Context) -> Numbers:
@@ -175,7 +175,7 @@ def _blame(pod: PodClass, node: NodeFacts, ctx: Context) -> Numbers:
 
 
 def selector_text(selector: NodeSelector | None) -> str:
-    """Return a node selector in words: ``zone in [a, b] and arch in [amd64]``, terms joined by ``or``."""
+    """Format a node selector as text: ``zone in [a, b] and arch in [amd64]``, terms joined by ``or``."""
     terms = []
     for term in selector.node_selector_terms if selector is not None else ():
         parts = []

@@ -21,7 +21,8 @@ _Wanted = tuple[tuple[str, frozenset[str]], ...]
 
 
 class VolumeZone(Plugin):
-    """Labels of the volume against labels of the node; a beta key may be met by the stable one, not the reverse."""
+    """The node's zone and region labels match the volume's. A stable key of the node may match a beta key of the
+    volume, but not the reverse. A node without any such label passes."""
 
     name = "VolumeZone"
 

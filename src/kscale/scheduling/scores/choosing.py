@@ -1,7 +1,7 @@
 """Chooses nodes as kube-scheduler does: filters, then scores, then the choice.
 
-Upstream: ``pkg/scheduler/schedule_one.go`` (prioritizeNodes, selectHost).
-Implemented in C++: ``_native/src/engine/select.cpp`` (the choice), ``scorer.cpp`` and ``scores.hpp`` (the scores).
+Upstream: ``pkg/scheduler/schedule_one.go`` (prioritizeNodes, selectHost). Implemented in C++:
+``_native/src/engine/select.cpp`` (the choice), ``scorer.cpp`` and ``scores.hpp`` (the scores).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = ["NodeScores", "choose", "node_scores"]
 
 
 class NodeScores(msgspec.Struct, frozen=True, kw_only=True):
-    """What the nodes that take a pod are given. ``nodes``: their names in list order; ``by_plugin``: plug-in -> a score
-    from 0 to 100 for each, before weights; ``total``: with weights; ``chosen``: the first of those with the greatest,
-    None where no node takes the pod. A pod with a wish that cannot be read has no scores, and no node unless one alone
-    takes it."""
+    """Scores of the nodes that a pod fits. ``nodes``: their names in list order; ``by_plugin``: plug-in -> a score from
+    0 to 100 for each node, before weights; ``total``: weighted sums; ``chosen``: the first node with the highest total,
+    None if the pod fits no node. A pod with an invalid preference has no scores, and a chosen node only if it fits
+    exactly one."""
 
     pod: str
     nodes: list[str]

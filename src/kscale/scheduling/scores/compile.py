@@ -31,7 +31,8 @@ _PREFER: Final = "PreferNoSchedule"
 
 
 class _Avoided:
-    """Taints that are better avoided: ``kinds`` of lists, ``of``: which of them each node has. Kept with a snapshot."""
+    """PreferNoSchedule taints: ``kinds``: distinct lists of taints; ``of``: index of each node's list. Cached with a
+    snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         known: dict[tuple[tuple[str, str], ...], int] = {}
@@ -48,10 +49,8 @@ class _Avoided:
 
 class CompiledScores:
     """Pods as Score plug-ins see them. ``scorer``: the native scorer, including placed pods; ``class_of`` int32[pods]:
-    class
-    of each pod in it; ``names``: the plug-ins in its order; ``broken``: per class, whether a preference is invalid, so
-    that
-    scoring fails."""
+    class of each pod in it; ``names``: the plug-ins in its order; ``broken``: per class, whether a preference is
+    invalid, so that scoring fails."""
 
     def __init__(
         self,

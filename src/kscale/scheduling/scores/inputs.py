@@ -92,9 +92,9 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 @dataclass(frozen=True, slots=True)
 class ScoredPod:
-    """Pods that are scored alike have equal ones. Amounts go with ``columns``, in order: ``non_zero`` and ``requested``
-    are what the pod asks for, ``takes_non_zero`` and ``takes`` what it takes once it is placed. ``images``: those that
-    it runs, as nodes name them; none where no node has any."""
+    """A pod as Score plug-ins see it; pods with equal scores have equal ones. Amounts are in the order of ``columns``:
+    ``non_zero`` and ``requested`` are what the pod requests, ``takes_non_zero`` and ``takes`` what it uses once placed.
+    ``images``: those that it runs, by nodes' names for them; empty if no node has any."""
 
     class_of: int
     non_zero: tuple[int, ...]

@@ -48,17 +48,17 @@ class Scoring(Protocol):
 class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The Score side of the default profile of Kubernetes 1.37.
 
-    ``weights``: plug-in -> weight; one that is left out, or weighs 0, is not asked. ``fit_strategy``
+    ``weights``: plug-in -> weight; a plug-in without weight, or with 0, is not called. ``fit_strategy``
     (``LeastAllocated``, ``MostAllocated`` or ``RequestedToCapacityRatio``), ``fit_resources`` (resource -> weight) and
-    ``fit_shape`` ((percent in use, score from 0 to 10), rising): the scoring strategy of NodeResourcesFit.
+    ``fit_shape`` (ascending pairs of percent in use and score from 0 to 10): the scoring strategy of NodeResourcesFit.
     ``balanced_resources``: those of NodeResourcesBalancedAllocation. ``hard_pod_affinity_weight``,
     ``ignore_preferred_terms_of_existing_pods``: of InterPodAffinity. ``added_preferences``: the preferred part of
     NodeAffinity's ``addedAffinity``. ``volume_shape``: the ``shape`` of VolumeBinding, like ``fit_shape``.
-    ``percentage_of_nodes_to_score``: so many nodes that take the pod are enough, in percent; 0: by their number.
-    ``scorers``: compiled scorers of the user's (:func:`kscale.plugin.scorer`) with their weights; a score is a number
-    from 0 to 100, and what is behind the point is cut off.
+    ``percentage_of_nodes_to_score``: percentage of nodes that fit the pod at which the search stops; 0: it depends on
+    the number of nodes. ``scorers``: the user's compiled scorers (:func:`kscale.plugin.scorer`) with their weights; a
+    score is a number from 0 to 100, truncated to an integer.
 
-    Raises InputError for what upstream's validation refuses, and for plug-ins that score nothing here.
+    Raises InputError for what upstream's validation refuses, and for plug-ins that score nothing in kscale.
     """
 
     weights: Mapping[str, int] = DEFAULT_WEIGHTS

@@ -39,17 +39,15 @@ T = TypeVar("T")
 
 
 class _Last(dict[type[Any], Any]):
-    """The newest value of each type; kept with the interner that snapshots of a cluster share."""
+    """The newest value of each type; cached with the interner that snapshots of a cluster share."""
 
 
 def cached_per_snapshot(snapshot: Snapshot, kind: type[T], renew: Callable[[T | None], T]) -> T:
     """Return a snapshot's value of a type, created by ``renew`` on the first call.
 
     ``renew`` gets the last value that was created for a snapshot of the same cluster (None: there is none). It may
-    return
-    that value, but must not change it. The value is kept alive until the next one is created, so it must not refer to
-    the
-    snapshot itself.
+    return that value, but must not change it. The value is kept alive until the next one is created, so it must not
+    refer to the snapshot itself.
     """
 
     def make() -> T:
@@ -262,8 +260,7 @@ def _selectors(required: NodeSelector | None) -> list[Selector]:
 
 class ClaimUsers(dict[tuple[str, str], int]):
     """Number of placed pods that name each claim, without generic ephemeral volumes (``updatePVCRefCounts``). Cached
-    with a
-    snapshot."""
+    with a snapshot."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> ClaimUsers:
