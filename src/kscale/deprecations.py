@@ -21,14 +21,14 @@ class Leaving(NamedTuple):
 
     since: str
     instead: str
-    """Of a name: the one that takes its place (``kscale.ca.run_once``). Of a parameter: words."""
+    """The name that replaces a name (``kscale.ca.run_once``), or a text on what replaces a parameter."""
 
     held: str = ""
-    """Where what goes is found, if that is not what takes its place."""
+    """Full name of the deprecated object, if it is not that of the replacement."""
 
 
 LEAVING: dict[str, Leaving] = {}
-"""By full name (``kscale.ca.old_name``, ``kscale.estimate(old=)``)."""
+"""Deprecated names and parameters by full name (``kscale.ca.old_name``, ``kscale.estimate(old=)``)."""
 
 
 def warn_leaving(name: str, *, stacklevel: int = 3) -> None:
@@ -37,8 +37,8 @@ def warn_leaving(name: str, *, stacklevel: int = 3) -> None:
     ``stacklevel``: the frame that the warning names, as :func:`warnings.warn` counts. Default: the caller of the
     function that calls this. Raises KeyError if there is no such entry.
     """
-    known = LEAVING[name]
-    text = f"{name} goes away: deprecated since {known.since}; instead: {known.instead}"
+    entry = LEAVING[name]
+    text = f"{name} goes away: deprecated since {entry.since}; instead: {entry.instead}"
     warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
 
 

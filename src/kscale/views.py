@@ -60,8 +60,8 @@ class Column(NamedTuple):
 class Table(msgspec.Struct, frozen=True):
     """Rows under columns. A cell is a ``Cell``, a text, a number, or None (shown as ``-``).
 
-    ``limit`` > 0 cuts what ``-o table`` shows, saying how many rows are left out; every other format shows all.
-    ``said``: the headline says it already, and ``-o table`` leaves it out.
+    ``limit`` > 0 cuts what ``-o table`` shows, and the output says how many rows are left out; every other format shows
+    all. ``said``: the headline has the information already, and ``-o table`` leaves the table out.
     """
 
     columns: Sequence[Column]
@@ -127,4 +127,4 @@ class Chart(msgspec.Struct, frozen=True):
 
 
 Block = Packing | Folded | Chart
-"""What a page shows beside tables."""
+"""Blocks that a page shows in addition to tables."""

@@ -43,7 +43,7 @@ __all__ = [
 
 
 MOST = 2**31 - 1
-"""The largest number that a kernel takes for a position."""
+"""The highest position that kernels accept."""
 
 
 def position_of(value: Any, what: str, most: int = MOST) -> int:
@@ -143,10 +143,10 @@ def _of_group(group: NodeGroup, nodes: Sequence[Node]) -> NodeTemplate:
 
 
 PodLike = str | Pod | PodRecord | dict[str, Any]
-"""The name of a pod of the snapshot, or a pod as it is."""
+"""The name of a pod of the snapshot, or a pod object."""
 
 PodsLike = Iterable[PodLike] | None
-"""None = the pending pods of the snapshot; names = pods of the snapshot; anything else = pods as they are."""
+"""None = the pending pods of the snapshot; names = pods of the snapshot; anything else = pod objects."""
 
 
 def pods_of(snapshot: Snapshot, pods: PodsLike, *, waiting: bool = False) -> Sequence[PodRecord]:

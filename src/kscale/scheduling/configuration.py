@@ -72,8 +72,8 @@ def one_profile(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
     if len(profiles) != 1:
         problem = f"expected one scheduler profile only (found {len(profiles)} profiles)"
         raise InputError(f"unexpected scheduler config: {problem}")
-    known = {"schedulerName", "percentageOfNodesToScore", "plugins", "pluginConfig"}
-    return fields_of(profiles[0], "profiles[0]", known)
+    field_names = {"schedulerName", "percentageOfNodesToScore", "plugins", "pluginConfig"}
+    return fields_of(profiles[0], "profiles[0]", field_names)
 
 
 def is_known(name: str) -> bool:
@@ -410,8 +410,10 @@ def _shape(raw_points: Any, path: str) -> tuple[tuple[int, int], ...]:
     points: list[tuple[int, int]] = []
     for i, each in enumerate(items_of(raw_points or [], path)):
         point = fields_of(each, f"{path}[{i}]", {"utilization", "score"})
-        at, score = (number_of(point.get(field) or 0, f"{path}[{i}].{field}") for field in ("utilization", "score"))
-        points.append((at, score))
+        utilization, score = (
+            number_of(point.get(field) or 0, f"{path}[{i}].{field}") for field in ("utilization", "score")
+        )
+        points.append((utilization, score))
     wrong = wrong_point(points)
     if wrong is not None:
         place, field, value, reason = wrong
@@ -433,8 +435,8 @@ def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     strategy = fields_of(args["scoringStrategy"], path, {"type", "resources", _RATIO})
     type_ = strategy.get("type") or ""
     if type_ not in _selecting.STRATEGIES:
-        known = ", ".join(f'"{name}"' for name in sorted(_selecting.STRATEGIES))
-        raise _refused(f"{path}.type", f'Unsupported value: "{type_}": supported values: {known}')
+        strategies = ", ".join(f'"{name}"' for name in sorted(_selecting.STRATEGIES))
+        raise _refused(f"{path}.type", f'Unsupported value: "{type_}": supported values: {strategies}')
     options: dict[str, Any] = {"fit_strategy": type_}
     if strategy.get("resources"):
         options["fit_resources"] = resources = _resources(strategy["resources"], f"{path}.resources")
@@ -463,8 +465,8 @@ def _balanced(args: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
-    known = {"apiVersion", "kind", "hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods"}
-    args = fields_of(args, path, known)
+    field_names = {"apiVersion", "kind", "hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods"}
+    args = fields_of(args, path, field_names)
     options: dict[str, Any] = {"ignore_preferred_terms_of_existing_pods": bool(args.get(_IGNORE))}
     if args.get("hardPodAffinityWeight") is not None:
         weight = _within(args["hardPodAffinityWeight"], 0, 100, f"{path}.hardPodAffinityWeight")

@@ -21,7 +21,7 @@ __all__ = ["MOST_SHAPES", "equivalence_groups", "shapes_of"]
 
 
 MOST_SHAPES = 10
-"""Shapes that upstream remembers per controller; from the next one on every pod stands alone."""
+"""Number of shapes that upstream remembers per controller; pods of further shapes are groups of their own."""
 
 
 def equivalence_groups(
@@ -95,8 +95,8 @@ def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32
     owners = np.concatenate([pairs >> 32, controller[owned[exemplars[owned] < 0]]])
     several = np.bincount(owners, minlength=1) > 1
     with memo.lock:
-        known, numbers = memo.of(_SHAPES), memo.values(_SHAPES)
-        missing = owned[(known[stamps[owned]] == 0) & several[controller[owned]]]
+        cached, numbers = memo.of(_SHAPES), memo.values(_SHAPES)
+        missing = owned[(cached[stamps[owned]] == 0) & several[controller[owned]]]
         number_of_pair: dict[tuple[int, int], int] = {}
         for i in missing.tolist():
             pair = int(controller[i]), int(exemplars[i])
@@ -106,8 +106,8 @@ def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32
                 number = numbers.setdefault((uid, pods.digest(i, digester)), len(numbers) + 1)
                 if pair[1] >= 0:
                     number_of_pair[pair] = number
-            known[stamps[i]] = number
-        shape = (known[stamps] - 1).astype(np.int32)
+            cached[stamps[i]] = number
+        shape = (cached[stamps] - 1).astype(np.int32)
         count = len(numbers)
     shape[controller < 0] = _NO_CONTROLLER
     alone = owned[~several[controller[owned]]]

@@ -1,4 +1,4 @@
-"""Explains why a pod does not fit a node. All texts of failures are made in this module."""
+"""Explains why a pod does not fit a node. This module creates all texts of failures."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Explainer:
         # explains it.
         running = (plugin for plugin in self._running(number) if plugin.ordinal > ordinal)
         later = (self._alone(plugin, number, node) for plugin in running)
-        return next((no for no in later if no is not None), _DEVICES_SHORT)
+        return next((failure for failure in later if failure is not None), _DEVICES_SHORT)
 
     def prefilter_failed(self, number: int) -> Verdict:
         """Return the verdict on a class whose PreFilter fails."""
@@ -100,7 +100,7 @@ class Explainer:
     def verdicts(self, number: int, node: int) -> list[Verdict]:
         """Return a verdict for each failing Filter, each evaluated separately, in profile order."""
         verdicts = (self._alone(plugin, number, node) for plugin in self._running(number))
-        return [no for no in verdicts if no is not None]
+        return [verdict for verdict in verdicts if verdict is not None]
 
     def _running(self, number: int) -> Sequence[Plugin]:
         """Return the plug-ins whose Filter runs, i.e. not disabled and with a PreFilter that neither skipped nor

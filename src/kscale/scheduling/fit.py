@@ -188,7 +188,7 @@ class FitResult:
         name, number = self._pod(pod)
         node_name, row = self._node(node)
         verdicts = self.session.verdicts(number, row)
-        return [msgspec.structs.replace(no, pod=name, node=node_name) for no in verdicts]
+        return [msgspec.structs.replace(failure, pod=name, node=node_name) for failure in verdicts]
 
     def any_node(self, pod: str | Pod | dict[str, Any], *, cursor: int = 0) -> Verdict:
         """Return a verdict that names the first node that the pod fits, round robin from behind ``cursor``.

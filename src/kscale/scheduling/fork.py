@@ -240,11 +240,13 @@ class Fork:
         """
         n = self.number(node)
         if self._own.get(n):
-            pods = [key for key, at in self._at.items() if at == n and not self._stays(key)]
-            pods += [f"one of class {number}" for (number, at), count in self._mine.items() if at == n and count]
+            pods = [key for key, location in self._at.items() if location == n and not self._stays(key)]
+            pods += [
+                f"one of class {number}" for (number, location), count in self._mine.items() if location == n and count
+            ]
             named = ", ".join(pods[:5]) + (" ..." if len(pods) > 5 else "")
             raise InputError(f"node {self.node_name(n)!r} has pods that this fork placed: take them off first: {named}")
-        left = Counter({number: count for (number, at), count in self._lost.items() if at == n})
+        left = Counter({number: count for (number, location), count in self._lost.items() if location == n})
         removed: list[int] = []
         for key, number in self._snapshot_pods(n):
             if key:
@@ -326,8 +328,8 @@ class Fork:
         """Return the number of the node that a pod of this fork is on; None if it is on none. Raises InputError if
         unknown."""
         self.pod(pod)
-        at = self._at.get(pod, _NOWHERE)
-        return None if at == _NOWHERE else at
+        node = self._at.get(pod, _NOWHERE)
+        return None if node == _NOWHERE else node
 
     def fits(self, pod: str | int, node: str | int) -> bool:
         """Check whether the pod passes every predicate on the node in the current state. Raises InputError."""
@@ -353,18 +355,18 @@ class Fork:
                 self._add_to(self._own, n, -1)
             self._leave(pod)
             return
-        at = number, n
-        if self._mine.get(at):
+        location = number, n
+        if self._mine.get(location):
             self.engine.unplace(number, n)
-            self._add_to(self._mine, at, -1)
+            self._add_to(self._mine, location, -1)
             self._add_to(self._own, n, -1)
             return
         if n not in self._anonymous:
-            self._anonymous[n] = Counter(one for key, one in self._snapshot_pods(n) if not key)
-        if self._anonymous[n][number] <= self._lost.get(at, 0):
+            self._anonymous[n] = Counter(class_number for key, class_number in self._snapshot_pods(n) if not key)
+        if self._anonymous[n][number] <= self._lost.get(location, 0):
             raise InputError(f"no pod of class {number} is on node {self.node_name(n)!r}, but for those with a name")
         self.engine.unplace(number, n)
-        self._add_to(self._lost, at, 1)
+        self._add_to(self._lost, location, 1)
 
     def schedule(self, pod: str | int, node: str | int) -> bool:
         """Place the pod on the node if it fits there, and return whether it does (upstream: ``SchedulePod``).
@@ -420,9 +422,9 @@ class Fork:
         return next(number for key, number in self._snapshot_pods(node) if key == pod)
 
     def _loose(self, pod: str | int) -> None:
-        at = self._at.get(pod, _NOWHERE) if isinstance(pod, str) else _NOWHERE
-        if at != _NOWHERE:
-            raise InputError(f"pod {pod!r} is on node {self.node_name(at)!r} already: take it off first")
+        node = self._at.get(pod, _NOWHERE) if isinstance(pod, str) else _NOWHERE
+        if node != _NOWHERE:
+            raise InputError(f"pod {pod!r} is on node {self.node_name(node)!r} already: take it off first")
 
     def _put(self, pod: str | int, number: int, node: int) -> None:
         self.engine.place(number, node)

@@ -89,13 +89,13 @@ class PlaceResult:
         self.overflowing_controllers = overflowing
         self._order = order
         self.unmodelled = unmodelled
-        """What pods use that no rule here looks at."""
+        """Short texts on what pods use and no rule considers."""
 
     def __repr__(self) -> str:
         nodes = len({*self.node[self._order].tolist()})
         stay = "".join(
-            f", {count} {what}"
-            for what, outcome in (("fit nowhere", _packing.NOWHERE), ("not tried", _packing.NOT_TRIED))
+            f", {count} {label}"
+            for label, outcome in (("fit nowhere", _packing.NOWHERE), ("not tried", _packing.NOT_TRIED))
             if (count := int((self.node == outcome).sum()))
         )
         return f"<PlaceResult: {len(self._order)} of {len(self.node)} pods placed on {nodes} nodes{stay}>"
@@ -232,7 +232,7 @@ def place(
     state = _checked(state)
     snapshot = snapshot_of(snapshot)
     records, positions, priorities = _by_priority(pods_of(snapshot, pods, waiting=True))
-    looks = -1 if max_looks is None else position_of(max_looks, "max_looks")
+    look_limit = -1 if max_looks is None else position_of(max_looks, "max_looks")
     if not len(records) and scores is None:
         nowhere = np.zeros(0, dtype=np.int32)
         after = PlaceState(cursor=state.cursor, old_hints=state.hints)
@@ -275,7 +275,7 @@ def place(
         np.append(begins, count).astype(np.int32),
         acceptable=acceptable,
         break_on_failure=break_on_failure,
-        max_looks=looks,
+        max_looks=look_limit,
     )
     names = snapshot.nodes
     after = PlaceState(
@@ -290,9 +290,9 @@ def _checked(state: Any) -> PlaceState:
     if not isinstance(state, PlaceState):
         raise InputError(f"state is {short(state)}, not a PlaceState")
     position_of(state.cursor, "state.cursor")
-    for what, hints in (("state.hints", state.hints), ("state.old_hints", state.old_hints)):
+    for label, hints in (("state.hints", state.hints), ("state.old_hints", state.old_hints)):
         if not isinstance(hints, dict):
-            raise InputError(f"{what} is {short(hints)}, not pod UIDs and their nodes")
+            raise InputError(f"{label} is {short(hints)}, not pod UIDs and their nodes")
     return state
 
 

@@ -92,7 +92,7 @@ def preempt(
     if record.pod.spec.preemption_policy == "Never":
         return None
     fits = fit(snapshot, [pod], profile=profile)
-    nodes = [at for at, name in enumerate(snapshot.nodes) if fits.verdict(pod, name).code == UNSCHEDULABLE]
+    nodes = [index for index, name in enumerate(snapshot.nodes) if fits.verdict(pod, name).code == UNSCHEDULABLE]
     enough = min(max(len(nodes) * least_percentage // 100, least_candidates), len(nodes))
     dry_run = _DryRun(snapshot, record, _Budgets.of(snapshot, budgets), profile)
     without: list[_Candidate] = []
@@ -195,9 +195,9 @@ class _DryRun:
     def _less_important(self, node: int) -> list[_Placed]:
         """Return the pods of a lower priority on a node, the most important first."""
         snapshot, pods = self._snapshot, []
-        for at in self._lower[self._begins[node] : self._begins[node + 1]].tolist():
-            pod_class = snapshot.interner.classes[snapshot.placed_class[at]]
-            pods.append(_Placed(snapshot.placed[at], pod_class, self._session.number(pod_class)))
+        for row in self._lower[self._begins[node] : self._begins[node + 1]].tolist():
+            pod_class = snapshot.interner.classes[snapshot.placed_class[row]]
+            pods.append(_Placed(snapshot.placed[row], pod_class, self._session.number(pod_class)))
         return sorted(pods, key=lambda each: each.importance)
 
     def _fits(self, node: int) -> bool:
@@ -247,8 +247,10 @@ class _Budgets:
 
     def _covering(self, pod: _Placed) -> list[int]:
         """Return the indices of budgets that select the pod and do not list it as disrupted yet."""
-        of = pod.pod_class
-        if of.index not in self._known:
-            self._known[of.index] = [*self._index.matching(of.namespace, of.labels)] if of.labels else []
+        pod_class = pod.pod_class
+        if pod_class.index not in self._known:
+            self._known[pod_class.index] = (
+                [*self._index.matching(pod_class.namespace, pod_class.labels)] if pod_class.labels else []
+            )
         name = pod.record.key.partition("/")[2]
-        return [i for i in self._known[of.index] if name not in (self._budgets[i].status.disrupted_pods or ())]
+        return [i for i in self._known[pod_class.index] if name not in (self._budgets[i].status.disrupted_pods or ())]

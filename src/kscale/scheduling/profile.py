@@ -70,10 +70,10 @@ class SchedulerProfile(msgspec.Struct, frozen=True, kw_only=True):
     predicates: tuple[Predicate, ...] = ()
 
     def __post_init__(self) -> None:
-        for what in ("disabled_filters", "disabled_prefilters"):
-            unknown = sorted(getattr(self, what) - _engine.ORDINALS.keys())
+        for field in ("disabled_filters", "disabled_prefilters"):
+            unknown = sorted(getattr(self, field) - _engine.ORDINALS.keys())
             if unknown:
-                raise InputError(f"{what}: no plug-in {unknown[0]!r}; known: {', '.join(_engine.ORDINALS)}")
+                raise InputError(f"{field}: no plug-in {unknown[0]!r}; known: {', '.join(_engine.ORDINALS)}")
         alone = sorted(self.disabled_prefilters - self.disabled_filters)
         if alone:
             raise InputError(f"disabled_prefilters: the Filter of {alone[0]} needs its PreFilter: disable both")

@@ -178,8 +178,10 @@ class Session:
     def numbers(self, size: int) -> NDArray[np.int32]:
         """Return session numbers by the index of classes, all below ``size``: int32[size], -1 = not in the session."""
         numbers = np.full(size, -1, dtype=np.int32)
-        known = self._classes.number
-        numbers[np.fromiter(known, np.int64, len(known))] = np.fromiter(known.values(), np.int32, len(known))
+        number_by_index = self._classes.number
+        numbers[np.fromiter(number_by_index, np.int64, len(number_by_index))] = np.fromiter(
+            number_by_index.values(), np.int32, len(number_by_index)
+        )
         return numbers
 
     def hopeless(self, number: int) -> bool:

@@ -92,10 +92,10 @@ class Rows:
         """
         if not self._anywhere and (pod.labels is None or self._by_label.keys().isdisjoint(pod.labels.items())):
             return _NONE, _NONE
-        known = self._counted.get(pod.identity_id)
-        if known is None or known.upto < len(self.rows):
-            known = self._counted[pod.identity_id] = self._count(pod)
-        return known.spread, known.rows
+        cached = self._counted.get(pod.identity_id)
+        if cached is None or cached.upto < len(self.rows):
+            cached = self._counted[pod.identity_id] = self._count(pod)
+        return cached.spread, cached.rows
 
     def _count(self, pod: PodClass) -> _Counted:
         by_label = self._by_label
@@ -128,7 +128,7 @@ class Rows:
 
 
 _NONE: Final[list[int]] = []
-"""Of no row, for all classes that none counts."""
+"""The empty list of rows, shared by all classes that no row counts."""
 
 
 def _required(selector: Selector | None) -> list[Label] | None:

@@ -165,8 +165,8 @@ def _one_resource(size: NDArray[Any], count: NDArray[Any], capacity: int) -> tup
     middle_room = (items[huge] - items[half]) * capacity - (volumes[huge] - volumes[half])
     excess = volumes[half] - volumes[first] - middle_room
     values = large + np.maximum(0, -(-excess // capacity))
-    at = int(np.argmax(values))
-    return int(values[at]), int(thresholds[at])
+    position = int(np.argmax(values))
+    return int(values[position]), int(thresholds[position])
 
 
 def column_generation(
@@ -213,8 +213,10 @@ def column_generation(
         If the extra ``[solver]`` is not installed.
     """
     instance = Instance.of(demand, count, capacity, max_per_bin)
-    known = None if patterns is None else int64(patterns, "patterns", 2)
-    return column_generation_of(instance, lower=lower, upper=upper, effort=Effort(effort, stop), patterns=known)
+    start_patterns = None if patterns is None else int64(patterns, "patterns", 2)
+    return column_generation_of(
+        instance, lower=lower, upper=upper, effort=Effort(effort, stop), patterns=start_patterns
+    )
 
 
 def column_generation_of(
@@ -243,14 +245,14 @@ def column_generation_of(
 
     from kscale.scheduling.bounds.mixed_bins import Generation  # most calls do not need it
 
-    known = None
+    start = None
     if patterns is not None:
         chosen = patterns[:, classes]
         fits = (chosen <= kinds.most[0]).all() and (chosen @ kinds.demand <= kinds.capacity[0]).all()
         if patterns.shape[1] != len(instance.count) or not fits:
             raise InputError("patterns: one row for each bin that is known, of as many of each class as fit it")
-        known = np.zeros(len(chosen), dtype=np.int64), chosen
-    work = Generation(kinds, effort or Effort(), integral=True, enough=enough, known=known, threads=threads)
+        start = np.zeros(len(chosen), dtype=np.int64), chosen
+    work = Generation(kinds, effort or Effort(), integral=True, enough=enough, known=start, threads=threads)
     work.run()
     proof = work.proof
     assert proof is not None  # every run ends with a proof

@@ -40,11 +40,11 @@ class Instance(msgspec.Struct, frozen=True):
     """
 
     demand: NDArray[np.int64]
-    """int64[K, R]: what one item of each class takes of each resource."""
+    """int64[K, R]: amount of each resource that one item of each class uses."""
     count: NDArray[np.int64]
-    """int64[K]: the items of each class."""
+    """int64[K]: number of items of each class."""
     capacity: NDArray[np.int64]
-    """int64[R]: what one empty bin offers."""
+    """int64[R]: capacity of one empty bin."""
     limit: NDArray[np.int64]
 
     @classmethod
@@ -117,7 +117,7 @@ def int64(values: ArrayLike, name: str, dimensions: int) -> NDArray[np.int64]:
 
 
 UNLIMITED = -1
-"""As many bins of a kind as are wanted."""
+"""The number of bins of a kind is not limited."""
 
 _MOST_CAPACITY = 1 << 60
 _MOST_RESOURCES = 16
@@ -171,9 +171,9 @@ class BinKinds(msgspec.Struct, frozen=True):
         if not 1 <= sizes.shape[1] <= _MOST_RESOURCES:
             raise InputError(f"between 1 and {_MOST_RESOURCES} resources can be looked at, not {sizes.shape[1]}")
         sizes, room = _scaled(sizes, room)
-        there = np.full(t, UNLIMITED, dtype=np.int64) if available is None else _signed(available, "available", t)
+        maximum = np.full(t, UNLIMITED, dtype=np.int64) if available is None else _signed(available, "available", t)
         needed = np.zeros(t, dtype=np.int64) if least is None else int64(least, "least", 1)
-        if needed.shape != (t,) or ((there >= 0) & (needed > there)).any():
+        if needed.shape != (t,) or ((maximum >= 0) & (needed > maximum)).any():
             raise InputError("least: one number a kind, no more than there are bins of it")
         matrix = np.zeros((0, t), np.int64) if rows is None else np.ascontiguousarray(rows, dtype=np.int64)
         lows = np.full(len(matrix), -np.inf) if low is None else np.asarray(low, dtype=np.float64)
@@ -181,8 +181,8 @@ class BinKinds(msgspec.Struct, frozen=True):
         if matrix.ndim != 2 or matrix.shape[1] != t or lows.shape != (len(matrix),) or highs.shape != lows.shape:
             raise InputError("rows: one row of weights for each pair of low and high")
         limit = counts if max_per_bin is None else np.minimum(int64(max_per_bin, "max_per_bin", 1), counts)
-        most = _most(sizes, room, limit, allowed)
-        return cls(sizes, counts, room, prices, most, needed, there, matrix, lows, highs)
+        per_bin = _most(sizes, room, limit, allowed)
+        return cls(sizes, counts, room, prices, per_bin, needed, maximum, matrix, lows, highs)
 
     @classmethod
     def one(cls, instance: Instance, cost: int = 1) -> BinKinds:
@@ -246,17 +246,17 @@ def _scaled(demand: NDArray[np.int64], capacity: NDArray[np.int64]) -> tuple[NDA
 def _most(
     demand: NDArray[np.int64], capacity: NDArray[np.int64], limit: NDArray[np.int64], allowed: ArrayLike | None
 ) -> NDArray[np.int32]:
-    most = np.repeat(np.minimum(limit, np.iinfo(np.int32).max)[None], len(capacity), axis=0)
+    per_bin = np.repeat(np.minimum(limit, np.iinfo(np.int32).max)[None], len(capacity), axis=0)
     for r in range(demand.shape[1]):
         size = demand[:, r]
         used = size > 0
-        most[:, used] = np.minimum(most[:, used], capacity[:, r, None] // size[used])
+        per_bin[:, used] = np.minimum(per_bin[:, used], capacity[:, r, None] // size[used])
     if allowed is not None:
         may = np.asarray(allowed, dtype=bool)
         if may.shape != (len(limit), len(capacity)):
             raise InputError(f"allowed has shape {may.shape}, {(len(limit), len(capacity))} expected")
-        most[~may.T] = 0
-    return np.ascontiguousarray(most, dtype=np.int32)
+        per_bin[~may.T] = 0
+    return np.ascontiguousarray(per_bin, dtype=np.int32)
 
 
 def _signed(values: ArrayLike, name: str, length: int) -> NDArray[np.int64]:

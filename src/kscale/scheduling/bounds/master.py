@@ -92,8 +92,8 @@ class Master:
         self._row_of = np.full(kinds.size, -1)
         self._row_of[self._bounded] = np.arange(len(self._bounded))
         for t in self._bounded.tolist():
-            most = float(kinds.available[t]) if kinds.available[t] != UNLIMITED else self._infinity
-            highs.addRow(float(kinds.least[t]), most, 0, [], [])
+            maximum = float(kinds.available[t]) if kinds.available[t] != UNLIMITED else self._infinity
+            highs.addRow(float(kinds.least[t]), maximum, 0, [], [])
         # The solver's tolerances are absolute, so rows in bytes have to be scaled.
         self._row_scale = 1.0 / np.abs(kinds.rows).max(axis=1, initial=1).astype(np.float64)
         self._rows = kinds.rows * self._row_scale[:, None]
@@ -121,13 +121,13 @@ class Master:
         """Add fillings ``patterns`` int[N, K] of the kinds ``kinds`` int[N]; return how many are neither empty nor
         known."""
         dense = np.ascontiguousarray(patterns, dtype=np.int64)
-        known, fresh = self._known, []
+        existing, fresh = self._known, []
         text, size = dense.tobytes(), dense.shape[1] * dense.itemsize
         numbers = kinds.tolist()
         for i in np.flatnonzero(dense.any(axis=1)).tolist():
             key = numbers[i], text[i * size : (i + 1) * size]
-            if key not in known:
-                known.add(key)
+            if key not in existing:
+                existing.add(key)
                 fresh.append(i)
         if fresh:
             self.kind += [numbers[i] for i in fresh]
@@ -150,8 +150,8 @@ class Master:
         column, row = np.nonzero(matrix)
         starts = np.searchsorted(column, np.arange(last)).astype(np.int32)
         cost, zero = self._cost[kinds], np.zeros(last)
-        most = np.full(last, self._infinity)
-        self._highs.addCols(last, cost, zero, most, len(row), starts, row.astype(np.int32), matrix[column, row])
+        maximum = np.full(last, self._infinity)
+        self._highs.addCols(last, cost, zero, maximum, len(row), starts, row.astype(np.int32), matrix[column, row])
 
     def solve(self) -> Solved:
         """Return the cheapest cover with the current columns. Raises NativeError if the solver fails."""
@@ -164,12 +164,12 @@ class Master:
         values = np.asarray(solution.col_value, dtype=np.float64)
         of_kinds = duals[kinds.classes : kinds.classes + len(self._bounded)]
         of_rows = duals[kinds.classes + len(self._bounded) :] * self._row_scale
-        ask = kinds.cost - of_rows @ kinds.rows
-        ask[self._bounded] -= of_kinds
+        bin_cost = kinds.cost - of_rows @ kinds.rows
+        bin_cost[self._bounded] -= of_kinds
         return Solved(
             objective=float(info.objective_function_value) / self.scale,
             prices=np.maximum(duals[: kinds.classes], 0.0),
-            ask=np.maximum(ask, 0.0),
+            ask=np.maximum(bin_cost, 0.0),
             duals=of_rows,
             values=values[self._slacks :],
             missing=values[: kinds.classes],
@@ -183,9 +183,9 @@ class Master:
         ``solved`` may be a solution with fewer columns.
         """
         kind = np.array(self.kind, dtype=np.intp)
-        ask = solved.ask[kind]
-        surplus = ask - np.array(self.pattern).reshape(len(kind), self.kinds.classes) @ solved.prices
-        surplus /= np.maximum(ask, _FREE)
+        bin_cost = solved.ask[kind]
+        surplus = bin_cost - np.array(self.pattern).reshape(len(kind), self.kinds.classes) @ solved.prices
+        surplus /= np.maximum(bin_cost, _FREE)
         idle = np.ones(len(kind), dtype=bool)
         idle[: len(solved.values)] = solved.values <= 0
         return np.lexsort((np.arange(len(kind)), surplus, idle))
@@ -241,8 +241,8 @@ class Master:
         for k, n in enumerate(count.tolist()):
             highs.changeRowBounds(k, float(n), self._infinity)
         for i, t in enumerate(self._bounded.tolist()):
-            most = float(available[t]) if available[t] != UNLIMITED else self._infinity
-            highs.changeRowBounds(first + i, float(least[t]), most)
+            maximum = float(available[t]) if available[t] != UNLIMITED else self._infinity
+            highs.changeRowBounds(first + i, float(least[t]), maximum)
         first += len(self._bounded)
         for q, (least_of, most_of) in enumerate(zip(*self._row_bounds(low, high), strict=True)):
             highs.changeRowBounds(first + q, least_of, most_of)
@@ -250,5 +250,5 @@ class Master:
     def _row_bounds(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[list[float], list[float]]:
         """Return the bounds of the rows in the solver's units."""
         least = np.maximum(low * self._row_scale, -self._infinity)
-        most = np.minimum(high * self._row_scale, self._infinity)
-        return least.tolist(), most.tolist()
+        upper = np.minimum(high * self._row_scale, self._infinity)
+        return least.tolist(), upper.tolist()

@@ -109,17 +109,19 @@ class Fluid:
             ),
             (first + limited, limit + np.arange(len(limited)), np.ones(len(limited))),
         ]
-        column, at, value = (np.concatenate([part[i] for part in parts]) for i in range(3))
-        column, at, value = column[value != 0], at[value != 0], value[value != 0].astype(np.float64)
-        order = np.lexsort((at, column))
+        column, row_index, value = (np.concatenate([part[i] for part in parts]) for i in range(3))
+        column, row_index, value = column[value != 0], row_index[value != 0], value[value != 0].astype(np.float64)
+        order = np.lexsort((row_index, column))
         columns = first + flows
         starts = np.searchsorted(column[order], np.arange(columns)).astype(np.int32)
-        cost, least, most = np.zeros(columns), np.zeros(columns), np.full(columns, infinity)
+        cost, least, maximum = np.zeros(columns), np.zeros(columns), np.full(columns, infinity)
         cost[:size] = kinds.cost * self._scale
         cost[size:first] = _DEAR * max(1.0, float(cost[:size].max(initial=0.0)))
         least[:size] = kinds.least
-        most[:size] = np.where(kinds.available == UNLIMITED, infinity, kinds.available)
-        highs.addCols(columns, cost, least, most, len(order), starts, at[order].astype(np.int32), value[order])
+        maximum[:size] = np.where(kinds.available == UNLIMITED, infinity, kinds.available)
+        highs.addCols(
+            columns, cost, least, maximum, len(order), starts, row_index[order].astype(np.int32), value[order]
+        )
 
     @staticmethod
     def small(kinds: BinKinds) -> bool:
@@ -358,10 +360,10 @@ class Generation:
         new."""
         kinds = self._few
         self.effort.spend(kinds.classes * (2 + kinds.classes / 8))
-        ask = solved.ask[self._numbers]
-        kind, fillings = relax_around(kinds, prices, kinds.count, ask, relaxed, threads=self.threads)
+        bin_cost = solved.ask[self._numbers]
+        kind, fillings = relax_around(kinds, prices, kinds.count, bin_cost, relaxed, threads=self.threads)
         worth = fillings @ solved.prices
-        better = np.flatnonzero(worth > ask[kind] * (1.0 + 1e-7) + self._least)
+        better = np.flatnonzero(worth > bin_cost[kind] * (1.0 + 1e-7) + self._least)
         return self.master.add(self._numbers[kind[better]], fillings[better])
 
     def _exact(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> tuple[int, list[int]]:
@@ -373,7 +375,7 @@ class Generation:
         relaxed = self._relax_all(prices, solved.ask, relaxed)
         values = Values.of(prices, kinds)
         upper = surrogate(kinds, values, relaxed.weight)
-        ask = solved.ask * values.one + max(1.0, self._least * values.one)
+        bin_cost = solved.ask * values.one + max(1.0, self._least * values.one)
         if self._tiers is None:
             self._tiers = tiers(kinds, relaxed.weight, _UNITS_OF_ONE if self._integral else _UNITS)
         tier_of = np.zeros(kinds.size, dtype=np.int64)
@@ -387,7 +389,7 @@ class Generation:
         added, hits = 0, 0
         given_up: list[int] = []
         while hits < _HITS:
-            ratio = np.where(tried, 0.0, upper / ask)
+            ratio = np.where(tried, 0.0, upper / bin_cost)
             worst = int(np.argmax(ratio))
             if ratio[worst] <= found_at_least * (1.0 + 1e-9):
                 break
@@ -401,16 +403,16 @@ class Generation:
             open_ones = np.flatnonzero(~tried[tier.kinds] & (ratio[tier.kinds] > found_at_least * (1.0 + 1e-9)))
             batch = open_ones[np.argsort(-ratio[tier.kinds[open_ones]], kind="stable")][:_BATCH]
             members = tier.kinds[batch]
-            at_least = np.floor(ask[members] * found_at_least).astype(np.int64)
+            at_least = np.floor(bin_cost[members] * found_at_least).astype(np.int64)
             answers = tables[number].search(batch.tolist(), at_least, self._nodes, threads=self.threads)
-            for t, least, (most, visited, fillings) in zip(members.tolist(), at_least.tolist(), answers, strict=True):
+            for t, least, (proven, visited, fillings) in zip(members.tolist(), at_least.tolist(), answers, strict=True):
                 self.effort.spend(20 + visited * _A_NODE)
                 tried[t] = True
-                upper[t] = min(int(upper[t]), most)
+                upper[t] = min(int(upper[t]), proven)
                 best = int(fillings[-1] @ values.value) if len(fillings) else least
-                if most > best:
+                if proven > best:
                     given_up.append(t)
-                found_at_least = max(found_at_least, best / float(ask[t]))
+                found_at_least = max(found_at_least, best / float(bin_cost[t]))
                 helpful = fillings[fillings @ solved.prices > solved.ask[t] * (1.0 + 1e-7)]
                 new = self.master.add(np.full(len(helpful), t), helpful)
                 added += new
@@ -423,10 +425,10 @@ class Generation:
                 self._choose(useful)
         return added, given_up
 
-    def _sharpen(self, given_up: list[int], found: int) -> bool:
+    def _sharpen(self, given_up: list[int], new_columns: int) -> bool:
         """Improve the means for kinds whose search was not finished; return whether anything changed.
 
-        Such kinds get finer tables of their own. If they have those already and searches ``found`` few columns,
+        Such kinds get finer tables of their own. If they have those already and searches ``new_columns`` few columns,
         searches may visit more nodes.
         """
         assert self._tiers is not None  # set by _exact
@@ -436,7 +438,7 @@ class Generation:
             current = {tier.kinds.tobytes() for tier in self._tiers}
             self._memory = {kinds: table for kinds, table in self._memory.items() if kinds in current}
             return True
-        if not given_up or found >= _FEW_FOUND or self._nodes >= _MOST_NODES:
+        if not given_up or new_columns >= _FEW_FOUND or self._nodes >= _MOST_NODES:
             return False
         self._nodes *= 4
         return True
@@ -446,10 +448,10 @@ class Generation:
         assert self._tiers is not None  # set by _exact
         tier = self._tiers[number]
         promise = (relaxed.upper / (solved.ask + self._least))[tier.kinds]
-        near = tier.kinds[np.argsort(-promise, kind="stable")[:6]]
+        nearest = tier.kinds[np.argsort(-promise, kind="stable")[:6]]
         weight = np.zeros(self.kinds.demand.shape[1])
         for r in tier.priced.tolist():
-            some = relaxed.weight[near, r]
+            some = relaxed.weight[nearest, r]
             some = some[some > 0]
             weight[r] = median(some) if len(some) else 0.0
         kinds = tier.kinds.tobytes()

@@ -48,10 +48,10 @@ class Values(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, prices: NDArray[np.float64], kinds: BinKinds) -> Values:
         """Round prices down to integers, as fine as the kernels' range allows."""
-        most = float(prices @ kinds.most.max(axis=0, initial=0)) + float(kinds.cost.max(initial=1))
+        one_bin = float(prices @ kinds.most.max(axis=0, initial=0)) + float(kinds.cost.max(initial=1))
         worth = float(prices @ kinds.count)
         fine = _PRICE_BITS - int(np.ceil(np.log2(float(kinds.cost.max(initial=1)) + 2.0)))
-        bits = min(36, fine, *(room - int(np.ceil(np.log2(total + 2.0))) for room, total in _limits(most, worth)))
+        bits = min(36, fine, *(room - int(np.ceil(np.log2(total + 2.0))) for room, total in _limits(one_bin, worth)))
         return cls(np.floor(prices * 2.0**bits).astype(np.int64), 1 << bits) if bits > 0 else cls._coarse(prices, kinds)
 
     @classmethod
@@ -153,8 +153,8 @@ class Tier(msgspec.Struct, frozen=True):
     def of(cls, kinds: BinKinds, members: NDArray[np.intp], main: int, most_units: int) -> Tier:
         """Build the tier of some kinds, exact in the resource ``main``, with at most ``most_units`` units in the
         largest bin."""
-        most = np.minimum(kinds.most[members].max(axis=0), kinds.count)
-        used = np.flatnonzero(most)
+        per_bin = np.minimum(kinds.most[members].max(axis=0), kinds.count)
+        used = np.flatnonzero(per_bin)
         capacity = kinds.capacity[members]
         few = _few(kinds, capacity, used, main)
         takes = kinds.demand[used, few] if few >= 0 else np.zeros(len(used), dtype=np.int64)
@@ -177,7 +177,7 @@ class Tier(msgspec.Struct, frozen=True):
             unit=unit,
             units=(kinds.demand[order, main] // unit).astype(np.int32),
             parts=parts.astype(np.int32),
-            limit=most[order].astype(np.int64),
+            limit=per_bin[order].astype(np.int64),
             all_parts=all_parts,
             shape=(tables, rows, top // unit + 1),
             bin_units=capacity[:, main] // unit,
@@ -187,20 +187,20 @@ class Tier(msgspec.Struct, frozen=True):
     def without(self, kinds: BinKinds, some: Sequence[int]) -> list[Tier]:
         """Split some kinds off into tiers of their own, whose tables can be finer; return those and the tier of the
         others."""
-        apart = np.isin(self.kinds, some)
-        if not apart.any():
+        separated = np.isin(self.kinds, some)
+        if not separated.any():
             return [self]
-        parts = [*self.kinds[apart, None], self.kinds[~apart]]
+        parts = [*self.kinds[separated, None], self.kinds[~separated]]
         return [Tier.of(kinds, members, self.main, self.most_units) for members in parts if len(members)]
 
 
 def _few(kinds: BinKinds, capacity: NDArray[np.int64], order: NDArray[np.intp], main: int) -> int:
     """Return the scarcest resource of which every bin has few and that some class uses; -1 if there is none."""
-    most = capacity.max(axis=0, initial=0)
+    largest = capacity.max(axis=0, initial=0)
     candidates = [
-        (int(most[r]), r)
-        for r in range(len(most))
-        if r != main and 0 < most[r] <= _FEW and kinds.demand[order, r].any()
+        (int(largest[r]), r)
+        for r in range(len(largest))
+        if r != main and 0 < largest[r] <= _FEW and kinds.demand[order, r].any()
     ]
     return min(candidates)[1] if candidates else -1
 
@@ -282,7 +282,7 @@ class Tables:
             upper = np.minimum(upper, (self.table[m, first, tier.bin_units].astype(np.int64) << shift[m]) + rest)
         self._worth = np.ldexp(1.0, shift)
         self.upper: NDArray[np.int64] = upper
-        """int64: proven, of the kinds of the tier."""
+        """int64: proven upper bounds of the tier's kinds."""
 
     @property
     def work(self) -> int:
@@ -332,22 +332,22 @@ def _narrow(value: NDArray[np.int64], tier: Tier) -> tuple[NDArray[np.int32], in
     shift = max(0, int(value.max(initial=0)).bit_length() - _ENTRY_BITS)
     while True:
         narrow = (-(-value >> shift)).astype(np.int32)
-        most = _bin_pricing.most_of_tables(
+        largest = _bin_pricing.most_of_tables(
             narrow, tier.units, tier.parts, tier.limit, all_units=tier.shape[2] - 1, all_parts=tier.all_parts
         )
-        if most < 2.0**_ENTRY_BITS:
+        if largest < 2.0**_ENTRY_BITS:
             return narrow, shift
         if not value.max(initial=0) >> shift:
             raise InputError("a bin holds 2**30 items and more: no bound is looked for")
-        shift += max(1, int(np.log2(most)) - _ENTRY_BITS)
+        shift += max(1, int(np.log2(largest)) - _ENTRY_BITS)
 
 
 def _times(amounts: NDArray[np.int64], weights: NDArray[np.int64], *, up: bool) -> NDArray[np.int64]:
     """Return ``amounts`` int64[n, R] times weights in units of 2**-24, rounded down or up exactly: int64[n]."""
     used = np.flatnonzero(weights)
     rounding = (1 << _WEIGHT_BITS) - 1 if up else 0
-    most = sum(float(amounts[:, r].max(initial=0)) * float(weights[r]) for r in used)
-    if most < 2.0**61:
+    largest = sum(float(amounts[:, r].max(initial=0)) * float(weights[r]) for r in used)
+    if largest < 2.0**61:
         products: NDArray[np.int64] = (amounts[:, used] @ weights[used] + rounding) >> _WEIGHT_BITS
         return products
     exact = amounts[:, used].astype(object) @ weights[used].astype(object)
@@ -400,17 +400,17 @@ def _value(kinds: BinKinds, values: Values, upper: NDArray[np.int64], rows: tupl
     asks = [cost * values.one for cost in kinds.cost.tolist()]
     for price, weights in zip(rows, kinds.rows.tolist(), strict=True):
         asks = [ask - price * weight for ask, weight in zip(asks, weights, strict=True)]
-    most = upper.tolist()
+    limits = upper.tolist()
     share = Fraction(1)
     endless = np.flatnonzero(kinds.available == UNLIMITED).tolist()
     for t in endless:
         if asks[t] < 0:
             return None
-        if most[t] * share.numerator > asks[t] * share.denominator:
-            share = Fraction(asks[t], most[t])
+        if limits[t] * share.numerator > asks[t] * share.denominator:
+            share = Fraction(asks[t], limits[t])
     total = share * numerator + fixed
     for t in np.flatnonzero((kinds.available != UNLIMITED) | (kinds.least > 0)).tolist():
-        surplus = asks[t] - share * most[t]
+        surplus = asks[t] - share * limits[t]
         bins = int(kinds.least[t]) if surplus >= 0 else int(kinds.available[t])
         total += surplus * bins
     return max(0, ceil_div(total.numerator, total.denominator * values.one))

@@ -48,8 +48,8 @@ class Domains:
         value = facts.labels.get(key)
         if value is None:
             return _NONE
-        known = self._snapshot.columns.label(key).index.get(value)
-        return self._new[key, value] if known is None else known
+        domain = self._snapshot.columns.label(key).index.get(value)
+        return self._new[key, value] if domain is None else domain
 
 
 Codes = NDArray[np.int64]
@@ -85,8 +85,8 @@ class NodeClasses:
         if not extra and columns.isdisjoint((CSI, DEVICES)):  # only the snapshot's nodes matter
             cached = ctx.snapshot.memo.of(_Kept, _Kept)
         if cached is None or columns not in cached:
-            of, exemplars = _numbered(self._combine(columns))
-            parts: tuple[Any, ...] = of, exemplars.tolist(), self._groups
+            class_of, exemplars = _numbered(self._combine(columns))
+            parts: tuple[Any, ...] = class_of, exemplars.tolist(), self._groups
             if cached is not None:
                 cached[columns] = parts
         else:
@@ -181,11 +181,11 @@ class NodeClasses:
         nodes = self.ctx.snapshot.columns
         if not self.extra:
             return nodes.taint_ids.astype(np.int64)
-        known = {_taint_key(taints): i for i, taints in enumerate(nodes.taints)}
+        codes_by_key = {_taint_key(taints): i for i, taints in enumerate(nodes.taints)}
         ids = []
         for facts in self.extra:
             key = _taint_key(tuple(t for t in facts.taints if t.effect in ("NoSchedule", "NoExecute")))
-            ids.append(known.setdefault(key, len(known)))
+            ids.append(codes_by_key.setdefault(key, len(codes_by_key)))
         return self._with_extra(nodes.taint_ids, ids)
 
     @cached_property
@@ -202,7 +202,7 @@ class NodeClasses:
 
     def _opaque(self, column: str) -> Codes:
         """Return codes of a column whose values are compared as whole objects."""
-        known: dict[Any, int] = {}
+        numbers: dict[Any, int] = {}
         codes = np.empty(self.size, dtype=np.int64)
         for i in range(self.size):
             if column == FEATURES:
@@ -211,14 +211,14 @@ class NodeClasses:
                     if i >= self.existing
                     else frozenset(self.ctx.snapshot.columns.objects[i].status.declared_features)
                 )
-                codes[i] = known.setdefault(features, len(known))
+                codes[i] = numbers.setdefault(features, len(numbers))
             else:
                 csi = (
                     self.extra[i - self.existing].csi_node
                     if i >= self.existing
                     else self.ctx.csi_node(self.ctx.snapshot.nodes[i])
                 )
-                codes[i] = known.setdefault(_csi_key(csi), len(known))
+                codes[i] = numbers.setdefault(_csi_key(csi), len(numbers))
         return codes
 
 
@@ -231,7 +231,7 @@ def _numbered(codes: Codes) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         codes = np.unique(codes, return_inverse=True)[1]
         width = int(codes.max(initial=-1)) + 1
     seen = np.full(width, len(codes), dtype=np.int64)
-    seen[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of equal codes the last one written stays: the first
+    seen[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # the last write, the first position, wins
     first = np.sort(seen[seen < len(codes)])
     number = np.zeros(width, dtype=np.int32)
     number[codes[first]] = np.arange(len(first), dtype=np.int32)

@@ -117,9 +117,9 @@ class Questions:
 
     def of(self, pod: PodClass) -> Question:
         """Return the question of a class in the current state, from the cache if nothing changed."""
-        known = self.kept.get(pod)
-        if known is not None and (not known.grounds or known.seen == self._seen):
-            return known
+        cached = self.kept.get(pod)
+        if cached is not None and (not cached.grounds or cached.seen == self._seen):
+            return cached
         if self.is_plain(pod):
             question = self._plainly(pod)
             self.kept.put(pod, question)
@@ -127,16 +127,18 @@ class Questions:
         grounds = self._grounds(pod)
         if grounds is None:
             return self._question(pod, ())
-        if known is not None and _same(known.grounds, grounds):
-            known.seen = self._seen
-            return known
+        if cached is not None and _same(cached.grounds, grounds):
+            cached.seen = self._seen
+            return cached
         question = self._question(pod, grounds)
         self.kept.put(pod, question)
         return question
 
     def is_plain(self, pod: PodClass) -> bool:
-        """Whether what the class asks follows from its tolerations, selection, node and features: it has nothing else
-        that a plug-in reads."""
+        """Check whether the class's question depends only on its tolerations, selection, node name and features.
+
+        That is so if the pod has nothing else that a plug-in reads.
+        """
         if pod.volumes or pod.ports or pod.claims or pod.spread or not self._may_be_plain:
             return False
         if pod.affinity or pod.anti_affinity or pod.preferred_affinity or pod.preferred_anti_affinity:
@@ -188,10 +190,10 @@ class Questions:
 
         Sharing reduces the cost of garbage collection if there are many different pods.
         """
-        known = self._together.get(judges)
-        if known is None:
-            known = self._together[judges] = judges, frozenset().union(*(judge.columns for _, judge in judges))
-        return known
+        cached = self._together.get(judges)
+        if cached is None:
+            cached = self._together[judges] = judges, frozenset().union(*(judge.columns for _, judge in judges))
+        return cached
 
 
 def _same(one: tuple[Any, ...], other: tuple[Any, ...] | None) -> bool:
@@ -199,7 +201,7 @@ def _same(one: tuple[Any, ...], other: tuple[Any, ...] | None) -> bool:
 
 
 _Row = tuple[frozenset[str] | None, tuple[JudgeKey, ...]]
-"""(names that PreFilters left, or None; judges)."""
+"""(names of nodes that PreFilters allow, or None; judges)."""
 
 
 class StaticRows:
@@ -266,17 +268,17 @@ class PodClasses:
         self.number = {pod.index: i for i, pod in enumerate(self.pods)}
         self.asked = len(questions)
         self.given = len(self.pods)
-        """How many there are besides placed ones that count in something."""
+        """Number of classes without the placed ones that count in some counter."""
         self.outcomes: list[PreFilterOutcome] = [question.outcome for question in questions]
         self.rows = Rows()
         self._part_of = {plugin.name: part for plugin in PROFILE if (part := plugin.part(self.rows)) is not None}
         self.parts = list(self._part_of.values())
         self.statics = StaticRows()
         self.devices = False
-        """Whether any pod may want devices."""
+        """Whether any pod may request devices."""
         self._questions = questions
         self.memo = Memo()
-        """What is worked out of these classes and the profile, and of nothing else."""
+        """Cached results that depend only on these classes and the profile."""
         self._settled = False
         self._keep: Callable[[], None] = _not_at_all
 
@@ -287,8 +289,8 @@ class PodClasses:
         """Return the classes of a session, which the caller has to ``settle``; from the cache if the inputs are the
         same."""
         wanted = {pod.index: pod for pod in asked}
-        known = Questions(ctx)
-        questions = [known.of(pod) for pod in wanted.values()]
+        all_questions = Questions(ctx)
+        questions = [all_questions.of(pod) for pod in wanted.values()]
         more = {pod.index: pod for pod in others if pod.index not in wanted}
         classes = cls(wanted.values(), questions, more.values())
         classes.devices = Claims.of(ctx).concern(classes.pods)
@@ -296,7 +298,7 @@ class PodClasses:
             classes._ask(ctx)
             return classes
         cache = ctx.snapshot.interner.memo.of(_KeptOfPodClasses, _KeptOfPodClasses)
-        signature = classes._signature(ctx, known.kept, templates)
+        signature = classes._signature(ctx, all_questions.kept, templates)
         cached = cache.find(signature)
         if cached is not None:
             return cached
@@ -401,7 +403,7 @@ def _not_at_all() -> None:
 
 
 _Signature = tuple[list[Any], ...]
-"""Lists of objects: two are the same if these are the same objects."""
+"""Lists of objects. Two signatures are equal if their objects are identical."""
 
 _MOST: Final = 8
 
@@ -414,8 +416,8 @@ class _KeptOfPodClasses:
 
     def find(self, signature: _Signature) -> PodClasses | None:
         """Return the classes compiled from identical inputs; None if there are none."""
-        for known, classes in self._found:
-            if all(len(a) == len(b) and all(map(is_, a, b)) for a, b in zip(known, signature, strict=True)):
+        for compiled_from, classes in self._found:
+            if all(len(a) == len(b) and all(map(is_, a, b)) for a, b in zip(compiled_from, signature, strict=True)):
                 return classes
         return None
 

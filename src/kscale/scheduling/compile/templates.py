@@ -53,7 +53,7 @@ class _HostNames(dict[str, dict[int, int]]):
 
 
 class Copies:
-    """For each template a copy whose name occurs in no selector, and those whose name does.
+    """For each template one copy whose name occurs in no selector, and the copies whose name does.
 
     ``facts``: facts of all of these, template after template; ``pods``: classes of the pods that come with each
     template.
@@ -158,7 +158,7 @@ class Copies:
         return _engine.Template(
             engine,
             **arguments,
-            exceptions={copy: int(of_node[at]) for copy, at in special.items()},
+            exceptions={copy: int(of_node[index]) for copy, index in special.items()},
             taken=taken_names,
             number=i,
         )

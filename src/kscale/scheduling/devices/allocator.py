@@ -61,7 +61,7 @@ _HINT = (
     "fields"
 )
 _OVERFLOW = "return error for overflow"
-"""What cel-python says of any ValueError."""
+"""cel-python's text for any ValueError."""
 TOO_DEEP = "compilation failed: the expression is nested too deep"
 
 
@@ -118,7 +118,7 @@ def _library() -> CelLibrary:
 
 
 MOST_DEVICES = 32
-"""Devices that a claim may hold (``AllocationResultsMaxSize``)."""
+"""Maximum number of devices of a claim (``AllocationResultsMaxSize``)."""
 
 _Exact = ExactDeviceRequest | DeviceSubRequest
 
@@ -313,8 +313,8 @@ class _Search:
             return False
         pool = self.offers if part.all is None else part.all[given : given + 1]
         tried: set[Hashable] = set()
-        for at in range(start if part.all is None else 0, len(pool)):
-            offer = pool[at]
+        for position in range(start if part.all is None else 0, len(pool)):
+            offer = pool[position]
             same = self._sameness(offer)
             if same in tried or not self._free(part, offer):
                 continue
@@ -330,7 +330,11 @@ class _Search:
             if first_untolerated(part.exact.tolerations, taints_of(offer)) is None:
                 self.taken.append(_Taken(part, offer, consumed if offer.shareable else None))
                 # With "all", upstream checks constraints before the capacity: a contradiction is an error.
-                if self._constraints_hold(part) and consumed is not None and self._fill(i, part, given + 1, at + 1):
+                if (
+                    self._constraints_hold(part)
+                    and consumed is not None
+                    and self._fill(i, part, given + 1, position + 1)
+                ):
                     return True
                 self.taken.pop()
             self._return_counters(counted)

@@ -99,10 +99,10 @@ def _without_last_commas(text: str) -> str:
 
 def _with_filters(text: str) -> str:
     """Rewrite ``map(v, p, e)`` to ``filter(v, p).map(v, e)``."""
-    at = 0
-    while (match := _MAP.search(text, at)) is not None:
-        at, end = match.end(), _closing(text, match.end())
-        parts = [part.strip() for part in _arguments(text[at:end])]
+    position = 0
+    while (match := _MAP.search(text, position)) is not None:
+        position, end = match.end(), _closing(text, match.end())
+        parts = [part.strip() for part in _arguments(text[position:end])]
         if end >= 0 and len(parts) == 3 and _VARIABLE.fullmatch(parts[0]):
             name, condition, body = parts
             text = f"{text[: match.start()]}.filter({name}, {condition}).map({name}, {body}){text[end + 1 :]}"
@@ -142,20 +142,20 @@ def _entry(text: str) -> tuple[str, str]:
 
 def _over_pairs(text: str) -> str:
     """Rewrite macros of two variables to macros of one variable over pairs."""
-    at = pair_count = 0
-    while (match := _PAIRS.search(text, at)) is not None:
+    position = pair_count = 0
+    while (match := _PAIRS.search(text, position)) is not None:
         start, end, name = _operand(text, match.start()), _closing(text, match.end()), match[1]
         parts = [part.strip() for part in _arguments(text[match.end() : end])]
         makes = name.startswith("transform")
         if end >= 0 and name == "existsOne" and len(parts) == 2:
             text = f"{text[: match.start()]}.exists_one({text[match.end() :]}"
-        two = end >= 0 and len(parts) in ((3, 4) if makes else (3,)) and parts[0] != parts[1]
-        if not two or not all(map(_VARIABLE.fullmatch, parts[:2])):
-            at = match.start() + 1
+        has_two_variables = end >= 0 and len(parts) in ((3, 4) if makes else (3,)) and parts[0] != parts[1]
+        if not has_two_variables or not all(map(_VARIABLE.fullmatch, parts[:2])):
+            position = match.start() + 1
             continue
         pair_count += 1
         text = text[:start] + _macro(name, text[start : match.start()], f"p__{pair_count}", *parts) + text[end + 1 :]
-        at = start
+        position = start
     return text
 
 
@@ -179,8 +179,8 @@ def where(expression: str, name: str, *, called: bool) -> tuple[int, int]:
     """
     blank = _LITERAL.sub(lambda match: " " * len(match[0]), expression)
     match = re.search(rf"(?<!\w){re.escape(name)}(?!\w)" + (r"\s*(?=\()" if called else ""), blank)
-    at = 0 if match is None else match.end() if called else match.start()
-    return _place(expression, at)
+    position = 0 if match is None else match.end() if called else match.start()
+    return _place(expression, position)
 
 
 def unclosed(expression: str) -> tuple[int, int] | None:
@@ -260,7 +260,7 @@ _FUNCTIONS: Final = {"quantity": _QUANTITY, "add": _QUANTITY, "sub": _QUANTITY, 
     }.items()
     for name in names.split()
 }
-"""Functions that give one type whatever they are given."""
+"""Functions whose result type does not depend on their arguments."""
 _NUMBERS: Final = frozenset({"int", "uint", "double"})
 _ORDERED: Final = _NUMBERS | {"string", "bytes", "bool"}
 _EQUALITIES: Final = {"relation_eq": "==", "relation_ne": "!="}
@@ -339,7 +339,7 @@ def _is_device(tree: Any) -> bool:
 
 _FAILED = "compilation failed: "
 _PROGRAMS = 1024
-"""Expressions that are kept compiled. A process lives for months, and claims come and go."""
+"""Number of compiled expressions to cache. The limit matters because a process may run for months."""
 _MACROS = frozenset({"map", "filter", "all", "exists", "exists_one"})
 
 
@@ -350,8 +350,8 @@ class CelLibrary:
     """
 
     def __init__(self) -> None:
-        what = "a CEL selector of a device class or claim"
-        celpy, celtypes = library("celpy", what), library("celpy.celtypes", what)
+        purpose = "a CEL selector of a device class or claim"
+        celpy, celtypes = library("celpy", purpose), library("celpy.celtypes", purpose)
         self.error: type[Exception] = celpy.CELEvalError
         self.bool_type: type = celtypes.BoolType
         self._celpy = celpy
@@ -359,14 +359,15 @@ class CelLibrary:
         self._environment = celpy.Environment()
         self.program: Callable[[str], Any] = lru_cache(_PROGRAMS)(self._compile)
         """The compiled expression. Raises SelectorError."""
-        known = celpy.evaluation.base_functions | functions(celtypes)
-        equal = equality(celtypes, known["optional_type"])
-        self._functions = known | comparisons(celtypes, self.error, equal) | {"type": type_of(celtypes, known)}
+        available = celpy.evaluation.base_functions | functions(celtypes)
+        equal = equality(celtypes, available["optional_type"])
+        self._functions = available | comparisons(celtypes, self.error, equal) | {"type": type_of(celtypes, available)}
 
         map_type: Any = celtypes.MapType
 
         class Domains(map_type):  # type: ignore[misc]  # cel-python is not typed
-            """A domain that the device does not have reads as empty; ``in`` still says that it is not there."""
+            """A map in which a domain that the device does not have reads as empty; ``in`` still reports it as
+            absent."""
 
             def __getitem__(self, key: Any) -> Any:
                 return super().__getitem__(key) if key in self else map_type()
@@ -413,10 +414,10 @@ class CelLibrary:
                 named.add(str(node.children[0]))
         for name in sorted(called & NOT_HAD):
             raise SelectorError(f"compilation failed: kscale does not have the function '{name.replace('__', '.')}'")
-        known = self._functions.keys() | {"has", "dyn"}
-        for name in sorted(called - known - _MACROS):
+        declared = self._functions.keys() | {"has", "dyn"}
+        for name in sorted(called - declared - _MACROS):
             raise SelectorError(_undeclared(expression, name, called=True))
-        for name in sorted(named - bound - known):
+        for name in sorted(named - bound - declared):
             raise SelectorError(_undeclared(expression, name, called=False))
 
     def view(self, driver: str, device: Device) -> Any:

@@ -280,7 +280,7 @@ NOT_HAD: Final = frozenset(
         "format", "url", "isURL", "image", "isImage", "authorizer",
     }
 )  # fmt: skip
-"""Functions of upstream's that are not here."""
+"""Upstream's functions that kscale does not have."""
 
 _VERSION = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
@@ -528,8 +528,8 @@ def _optionals(types: Any) -> dict[str, Callable[..., Any]]:
         if isinstance(of, Optional):
             return of[key]
         if isinstance(of, list):
-            at = int(key)
-            return Optional(of[at]) if 0 <= at < len(of) else Optional()
+            index = int(key)
+            return Optional(of[index]) if 0 <= index < len(of) else Optional()
         if not isinstance(of, dict):
             raise TypeError("no such overload")
         try:

@@ -44,7 +44,7 @@ __all__ = [
 
 
 MOST_CONSUMERS = 256
-"""Consumers that a claim may be reserved for (``ResourceClaimReservedForMaxSize``)."""
+"""Maximum number of consumers of a claim (``ResourceClaimReservedForMaxSize``)."""
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 _EXTENDED_CLAIM = "<extended-resources>"
@@ -142,9 +142,9 @@ class Claims:
                 raise ClaimError(f'resourceclaim "{name}" is being deleted')
             owners = claim.metadata.owner_references
             if claim_name is None and not any(owner.controller and owner.uid == pod.pod_uid for owner in owners):
-                whose = f"{pod.namespace}/{pod.pod_name}"
+                pod_key = f"{pod.namespace}/{pod.pod_name}"
                 raise ClaimError(
-                    f"ResourceClaim {pod.namespace}/{name} was not created for Pod {whose} (Pod is not owner)"
+                    f"ResourceClaim {pod.namespace}/{name} was not created for Pod {pod_key} (Pod is not owner)"
                 )
             claims.append(claim)
         return claims
@@ -172,8 +172,8 @@ class Claims:
                 still_open.append(claim)
                 continue
             consumers = claim.status.reserved_for
-            mine = any(consumer.uid == pod.pod_uid for consumer in consumers)
-            if not mine and len(consumers) >= MOST_CONSUMERS:
+            is_consumer = any(consumer.uid == pod.pod_uid for consumer in consumers)
+            if not is_consumer and len(consumers) >= MOST_CONSUMERS:
                 raise ClaimError("resourceclaim in use")
             allocated.append(claim)
         return Wanted(tuple(allocated), tuple(still_open), *self.special(pod))
@@ -198,8 +198,8 @@ class Claims:
         if claim is None or all(owner.name != pod.pod_name for owner in claim.metadata.owner_references):
             return None
         consumers = claim.status.reserved_for
-        mine = any(consumer.uid == pod.pod_uid for consumer in consumers)
-        if claim.status.allocation is not None and not mine and len(consumers) >= MOST_CONSUMERS:
+        is_consumer = any(consumer.uid == pod.pod_uid for consumer in consumers)
+        if claim.status.allocation is not None and not is_consumer and len(consumers) >= MOST_CONSUMERS:
             raise ClaimError("resourceclaim in use")
         return claim
 
@@ -223,7 +223,7 @@ def to_allocate(need: Wanted, node: NodeFacts, classes: Mapping[str, DeviceClass
 
 
 _OPTIONAL_OPERATIONS = "DRAOptionalNodeOperations"
-"""What a node declares that can do without the operations which a device says it may skip."""
+"""The feature that a node declares if it can skip the operations that a device allows to skip."""
 
 
 def available(claim: ResourceClaim, node: NodeFacts, now: int | None, timeout: timedelta) -> bool:

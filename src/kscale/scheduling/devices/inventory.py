@@ -112,8 +112,8 @@ def _violates(amount: Quantity, policy: Mapping[str, Any] | None) -> bool:
         return False
     span = _range(policy)
     if span is not None:
-        most, step = span.get("max"), span.get("step")
-        if most is not None and amount > most:
+        maximum, step = span.get("max"), span.get("step")
+        if maximum is not None and amount > maximum:
             return True
         if step is None or step.sign <= 0:
             return False
@@ -142,10 +142,10 @@ def _in(amount: Quantity, per: int) -> int:
 
 
 INCOMPLETE = "currently being updated"
-"""Of a pool of which some slices are missing."""
+"""The trouble of a pool with missing slices."""
 
 INVALID = "currently invalid"
-"""Of a pool with two devices of a name, or with a device that takes of counters there are not."""
+"""The trouble of a pool with two devices of one name, or with a device that uses counters that do not exist."""
 
 DeviceId = tuple[str, str, str]
 """(driver, pool, device)."""
@@ -302,10 +302,10 @@ class Inventory:
         for spec in current:
             pool = spec.driver, spec.pool.name
             for device in spec.devices:
-                known = names.setdefault(pool, set())
-                if device.name in known or not all(key in self.available for key, _ in _counters(pool, device)):
+                device_names = names.setdefault(pool, set())
+                if device.name in device_names or not all(key in self.available for key, _ in _counters(pool, device)):
                     trouble[pool] = INVALID
-                known.add(device.name)
+                device_names.add(device.name)
             if count[pool] != (spec.pool.resource_slice_count or 1):
                 trouble[pool] = INCOMPLETE
         for spec in current:
@@ -331,7 +331,7 @@ class Inventory:
                 self.selectors.append(selector)
 
     def _kind(self, driver: str, device: Device) -> int:
-        what = device.attributes, device.taints, device.allow_multiple_allocations
+        properties = device.attributes, device.taints, device.allow_multiple_allocations
         capacity = {
             name: (entry.value, _encode(entry.request_policy)) for name, entry in (device.capacity or {}).items()
         }
@@ -339,7 +339,9 @@ class Inventory:
             (use.counter_set, frozenset((name, counter.value) for name, counter in (use.counters or {}).items()))
             for use in device.consumes_counters
         )
-        return self._kinds.setdefault((driver, _encode(what), frozenset(capacity.items()), counters), len(self._kinds))
+        return self._kinds.setdefault(
+            (driver, _encode(properties), frozenset(capacity.items()), counters), len(self._kinds)
+        )
 
     def take(self, hold: Hold) -> None:
         """Allocate a device, or a share of it."""

@@ -156,7 +156,7 @@ class Needs:
         self._claims = Claims.of(ctx)
         self._patience = ctx.now, ctx.profile.device_binding_timeout
         self.observed: dict[ClaimKey, HeldClaim] = {}
-        """The claims of the pods as they were observed."""
+        """The claims of the pods as observed."""
         self.keys = [tuple(self._keys_of(pod)) for pod in pods]
         self.own = [self._owned(pod, keys) for pod, keys in zip(pods, self.keys, strict=True)]
         self._special = [self._special_of(pod) for pod in pods]
@@ -194,9 +194,9 @@ class Needs:
     def of(self, pod: int, claims: Mapping[ClaimKey, HeldClaim]) -> Need | None:
         """Return what the pod needs in the current state of the claims; None if its PreFilter fails."""
         states = tuple(claims[key] for key in self.keys[pod])
-        known = self._known.get(pod)
-        if known is not None and all(a is b for a, b in zip(known[0], states, strict=True)):
-            return known[1]
+        cached = self._known.get(pod)
+        if cached is not None and all(a is b for a, b in zip(cached[0], states, strict=True)):
+            return cached[1]
         need = self._find(pod, states)
         self._known[pod] = states, need
         return need
@@ -325,13 +325,13 @@ class DeviceLedger:
         need = self._asked_need
         if need is None:
             return None
-        at = self._nodes.get(node) or self._node(node)
-        now = self._changes.get(at.facts.name, 0) + self._wide_changes
-        seen = self._seen.get((need.key, at.number))
+        state = self._nodes.get(node) or self._node(node)
+        now = self._changes.get(state.facts.name, 0) + self._wide_changes
+        seen = self._seen.get((need.key, state.number))
         if seen is not None and seen[0] == now:
             return seen[1]
-        decision = self._allocate(need.wanted, at.facts, at.offers)
-        self._seen[need.key, at.number] = now, decision
+        decision = self._allocate(need.wanted, state.facts, state.offers)
+        self._seen[need.key, state.number] = now, decision
         return decision
 
     def _allocate(self, wanted: Wanted, facts: NodeFacts, offers: list[Offer]) -> _Decision:
@@ -367,9 +367,11 @@ class DeviceLedger:
         if need is None or decision is None:
             return False
         self._placed += 1
-        of, facts = self._pods[pod], self._node(node).facts
+        pod_class, facts = self._pods[pod], self._node(node).facts
         mark = f" {self._placed}" if self._alike else ""
-        consumer = ResourceClaimConsumerReference(resource="pods", name=of.pod_name + mark, uid=of.pod_uid + mark)
+        consumer = ResourceClaimConsumerReference(
+            resource="pods", name=pod_class.pod_name + mark, uid=pod_class.pod_uid + mark
+        )
         for key, devices in zip(need.open, decision, strict=False):
             to = (key[0], key[1] + mark) if key in self._needs.own[pod] else key
             self._hold(to, self._claims[key].claim, (), devices, facts.name)
@@ -383,8 +385,8 @@ class DeviceLedger:
         return not self._steady or any(key not in self._needs.own[pod] for key in need.open)
 
     def _special(self, pod: int) -> ClaimKey:
-        of = self._pods[pod]
-        return of.namespace, f"<extended-resources> {of.pod_name}"
+        pod_class = self._pods[pod]
+        return pod_class.namespace, f"<extended-resources> {pod_class.pod_name}"
 
     def _hold(
         self,
@@ -409,13 +411,13 @@ class DeviceLedger:
         The pod's own claims, and claims that no other pod uses, give their devices back (upstream:
         ``UnreservePodClaims``).
         """
-        of = self._pods[pod]
+        pod_class = self._pods[pod]
         for key in self._needs.keys[pod]:
             state = self._claims[key]
             rest = list(state.consumers)
-            mine = next((c for c in rest if c.uid == of.pod_uid), None)
-            if mine is not None:
-                rest.remove(mine)
+            consumer = next((c for c in rest if c.uid == pod_class.pod_uid), None)
+            if consumer is not None:
+                rest.remove(consumer)
             if key in self._needs.own[pod] or not rest:
                 state = msgspec.structs.replace(state, allocation=None, holds=())
             self._put(key, msgspec.structs.replace(state, consumers=tuple(rest)))
@@ -497,7 +499,7 @@ class DeviceLedger:
 
 
 PLENTY = 1 << 62
-"""Stands in a column of what is free where the column does not matter."""
+"""Value in a column of free amounts for nodes on which the column does not matter."""
 
 
 class _Kind(msgspec.Struct, eq=False):

@@ -24,10 +24,10 @@ from kscale.snapshot.classes.interner import PodClass
 __all__ = ["MOST_PODS", "NOTHING", "Judge", "Numbers", "Part", "Plugin", "PreFilter", "Witness"]
 
 MOST_PODS = 5
-"""So many pods are named to explain a no; counts are of all."""
+"""Maximum number of pods that explain a failure by name; counts include all."""
 
 Numbers = tuple[dict[str, Any], ...]
-"""What was compared, for people who ask why."""
+"""The amounts that were compared, to explain a verdict to people."""
 
 
 class PreFilter(msgspec.Struct, frozen=True):

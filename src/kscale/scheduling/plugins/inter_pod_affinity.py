@@ -160,17 +160,17 @@ class TermNumbers(Part):
         self._known = TermIndex()
 
     def ask(self, pod: PodClass, looks: Any) -> None:
-        near, apart = self.terms[pod.index] = looks
-        for term in apart:
+        affinity, anti_affinity = self.terms[pod.index] = looks
+        for term in anti_affinity:
             if term not in self._anti:
                 self._anti[term] = self._rows.add(Row(term.key, _means_all([term]), term.selector))
-        if near and near not in self._groups:
-            group, meant = self._rows.add_group(), _means_all(near)
-            self._groups[near] = (
+        if affinity and affinity not in self._groups:
+            group, meant = self._rows.add_group(), _means_all(affinity)
+            self._groups[affinity] = (
                 group,
                 {
-                    key: self._rows.add(Row(key, meant, near[0].selector, group))
-                    for key in dict.fromkeys(term.key for term in near)
+                    key: self._rows.add(Row(key, meant, affinity[0].selector, group))
+                    for key in dict.fromkeys(term.key for term in affinity)
                 },
             )
 
@@ -197,14 +197,14 @@ class TermNumbers(Part):
 
     def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
         entry: dict[str, Any] = {}
-        near, apart = self.terms.get(pod.index, ((), ())) if asked else ((), ())
-        if near:
-            group, rows = self._groups[near]
+        affinity, anti_affinity = self.terms.get(pod.index, ((), ())) if asked else ((), ())
+        if affinity:
+            group, rows = self._groups[affinity]
             entry["affinity_group"] = group
-            entry["self_affine"] = all(term.means(pod, None) for term in near)
+            entry["self_affine"] = all(term.means(pod, None) for term in affinity)
             entry["affinity"] = list(rows.values())
-        if apart:
-            entry["own_anti"] = [self._anti[term] for term in apart]
+        if anti_affinity:
+            entry["own_anti"] = [self._anti[term] for term in anti_affinity]
         if asked and pod.index in self.blockers:
             entry["blocked_by"] = [self._carried[term] for term in self.blockers[pod.index]]
         if pod.anti_affinity and self._carried:
@@ -214,22 +214,22 @@ class TermNumbers(Part):
         return entry
 
 
-def _blocker(held: Sequence[Term], which: int, node: int, witness: Witness) -> tuple[Term, int | None]:
+def _blocker(terms: Sequence[Term], which: int, node: int, witness: Witness) -> tuple[Term, int | None]:
     """Return the term to report, of those against a pod, and its index in the list of the pod that carries it.
 
     It is the term of the pod that appears first, as the engine's ``which`` depends on the session's history. The index
     is None for a carrier that was placed since the snapshot.
     """
     seen = []
-    for term in held:
+    for term in terms:
         first = witness.first_in_domain(term.key, node, partial(_carries, term))
         if first is not None:
             row, carrier = first
             seen.append((row, carried_terms(carrier).index(term), term))
     if not seen:
-        return held[which], None
-    _, at, term = min(seen, key=lambda found: found[:2])
-    return term, at
+        return terms[which], None
+    _, index, term = min(seen, key=lambda found: found[:2])
+    return term, index
 
 
 class InterPodAffinity(Plugin):
@@ -297,26 +297,26 @@ class InterPodAffinity(Plugin):
         """Return ``rule``, ``term`` (its index in the list of the pod that has it), ``topologyKey``, ``domain``, the
         number of ``matching`` pods there, and ``pods`` (the first few)."""
         part = witness.part(TermNumbers)
-        near, apart = part.terms.get(pod.index, ((), ()))
-        at: int | None
+        affinity, anti_affinity = part.terms.get(pod.index, ((), ()))
+        index: int | None
         means: Callable[[PodClass], bool]
         if detail == _engine.AFFINITY:
-            keys = list(dict.fromkeys(term.key for term in near))
+            keys = list(dict.fromkeys(term.key for term in affinity))
             rule, key = "affinity", keys[which]
-            at = [term.key for term in near].index(key)
-            means = _means_all(near)  # a pod counts if it matches all terms of the list
+            index = [term.key for term in affinity].index(key)
+            means = _means_all(affinity)  # a pod counts if it matches all terms of the list
         elif detail == _engine.OWN_ANTI_AFFINITY:
-            rule, at, key = "anti-affinity", which, apart[which].key
-            means = _means_all([apart[which]])
+            rule, index, key = "anti-affinity", which, anti_affinity[which].key
+            means = _means_all([anti_affinity[which]])
         else:
-            blocker, at = _blocker(part.blockers[pod.index], which, node, witness)
+            blocker, index = _blocker(part.blockers[pod.index], which, node, witness)
             rule, key = "anti-affinity of placed pods", blocker.key
             means = partial(_carries, blocker)
         pods = witness.pods_in_domain(key, node, means)
         return (
             {
                 "rule": rule,
-                "term": at,
+                "term": index,
                 "topologyKey": key,
                 "domain": witness.facts(node).labels.get(key),
                 "matching": len(pods),

@@ -30,7 +30,7 @@ from kscale.snapshot.classes.interner import PodClass
 __all__ = ["NodeVolumeLimits", "VolumeNumbers", "csi_rules_not_judged"]
 
 _Attached = tuple[str, str, int]
-"""(driver, volume handle, in-tree plug-in it has to be migrated from or -1)."""
+"""(driver, volume handle, index of the in-tree plug-in from which it has to be migrated or -1)."""
 
 
 def _of_claim(claim: PersistentVolumeClaim, volumes: Volumes) -> _Attached | None:
@@ -146,12 +146,12 @@ class _NodeLimits:
         self._of = names, csi_nodes
         before = last.known if last is not None else {}
         self.known: dict[str, tuple[CSINode, dict[str, int], int]] = {}
-        """By name of the CSINode: itself, its limits, the in-tree plug-ins whose volumes it serves."""
+        """CSINode name -> the CSINode, its limits, and the in-tree plug-ins whose volumes it serves."""
         for name, csi_node in csi_nodes.items():
-            known = before.get(name)
-            if known is None or known[0] is not csi_node:
-                known = csi_node, _limits(csi_node), served(csi_node)
-            self.known[name] = known
+            entry = before.get(name)
+            if entry is None or entry[0] is not csi_node:
+                entry = csi_node, _limits(csi_node), served(csi_node)
+            self.known[name] = entry
         nothing: tuple[None, dict[str, int], int] = (None, {}, 0)
         entries = [self.known.get(name, nothing) for name in names]
         self._limits = [limits for _, limits, _ in entries]

@@ -37,7 +37,7 @@ SYSTEM_DEFAULTS = (
     TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable="ScheduleAnyway"),
     TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable="ScheduleAnyway"),
 )
-"""Of pods of services and controllers that have no constraints, where the profile has none either."""
+"""Default constraints for pods of services and controllers, if neither pod nor profile has constraints."""
 
 _REASON = "node(s) didn't match pod topology spread constraints"
 
@@ -83,7 +83,7 @@ def hard_constraints(pod: PodClass, ctx: Context) -> tuple[Constraint, ...]:
     """
     if not pod.spread and not ctx.profile.default_constraints:
         return ()
-    return _constraints(pod, ctx, "DoNotSchedule", ctx.profile.default_constraints or (), whole=True)
+    return _constraints(pod, ctx, "DoNotSchedule", ctx.profile.default_constraints or (), require_all_keys=True)
 
 
 def soft_constraints(pod: PodClass, ctx: Context) -> tuple[tuple[Constraint, ...], bool]:
@@ -95,11 +95,11 @@ def soft_constraints(pod: PodClass, ctx: Context) -> tuple[tuple[Constraint, ...
     defaults = ctx.profile.default_constraints
     require_all_keys = bool(pod.spread) or defaults is not None
     constraints = SYSTEM_DEFAULTS if defaults is None else defaults
-    return _constraints(pod, ctx, "ScheduleAnyway", constraints, whole=require_all_keys), require_all_keys
+    return _constraints(pod, ctx, "ScheduleAnyway", constraints, require_all_keys=require_all_keys), require_all_keys
 
 
 def _constraints(
-    pod: PodClass, ctx: Context, action: str, defaults: tuple[TopologySpreadConstraint, ...], *, whole: bool
+    pod: PodClass, ctx: Context, action: str, defaults: tuple[TopologySpreadConstraint, ...], *, require_all_keys: bool
 ) -> tuple[Constraint, ...]:
     selected: list[tuple[TopologySpreadConstraint, Selector]] = []
     if pod.spread:
@@ -117,7 +117,7 @@ def _constraints(
         default = _default_selector(pod, ctx) if wanted else Selector()
         if not default.empty:
             selected = [(constraint, default) for constraint in wanted]
-    keys = frozenset(constraint.topology_key for constraint, _ in selected) if whole else frozenset()
+    keys = frozenset(constraint.topology_key for constraint, _ in selected) if require_all_keys else frozenset()
     return tuple(
         Constraint(
             row=SpreadRow(
@@ -153,8 +153,8 @@ def _default_selector(pod: PodClass, ctx: Context) -> Selector:
     more: tuple[Requirement, ...] = ()
     if pod.owner is not None:
         version, kind, name = pod.owner
-        known = _OWNERS.get(kind) == version
-        controller = ctx.informers.controllers.get((kind, pod.namespace, name)) if known else None
+        is_supported = _OWNERS.get(kind) == version
+        controller = ctx.informers.controllers.get((kind, pod.namespace, name)) if is_supported else None
         selector = controller.spec.selector if controller is not None else None
         if isinstance(selector, dict):
             wanted.update(selector)
@@ -282,11 +282,11 @@ class PodTopologySpread(Plugin):
             return (numbers,)
         counts, registered, domains, least = witness.engine.row(part.number(constraint.row, pod))
         domain = witness.engine.domain(witness.key(key), node)
-        known = domain < len(registered) and registered[domain] > 0
+        is_registered = domain < len(registered) and registered[domain] > 0
         return (
             numbers
             | {
-                "matching": int(counts[domain]) if known else 0,
+                "matching": int(counts[domain]) if is_registered else 0,
                 "self": int(constraint.self_match),
                 "minimum": 0 if domains < constraint.min_domains else int(least),
                 "maxSkew": constraint.max_skew,

@@ -201,8 +201,8 @@ def _unusable(pod: PodClass, name: str, claim: PersistentVolumeClaim | None, eph
     return not_owned(pod, claim) if ephemeral else None
 
 
-def _check_bound(held: list[_Held | None], node: NodeFacts) -> Status | str | None:
-    for volume in held:
+def _check_bound(bound_volumes: list[_Held | None], node: NodeFacts) -> Status | str | None:
+    for volume in bound_volumes:
         problem = _GONE if volume is None else volume.check(node)
         if problem is not None:
             return problem

@@ -20,7 +20,7 @@ from kscale.snapshot.classes.interner import PodClass
 __all__ = ["VolumeRestrictions"]
 
 _DiskUse = tuple[tuple[str, ...], bool]
-"""(identity, read only): two pods on a node must not share an identity unless both read only."""
+"""(identity, read only): two pods on a node must not share an identity unless both only read."""
 
 
 def _disks(pod: PodClass) -> tuple[_DiskUse, ...]:
@@ -144,7 +144,7 @@ class VolumeRestrictions(Plugin):
         for identity, read_only in _disks(pod):
 
             def uses(other: PodClass, identity: tuple[str, ...] = identity, read_only: bool = read_only) -> bool:
-                return any(of == identity and not (read_only and only) for of, only in _disks(other))
+                return any(disk == identity and not (read_only and only) for disk, only in _disks(other))
 
             pods = witness.pods_on(node, uses)
             if pods:

@@ -80,11 +80,11 @@ def node_scores(
     verdicts = session.engine.verdicts(np.zeros(1, dtype=np.int32))[0]
     nodes = np.flatnonzero(verdicts == 0).astype(np.int32)
     names = [snapshot.nodes[i] for i in nodes.tolist()]
-    of = int(compiled.class_of[0])
-    if compiled.broken[of]:
+    class_number = int(compiled.class_of[0])
+    if compiled.broken[class_number]:
         alone = names[0] if len(names) == 1 else None
         return NodeScores(pod=records[0].key, nodes=names, by_plugin={}, total=[], chosen=alone)
-    total, parts = compiled.scorer.score(of, nodes)
+    total, parts = compiled.scorer.score(class_number, nodes)
     asked = {name for name in options.weights if options.weights[name]} | {p.name for p, _ in options.scorers}
     return NodeScores(
         pod=records[0].key,

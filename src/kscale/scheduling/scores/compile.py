@@ -35,16 +35,16 @@ class _Avoided:
     snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        known: dict[tuple[tuple[str, str], ...], int] = {}
+        numbers: dict[tuple[tuple[str, str], ...], int] = {}
         self.kinds: list[list[Taint]] = []
         self.of = np.zeros(len(snapshot.columns), dtype=np.int64)
         for i, node in enumerate(snapshot.columns.objects):
             taints = [taint for taint in node.spec.taints if taint.effect == _PREFER]
             key = tuple((taint.key, taint.value) for taint in taints)
-            if key not in known:
-                known[key] = len(self.kinds)
+            if key not in numbers:
+                numbers[key] = len(self.kinds)
                 self.kinds.append(taints)
-            self.of[i] = known[key]
+            self.of[i] = numbers[key]
 
 
 class CompiledScores:
@@ -86,24 +86,24 @@ class CompiledScores:
         self.broken: list[bool] = []
         self._avoided = snapshot.memo.of(_Avoided, lambda: _Avoided(snapshot))
         for scored, wishes in pods.values():
-            of = self._by_index[scored.class_of]
-            broken = of.index in counters.broken or any(map(_unreadable, wishes))
+            pod_class = self._by_index[scored.class_of]
+            broken = pod_class.index in counters.broken or any(map(_unreadable, wishes))
             self.broken.append(broken)
-            spread, require_all_keys = counters.spread(of)
+            spread, require_all_keys = counters.spread(pod_class)
             self.scorer.add_class(
                 non_zero=scored.non_zero,
                 requested=scored.requested,
                 takes_non_zero=scored.takes_non_zero,
                 takes=scored.takes,
-                taints=self._taints(of),
+                taints=self._taints(pod_class),
                 broken=broken,
                 affinity=self._affinity(scored.wishes, wishes),
                 images=self._images(scored.images),
-                volumes=self._volumes(of),
+                volumes=self._volumes(pod_class),
                 whole=require_all_keys,
                 spread=spread,
-                terms=counters.terms(of),
-                touch=counters.touched(of),
+                terms=counters.terms(pod_class),
+                touch=counters.touched(pod_class),
             )
         self._configure()
 
@@ -116,19 +116,19 @@ class CompiledScores:
         """
         scored_pods: dict[ScoredPod, tuple[ScoredPod, list[PreferredSchedulingTerm]]] = {}
         number: dict[ScoredPod, int] = {}
-        known: dict[tuple[int, int, int], int] = {}
+        number_by_key: dict[tuple[int, int, int], int] = {}
         class_of = np.zeros(len(records), dtype=np.int32)
         controller, shape = shapes_of(records)
         keys = zip(which.tolist(), controller.tolist(), shape.tolist(), strict=True)
         for i, key in enumerate(keys):
-            known_as = known.get(key) if key[2] >= 0 else None
-            if known_as is None:
+            class_number = number_by_key.get(key) if key[2] >= 0 else None
+            if class_number is None:
                 scored, wishes = scored_pod(records[i].pod, unique[key[0]], self._columns, self._pulled)
                 if scored not in number:
                     number[scored] = len(number)
                     scored_pods[scored] = scored, wishes
-                known_as = known[key] = number[scored]
-            class_of[i] = known_as
+                class_number = number_by_key[key] = number[scored]
+            class_of[i] = class_number
         return scored_pods, class_of
 
     def _add_columns(self) -> None:
@@ -197,7 +197,7 @@ class CompiledScores:
         if claims is None:
             return -1
         if claims not in self._statics:
-            shape = [(at, score * 10) for at, score in self._options.volume_shape]
+            shape = [(utilization, score * 10) for utilization, score in self._options.volume_shape]
             scores = self._nodes.values(claims.columns, partial(capacity_score, claims, shape))
             self._statics[claims] = self.scorer.add_static(scores)
         return self._statics[claims]
@@ -208,7 +208,7 @@ class CompiledScores:
         self.scorer.set_fit(
             _selecting.STRATEGIES.index(options.fit_strategy),
             [(number[name], weight) for name, weight in options.fit_resources.items()],
-            [(at, score * 10) for at, score in options.fit_shape],
+            [(utilization, score * 10) for utilization, score in options.fit_shape],
         )
         self.scorer.set_balanced([number[name] for name in options.balanced_resources])
         for plugin, weight in options.scorers:

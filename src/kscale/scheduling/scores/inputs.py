@@ -76,9 +76,10 @@ class PulledImages:
             scaled = int(self._size.get(name, 0) * (len(nodes) / self._count))
             for node in nodes:
                 sums[node] += scaled
-        most = _MOST_OF_AN_IMAGE * len(names)
+        limit = _MOST_OF_AN_IMAGE * len(names)
         return np.array(
-            [_MOST_SCORE * (min(max(each, _LEAST), most) - _LEAST) // (most - _LEAST) for each in sums], dtype=np.int64
+            [_MOST_SCORE * (min(max(each, _LEAST), limit) - _LEAST) // (limit - _LEAST) for each in sums],
+            dtype=np.int64,
         )
 
 
@@ -182,26 +183,26 @@ def _percent(requested: int, capacity: int) -> int:
     return _FULL if capacity == 0 or requested > capacity else requested * _FULL // capacity
 
 
-def _classes(found: PodVolumes) -> dict[str, tuple[int, int]]:
+def _classes(volumes: PodVolumes) -> dict[str, tuple[int, int]]:
     """Return storage class -> (requested amount, available amount).
 
     Existing volumes for the claims count; capacities that drivers publish only if there are no such volumes. Amounts of
     several volumes are added, while a published capacity is shared by all claims of the class.
     """
     sums: dict[str, tuple[int, int]] = {}
-    for claim, volume in found.bindings:
+    for claim, volume in volumes.bindings:
         name = volume.spec.storage_class_name
-        asked, there = sums.get(name, (0, 0))
-        sums[name] = asked + size_of(claim).value(), there + room_of(volume).value()
+        asked, available = sums.get(name, (0, 0))
+        sums[name] = asked + size_of(claim).value(), available + room_of(volume).value()
     if sums:
         return sums
-    for claim, capacity in found.provisions:
+    for claim, capacity in volumes.provisions:
         if capacity is not None:
             name = capacity.storage_class_name
             asked, _ = sums.get(name, (0, 0))
             # Without `capacity`, upstream's scheduler crashes here.
-            there = 0 if capacity.capacity is None else capacity.capacity.value()
-            sums[name] = asked + size_of(claim).value(), there
+            available = 0 if capacity.capacity is None else capacity.capacity.value()
+            sums[name] = asked + size_of(claim).value(), available
     return sums
 
 
@@ -211,7 +212,7 @@ class Counters:
     def __init__(self, ctx: Context, options: ScoreOptions) -> None:
         self._ctx = ctx
         self.broken: set[int] = set()
-        """Classes, by index, with a soft constraint that cannot be read."""
+        """Indices of classes with an invalid soft constraint."""
         self._spreads = options.weights.get("PodTopologySpread", 0) > 0
         self._near = options.weights.get("InterPodAffinity", 0) > 0
         self._hard_weight = options.hard_pod_affinity_weight

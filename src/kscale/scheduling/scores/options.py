@@ -28,7 +28,7 @@ DEFAULT_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType(
         "VolumeBinding": 1,
     }
 )
-"""Those of the default profile of Kubernetes 1.37."""
+"""Weights of the default profile of Kubernetes 1.37."""
 
 _MOST_WEIGHT: Final = 100
 _RESOURCES: Final[Mapping[str, int]] = MappingProxyType({"cpu": 1, "memory": 1})
@@ -81,8 +81,8 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
         for name, weight in (*self.weights.items(), *((plugin.name, weight) for plugin, weight in self.scorers)):
             _within(weight, 0, 2**31 - 1, f"weights: {name}")
         if self.fit_strategy not in _selecting.STRATEGIES:
-            known = ", ".join(_selecting.STRATEGIES)
-            raise InputError(f"fit_strategy is {short(self.fit_strategy)}, not one of {known}")
+            strategies = ", ".join(_selecting.STRATEGIES)
+            raise InputError(f"fit_strategy is {short(self.fit_strategy)}, not one of {strategies}")
         for name, weight in self.fit_resources.items():
             _within(weight, 1, _MOST_WEIGHT, f"fit_resources: {name}")
         if self.weights.get("NodeResourcesFit") and not self.fit_resources:
@@ -104,11 +104,11 @@ def wrong_point(shape: Sequence[tuple[int, int]]) -> tuple[int, str, int, str] |
 
     Upstream: ``validateFunctionShape``.
     """
-    for i, (at, score) in enumerate(shape):
-        if not 0 <= at <= 100:
-            return i, "utilization", at, "not in valid range [0, 100]"
-        if i and at <= shape[i - 1][0]:
-            return i, "utilization", at, "values must be sorted in increasing order"
+    for i, (utilization, score) in enumerate(shape):
+        if not 0 <= utilization <= 100:
+            return i, "utilization", utilization, "not in valid range [0, 100]"
+        if i and utilization <= shape[i - 1][0]:
+            return i, "utilization", utilization, "values must be sorted in increasing order"
         if not 0 <= score <= 10:
             return i, "score", score, "not in valid range [0, 10]"
     return None

@@ -35,7 +35,7 @@ IN_TREE: Final = (
     ("azure_file", "kubernetes.io/azure-file", "file.csi.azure.com", ""),
     ("vsphere_volume", "kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com", ""),
 )
-"""Field of a volume source, its plug-in, the CSI driver that serves it, and the label that zones have there."""
+"""Field of a volume source, its plug-in, the CSI driver that serves it, and the driver's zone label."""
 
 _SERVED: Final = 5  # number of plug-ins, from the first, that the scheduler considers served by their CSI drivers
 
@@ -46,7 +46,7 @@ _UNSPECIFIED: Final = "UNSPECIFIED"
 _EBS_VOLUME: Final = re.compile(r"vol-[^/]*")
 
 InTree = tuple[str, str, int]
-"""(driver, handle, place in ``IN_TREE``)."""
+"""(driver, handle, index in ``IN_TREE``)."""
 
 
 class TranslationError(ValueError):

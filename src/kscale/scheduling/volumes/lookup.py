@@ -86,7 +86,7 @@ class Reachable(Generic[T]):
 
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-"""The annotation that names the node a claim is to be provisioned for."""
+"""Annotation with the name of the node for which a claim is provisioned."""
 
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 
@@ -146,20 +146,20 @@ class Volumes:
 
     def is_of(self, informers: Informers) -> bool:
         """Whether nothing changed."""
-        mine = self._informers
+        current = self._informers
         return (
-            mine.claims is informers.claims
-            and mine.volumes is informers.volumes
-            and mine.storage_classes is informers.storage_classes
-            and mine.csi_drivers is informers.csi_drivers
-            and mine.capacities is informers.capacities
+            current.claims is informers.claims
+            and current.volumes is informers.volumes
+            and current.storage_classes is informers.storage_classes
+            and current.csi_drivers is informers.csi_drivers
+            and current.capacities is informers.capacities
         )
 
     def grounds(self, pod: PodClass) -> tuple[Any, ...]:
         """Return the objects that a pod's claims refer to; all storage classes are one object."""
-        known = self._grounds.get(pod.index)
-        if known is not None and known[0] is pod:
-            return known[1]
+        cached = self._grounds.get(pod.index)
+        if cached is not None and cached[0] is pod:
+            return cached[1]
         objects: list[Any] = [self._informers.storage_classes]
         for name, _ in claim_names(pod):
             claim = self.claim(pod.namespace, name)

@@ -122,8 +122,8 @@ class WaitingClaims:
         except SelectorError:
             return None
         for volume in self._volumes.held_for(claim):
-            mine = volume.spec.claim_ref is not None and volume.spec.claim_ref.uid in ("", claim.metadata.uid)
-            if mine and volume.name not in chosen and _suits(volume, claim):
+            is_for_claim = volume.spec.claim_ref is not None and volume.spec.claim_ref.uid in ("", claim.metadata.uid)
+            if is_for_claim and volume.name not in chosen and _suits(volume, claim):
                 return volume if reaches(affinity_of(volume), node) else None
         best: PersistentVolume | None = None
         for volume in self._volumes.free.among(class_name(claim), node.labels):
@@ -164,12 +164,12 @@ class WaitingClaims:
 
 def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     """Check whether a volume is large enough, of the claim's mode and attributes class, and not being deleted."""
-    mine, wanted = volume.spec, claim.spec
+    offered, wanted = volume.spec, claim.spec
     return (
         room_of(volume) >= size_of(claim)
         and not volume.metadata.deletion_timestamp
-        and (mine.volume_mode or "Filesystem") == (wanted.volume_mode or "Filesystem")
-        and (mine.volume_attributes_class_name or "") == (wanted.volume_attributes_class_name or "")
+        and (offered.volume_mode or "Filesystem") == (wanted.volume_mode or "Filesystem")
+        and (offered.volume_attributes_class_name or "") == (wanted.volume_attributes_class_name or "")
     )
 
 
