@@ -37,8 +37,10 @@ class Problem:
 
     @property
     def of_source(self) -> bool:
-        """Return whether the source itself could not be read, rather than one of its objects, so that reading cannot
-        continue."""
+        """Return whether the source itself could not be read, rather than one of its objects.
+
+        Reading cannot continue then.
+        """
         return not self.object
 
     def __str__(self) -> str:

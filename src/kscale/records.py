@@ -41,19 +41,20 @@ def to_json(record: Record, *, indent: int = 0) -> bytes:
 
 
 def components_of(kind: Any, schema_hook: Callable[[Any], Any] | None = None) -> tuple[str, dict[str, Any]]:
-    """Return the name of a type among its schema's definitions, and these definitions; independent of msgspec's
-    version.
+    """Return the name of a type among its schema's definitions, and these definitions.
 
-    ``kind``: the type; ``schema_hook``: returns the schema of types that msgspec does not know, as msgspec's parameter
-    of that name.
+    The result does not depend on msgspec's version. ``kind``: the type; ``schema_hook``: returns the schema of types
+    that msgspec does not know, as msgspec's parameter of that name.
     """
     (ref,), components = msgspec.json.schema_components([kind], schema_hook=schema_hook, ref_template="#/$defs/{name}")
     return ref["$ref"].rsplit("/", 1)[-1], nulls_last(components)
 
 
 def nulls_last(schema: Any) -> Any:
-    """Return a schema in which ``null`` is the last alternative of any value, because versions of msgspec differ in
-    that."""
+    """Return a schema in which ``null`` is the last alternative of any value.
+
+    Versions of msgspec differ in that.
+    """
     if isinstance(schema, list):
         return [nulls_last(each) for each in schema]
     if not isinstance(schema, dict):

@@ -85,8 +85,10 @@ def schema_files() -> dict[str, str]:
 
 
 def input_schema_text(name: str) -> str:
-    """Return the published schema text of an input file, by its ``name`` in :data:`INPUTS`. Raises KeyError if
-    unknown."""
+    """Return the published schema text of an input file, by its ``name`` in :data:`INPUTS`.
+
+    Raises KeyError for an unknown name.
+    """
     text: str = getattr(import_module(INPUTS[name]), f"{name}_schema_text")()
     return text
 

@@ -207,8 +207,10 @@ def priorities_of(pods: Sequence[PodRecord]) -> NDArray[np.int64]:
 
 
 def stand_in_groups(pods: Sequence[PodRecord]) -> NDArray[np.bool_]:
-    """Return for each pod whether it has a controller whose replicas upstream compares: bool[n]. False for a
-    DaemonSet."""
+    """Return whether each pod has a controller whose replicas upstream compares: bool[n].
+
+    False for pods of a DaemonSet.
+    """
     if isinstance(pods, PodRows):
         owned: NDArray[np.bool_] = pods.controllers >= 0
         return owned

@@ -103,8 +103,10 @@ class Explainer:
         return [verdict for verdict in verdicts if verdict is not None]
 
     def _running(self, number: int) -> Sequence[Plugin]:
-        """Return the plug-ins whose Filter runs, i.e. not disabled and with a PreFilter that neither skipped nor
-        failed."""
+        """Return the plug-ins whose Filter runs.
+
+        They are not disabled, and their PreFilter neither skipped nor failed.
+        """
         pod, ctx = self._classes.pods[number], self.ctx
         return [
             plugin
@@ -154,15 +156,17 @@ class Explainer:
         return [key for key, pod in self.classes_on(node) if means(pod)]
 
     def classes_on(self, node: int) -> Iterator[tuple[str, PodClass]]:
-        """Iterate over the key and class of each pod on an existing node, in order of appearance."""
+        """Yield the key and class of each pod on an existing node, in order of appearance."""
         snapshot = self.ctx.snapshot
         classes = snapshot.interner.classes
         for row in np.flatnonzero(snapshot.placed_node == node).tolist():
             yield snapshot.placed.key(row), classes[int(snapshot.placed_class[row])]
 
     def pods_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> list[str]:
-        """Return the keys of pods that match ``means`` in an existing node's topology domain, in order of
-        appearance."""
+        """Return the keys of pods that match ``means`` in the topology domain of an existing node.
+
+        They are in order of appearance.
+        """
         return self._keys(self._rows(means, self._in_domain(key, node)))
 
     def first_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> tuple[int, PodClass] | None:

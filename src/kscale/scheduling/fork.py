@@ -262,8 +262,10 @@ class Fork:
         return removed
 
     def _snapshot_pods(self, node: int) -> list[tuple[str, int]]:
-        """Return the pods that the snapshot has on a node as (name, class); the name is "" for pods not passed to this
-        fork."""
+        """Return the pods that the snapshot has on a node as (name, class).
+
+        The name is "" for pods that were not passed to this fork.
+        """
         if self._on_node is None:
             number, classes, home = self.session.number, self.snapshot.interner.classes, self._home
             keys = self.snapshot.pods if home else [""] * len(self.snapshot.placed_node)
@@ -276,8 +278,10 @@ class Fork:
         return self._on_node.get(node, [])
 
     def number(self, node: str | int) -> int:
-        """Return the number of a node that is passed by name or number. Raises InputError if it does not exist or was
-        removed."""
+        """Return the number of a node that is passed by name or number.
+
+        Raises InputError if the node does not exist or was removed.
+        """
         if isinstance(node, str):
             n = self._index.get(node, -1)
             if n < 0:
@@ -302,8 +306,10 @@ class Fork:
         return self.snapshot.nodes[node] if node < self._existing else self._added[node - self._existing]
 
     def free(self, node: str | int) -> tuple[dict[str, int], int]:
-        """Return a node's free amounts by resource, and its free pod slots. Raises InputError if the node does not
-        exist."""
+        """Return a node's free amounts by resource, and its free pod slots.
+
+        Raises InputError if the node does not exist.
+        """
         return self.session.free_on(self.number(node))
 
     # -- pods --------------------------------------------------------------------------------------------------------
@@ -325,19 +331,26 @@ class Fork:
         return self.session.pods[self.pod(pod)]
 
     def where(self, pod: str) -> int | None:
-        """Return the number of the node that a pod of this fork is on; None if it is on none. Raises InputError if
-        unknown."""
+        """Return the number of the node that a pod of this fork is on; None if it is on none.
+
+        Raises InputError if the pod was not passed to this fork.
+        """
         self.pod(pod)
         node = self._at.get(pod, _NOWHERE)
         return None if node == _NOWHERE else node
 
     def fits(self, pod: str | int, node: str | int) -> bool:
-        """Check whether the pod passes every predicate on the node in the current state. Raises InputError."""
+        """Check whether the pod passes every predicate on the node in the current state.
+
+        Raises InputError for an unknown pod or node.
+        """
         return self.engine.check(self._judged(pod), self.number(node)) == _engine.FITS
 
     def place(self, pod: str | int, node: str | int) -> None:
-        """Place the pod on the node without checks (upstream: ``ForceAddPod``). Raises InputError if the pod is on a
-        node."""
+        """Place the pod on the node without checks (upstream: ``ForceAddPod``).
+
+        Raises InputError if the pod is on a node.
+        """
         number, n = self.pod(pod), self.number(node)
         self._loose(pod)
         self._put(pod, number, n)
@@ -381,8 +394,7 @@ class Fork:
         return True
 
     def schedule_anywhere(self, pod: str | int, acceptable: Any = None) -> int | None:
-        """Place the pod on the first node behind the cursor that it fits; return the node's number, or None if it fits
-        none.
+        """Place the pod on the first node behind the cursor that it fits; return its number, or None if none fits.
 
         ``acceptable``: one boolean per node; False excludes the node. Raises InputError if the pod is on a node.
         """
@@ -397,8 +409,10 @@ class Fork:
         return node
 
     def _judged(self, pod: str | int) -> int:
-        """Return the session number of a pod's class that can be checked. Raises InputError for a class of placed pods
-        only."""
+        """Return the session number of a pod's class that can be checked.
+
+        Raises InputError for a class that only placed pods have.
+        """
         number = self.pod(pod)
         if number >= self.session.asked:
             raise InputError(

@@ -109,8 +109,10 @@ class PlaceResult:
 
     @cached_property
     def unschedulable_positions(self) -> NDArray[np.int64]:
-        """Return the positions, among the pods passed, of those that fit no node: int64[n], in the order they were
-        tried."""
+        """Return the positions of the pods that fit no node among the pods passed, in the order they were tried.
+
+        int64[n].
+        """
         positions: NDArray[np.int64] = self.positions[self.node == _packing.NOWHERE]
         return positions
 
@@ -297,8 +299,10 @@ def _checked(state: Any) -> PlaceState:
 
 
 def _by_priority(records: Sequence[PodRecord]) -> tuple[Sequence[PodRecord], NDArray[np.int64], NDArray[np.int64]]:
-    """Return pods by descending priority, their positions among ``records``, and their priorities. The sort is
-    stable."""
+    """Return pods by descending priority, their positions among ``records``, and their priorities.
+
+    The sort is stable.
+    """
     priorities = priorities_of(records)
     order = np.argsort(~priorities, kind="stable")  # ~ reverses the order as - does, but does not overflow
     taken = records.take(order) if isinstance(records, PodRows) else [records[i] for i in order.tolist()]

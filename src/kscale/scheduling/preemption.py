@@ -204,8 +204,10 @@ class _DryRun:
         return self._session.engine.check(self._coming, node) == _engine.FITS
 
     def _stays(self, pod: _Placed, node: int) -> bool:
-        """Check whether an evicted pod fits beside the preemptor. If so it is placed again, else the state is
-        unchanged."""
+        """Check whether an evicted pod fits beside the preemptor.
+
+        If so it is placed again. Otherwise the state is unchanged.
+        """
         self._session.engine.place(pod.number, node)
         if self._fits(node):
             return True

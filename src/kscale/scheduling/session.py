@@ -271,8 +271,10 @@ class Session:
         return self._copies.identity(i)
 
     def template_room(self, i: int) -> tuple[int, list[int]]:
-        """Return the free pod slots of an empty copy of a template, and its free amounts in the order of
-        ``resources``."""
+        """Return the free pod slots of an empty copy of a template, and its free amounts.
+
+        Amounts are in the order of ``resources``.
+        """
         return self._copies.room(i)
 
 

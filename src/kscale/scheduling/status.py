@@ -68,8 +68,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def why(self) -> tuple[str, ...]:
-        """Return the reasons. For a node excluded by PreFilters, for which upstream gives none, use kube-scheduler's
-        text."""
+        """Return the reasons.
+
+        Upstream gives none for a node that PreFilters exclude; kube-scheduler's text is used then.
+        """
         if self.unexpected != FILTERED_OUT:
             return self.reasons
         return (f"node(s) didn't satisfy plugin(s) [{' '.join(self.plugin.split(', '))}]",)
@@ -91,10 +93,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def fit_error(reasons: Mapping[str, int], nodes: int, failure: str = "") -> str:
-    """Format how many of ``nodes`` nodes gave each reason, sorted as texts; or the PreFilter's ``failure`` if not
-    empty.
+    """Format how many of ``nodes`` nodes gave each reason, sorted as texts.
 
-    Upstream: ``framework.FitError.Error`` without what preemption adds; ``ErrNoNodesAvailable`` if there are no nodes.
+    A PreFilter's ``failure`` replaces the reasons if it is not empty. Upstream: ``framework.FitError.Error`` without
+    what preemption adds; ``ErrNoNodesAvailable`` if there are no nodes.
     """
     if not nodes:
         return "no nodes available to schedule pods"

@@ -33,8 +33,10 @@ class Effort:
             self.spent += int(units)
 
     def out_of_time(self) -> bool:
-        """Check whether time is up in the middle of a step. An interrupted step is discarded, as if it had not
-        begun."""
+        """Check whether time is up in the middle of a step.
+
+        An interrupted step is discarded, as if it had not begun.
+        """
         if not self.stopped and self._stop is not None and self._stop():
             self.stopped = "time"
         return self.stopped == "time"

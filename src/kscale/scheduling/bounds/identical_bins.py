@@ -201,9 +201,10 @@ def column_generation(
     Returns
     -------
     Bound
-        The bound is proven whatever the limits are. ``proof``: ``prices`` int[K] and ``pattern_value`` Z, so that value
-        =
-        ceil(sum(count * prices) / Z); ``optimal``: whether the linear program can give no better bound.
+        The bound is proven whatever the limits are. Its ``proof`` has ``prices`` int[K] and ``pattern_value`` Z, so
+        that
+        value = ceil(sum(count * prices) / Z). ``proof["optimal"]``: whether the linear program can give no better
+        bound.
 
     Raises
     ------

@@ -92,8 +92,7 @@ class Instance(msgspec.Struct, frozen=True):
         return cls(sizes, counts, room, limit)
 
     def totals(self, r: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return ``(demand, count)`` of one resource (by its number ``r``) in a dtype in which no sum over items
-        overflows."""
+        """Return demand and count of resource number ``r``, in a dtype in which no sum over items overflows."""
         size, count = self.demand[:, r], self.count
         if float(np.max(size, initial=0)) * float(np.sum(count, dtype=np.float64)) < _SAFE_SUM:
             return size, count
@@ -101,8 +100,10 @@ class Instance(msgspec.Struct, frozen=True):
 
 
 def int64(values: ArrayLike, name: str, dimensions: int) -> NDArray[np.int64]:
-    """Return a contiguous array of integers >= 0. Raises InputError, with the array's name, for any other dtype or
-    shape."""
+    """Return a contiguous array of integers >= 0.
+
+    Raises InputError, with the array's ``name``, for any other dtype or shape.
+    """
     array = np.asarray(values)
     if array.size == 0:
         array = array.astype(np.int64)

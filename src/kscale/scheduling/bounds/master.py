@@ -118,8 +118,10 @@ class Master:
             self._columns(np.array(self.kind), np.array(self.pattern))
 
     def add(self, kinds: NDArray[np.integer[Any]], patterns: NDArray[np.integer[Any]]) -> int:
-        """Add fillings ``patterns`` int[N, K] of the kinds ``kinds`` int[N]; return how many are neither empty nor
-        known."""
+        """Add fillings as columns, and return how many of them are new and not empty.
+
+        ``kinds`` int[N]: their kinds; ``patterns`` int[N, K]: their contents.
+        """
         dense = np.ascontiguousarray(patterns, dtype=np.int64)
         existing, fresh = self._known, []
         text, size = dense.tobytes(), dense.shape[1] * dense.itemsize
@@ -177,8 +179,7 @@ class Master:
         )
 
     def ranked(self, solved: Solved) -> NDArray[np.intp]:
-        """Return the columns in an order: those that a solution uses, then the others by how close they are to being
-        used.
+        """Return the columns in order: those that a solution uses, then the others by how close they are to use.
 
         ``solved`` may be a solution with fewer columns.
         """
@@ -191,8 +192,10 @@ class Master:
         return np.lexsort((np.arange(len(kind)), surplus, idle))
 
     def reduced(self, most: int) -> Master:
-        """Return another program with at most ``most`` of the columns: those in use, then those closest to being
-        used."""
+        """Return another program with at most ``most`` of the columns.
+
+        These are the columns in use, then those closest to being used.
+        """
         best = self.ranked(self.solve())[:most]
         result = Master(self.kinds)
         result.add(np.array(self.kind, dtype=np.intp)[best], np.array(self.pattern)[best])
@@ -235,8 +238,10 @@ class Master:
         low: NDArray[np.float64],
         high: NDArray[np.float64],
     ) -> None:
-        """Restrict the program to what remains after some bins are fixed: items, bins of each kind, and bounds of the
-        rows."""
+        """Restrict the program to what remains after some bins are fixed.
+
+        ``count``: items; ``available``, ``least``: bins of each kind; ``low``, ``high``: bounds of the rows.
+        """
         highs, first = self._highs, self.kinds.classes
         for k, n in enumerate(count.tolist()):
             highs.changeRowBounds(k, float(n), self._infinity)

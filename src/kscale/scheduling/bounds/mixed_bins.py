@@ -144,10 +144,9 @@ class Fluid:
         return least_cost(kinds, values, surrogate(kinds, values, weight), of_rows)
 
     def whole(self, effort: Effort, count: NDArray[np.int64]) -> Flow | None:
-        """Return the cheapest integral bins into which ``count`` int64[K] items flow; None if a short search finds
-        none.
+        """Return the cheapest integral bins into which items flow; None if a short search finds none.
 
-        The solution has at least as many items as there are. The program is integral afterwards.
+        ``count`` int64[K]: items of each class; the solution has at least as many. The program is integral afterwards.
         """
         kinds, highs = self.kinds, self._highs
         for k, n in enumerate(count.tolist()):
@@ -325,7 +324,10 @@ class Generation:
         return self._look(self._calm, solved)[1]
 
     def _look(self, prices: NDArray[np.float64], solved: Solved) -> tuple[Relaxed, int]:
-        """Relax at some prices and add the fillings that help; return the relaxation and the number of new columns."""
+        """Add fillings from a relaxation at some prices.
+
+        Returns the relaxation and the number of new columns.
+        """
         relaxed = self._relax(prices, solved.ask[self._numbers], self._few)
         added = self._add_relaxed(relaxed, solved)
         if added < _FEW_COLUMNS:
@@ -356,8 +358,7 @@ class Generation:
         return self.master.add(self._numbers[better], relaxed.filling[better])
 
     def _add_around(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> int:
-        """Add fillings that contain one certain class each and help at the program's prices; return how many are
-        new."""
+        """Add fillings with one certain class each that help at the program's prices; return how many are new."""
         kinds = self._few
         self.effort.spend(kinds.classes * (2 + kinds.classes / 8))
         bin_cost = solved.ask[self._numbers]
@@ -367,9 +368,10 @@ class Generation:
         return self.master.add(self._numbers[kind[better]], fillings[better])
 
     def _exact(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> tuple[int, list[int]]:
-        """Bound with tables, then search where tables do not decide, and record the bound.
+        """Add fillings from exact searches, and update the proof.
 
-        Returns the number of columns added and the kinds whose search was not finished.
+        Tables bound each kind. Kinds that they leave open are searched. Returns the number of columns added and the
+        kinds whose search was not finished.
         """
         kinds = self.kinds
         relaxed = self._relax_all(prices, solved.ask, relaxed)
@@ -426,10 +428,10 @@ class Generation:
         return added, given_up
 
     def _sharpen(self, given_up: list[int], new_columns: int) -> bool:
-        """Improve the means for kinds whose search was not finished; return whether anything changed.
+        """Set finer tables or higher node limits for kinds whose search was not finished; return whether any changed.
 
-        Such kinds get finer tables of their own. If they have those already and searches ``new_columns`` few columns,
-        searches may visit more nodes.
+        Such kinds get tables of their own. If they have those already and there are few ``new_columns``, searches may
+        visit more nodes.
         """
         assert self._tiers is not None  # set by _exact
         shared = [t for t in given_up if any(t in tier.kinds and len(tier.kinds) > 1 for tier in self._tiers)]

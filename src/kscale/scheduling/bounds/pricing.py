@@ -104,10 +104,9 @@ def relax_around(
     swaps: int = 2,
     threads: int = 1,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return for each class that fits some kind the most promising such kind, and a filling of it with an item of the
-    class.
+    """Return for each class its most promising kind, and a filling of that kind with an item of the class.
 
-    Kinds int32[N], fillings int32[N, K].
+    Kinds int32[N], fillings int32[N, K]. Classes that fit no kind are left out.
     """
     with np.errstate(over="ignore"):  # bins of almost no cost come first
         worth = np.where(kinds.most > 0, (relaxed.upper / np.maximum(ask, 1e-300))[:, None], -1.0)
@@ -151,8 +150,10 @@ class Tier(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, kinds: BinKinds, members: NDArray[np.intp], main: int, most_units: int) -> Tier:
-        """Build the tier of some kinds, exact in the resource ``main``, with at most ``most_units`` units in the
-        largest bin."""
+        """Build the tier of some kinds, exact in the resource ``main``.
+
+        ``most_units``: maximum number of units in the largest bin.
+        """
         per_bin = np.minimum(kinds.most[members].max(axis=0), kinds.count)
         used = np.flatnonzero(per_bin)
         capacity = kinds.capacity[members]
@@ -185,8 +186,10 @@ class Tier(msgspec.Struct, frozen=True):
         )
 
     def without(self, kinds: BinKinds, some: Sequence[int]) -> list[Tier]:
-        """Split some kinds off into tiers of their own, whose tables can be finer; return those and the tier of the
-        others."""
+        """Split some kinds off into tiers of their own, whose tables can be finer.
+
+        Returns those tiers and the tier of the other kinds.
+        """
         separated = np.isin(self.kinds, some)
         if not separated.any():
             return [self]
@@ -206,8 +209,10 @@ def _few(kinds: BinKinds, capacity: NDArray[np.int64], order: NDArray[np.intp], 
 
 
 def _unit(demand: NDArray[np.int64], count: NDArray[np.int64], top: int, units: int) -> int:
-    """Return the unit that loses least when demands are rounded down, with at most ``units`` units in the largest
-    bin."""
+    """Return the unit that loses least when demands are rounded down.
+
+    The largest bin has at most ``units`` of it.
+    """
     least = max(1, -(-top // units))
     used = demand > 0
     exact = int(np.gcd.reduce(demand[used])) if used.any() else 1
@@ -292,10 +297,10 @@ class Tables:
     def search(
         self, which: Sequence[int], at_least: NDArray[np.int64], nodes: int, *, threads: int = 1
     ) -> list[tuple[int, int, NDArray[np.int64]]]:
-        """Search some kinds of the tier, by position in it; return (proven upper bound, nodes visited, fillings) for
-        each.
+        """Search fillings of some kinds of the tier, by position in it.
 
-        Fillings int64[S, K] are worth more than ``at_least``; the best is last.
+        Returns for each kind a proven upper bound, the number of nodes visited, and fillings int64[S, K] worth more
+        than ``at_least``, the best last.
         """
         tier, kinds = self.tier, self.kinds
         chosen = np.asarray(which, dtype=np.intp)

@@ -226,8 +226,10 @@ class StaticRows:
         return number
 
     def table(self, classes: NodeClasses) -> NDArray[np.uint16]:
-        """Return the rows' verdicts, uint16[rows, node classes]: bit i = plug-in i fails; bit 0 = a PreFilter excludes
-        the node."""
+        """Return the rows' verdicts: uint16[rows, node classes].
+
+        Bit i: plug-in i fails. Bit 0: a PreFilter excludes the node.
+        """
         parts: dict[JudgeKey, NDArray[np.uint16]] = {}
         for key, judge in self._judges.items():
             fails = classes.evaluate(judge.columns, partial(_fails, judge))
@@ -286,8 +288,10 @@ class PodClasses:
     def of(
         cls, ctx: Context, asked: Iterable[PodClass], others: Iterable[PodClass], templates: Sequence[NodeTemplate]
     ) -> PodClasses:
-        """Return the classes of a session, which the caller has to ``settle``; from the cache if the inputs are the
-        same."""
+        """Return the classes of a session, which the caller has to ``settle``.
+
+        They come from the cache if the inputs are the same.
+        """
         wanted = {pod.index: pod for pod in asked}
         all_questions = Questions(ctx)
         questions = [all_questions.of(pod) for pod in wanted.values()]
@@ -374,8 +378,11 @@ class PodClasses:
         return entry or None
 
     def _arrays(self, static_rows: list[int]) -> None:
-        """Fill the arrays by class number: ``static_row`` int32 (row of static verdicts), ``failed`` uint8 (whether the
-        PreFilter fails) and ``hosts`` uint8 (whether the class spreads over hosts)."""
+        """Set the arrays by class number.
+
+        ``static_row`` int32: row of static verdicts; ``failed`` uint8: whether the PreFilter fails; ``hosts`` uint8:
+        whether the class spreads over hosts.
+        """
         self.static_row = np.zeros(len(self.pods), dtype=np.int32)
         self.static_row[: self.asked] = static_rows
         self.failed, self.hosts = np.zeros((2, len(self.pods)), dtype=np.uint8)
@@ -422,5 +429,5 @@ class _KeptOfPodClasses:
         return None
 
     def add(self, signature: _Signature, classes: PodClasses) -> None:
-        """Keep something instead of the oldest."""
+        """Cache compiled classes under their signature; the oldest entry is dropped."""
         self._found = [(signature, classes), *self._found[: _MOST - 1]]

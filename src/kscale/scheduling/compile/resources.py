@@ -122,8 +122,10 @@ class Resources:
         }
 
     def _delegated(self, name: str) -> bool:
-        """Check whether a device class provides a resource, so that DynamicResources decides on nodes that do not offer
-        it."""
+        """Check whether a device class provides a resource.
+
+        Then DynamicResources decides on nodes that do not offer it.
+        """
         return self._ctx.dra and is_scalar(name) and self._claims.delegable(name)
 
     @staticmethod

@@ -166,8 +166,10 @@ class Copies:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def facts_of(self, i: int, copy: int | None = None) -> NodeFacts:
-        """Return what predicates read of a copy of a template; ``copy`` None: a copy whose name occurs in no
-        selector."""
+        """Return what predicates read of a copy of a template.
+
+        ``copy`` None: a copy whose name occurs in no selector.
+        """
         return self.facts[self._first[i] if copy is None else self._special[i].get(copy, self._first[i])]
 
     def identity(self, i: int) -> str | None:

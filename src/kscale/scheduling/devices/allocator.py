@@ -260,8 +260,10 @@ class Allocator:
         return consumption(device, driver, asked, used)
 
     def selected(self, claim: ResourceClaim, exact: _Exact, offer: Offer) -> bool:
-        """Check whether all selectors of the device class and the request are true. Raises AllocationError if one
-        fails."""
+        """Check whether all selectors of the device class and the request are true.
+
+        Raises AllocationError if one fails.
+        """
         for title, selectors in (
             (f"class {exact.device_class_name}", self.classes[exact.device_class_name].spec.selectors),
             (f"claim {claim.key}", exact.selectors),
@@ -364,8 +366,10 @@ class _Search:
         return amounts
 
     def _counters(self, offer: Offer) -> list[tuple[CounterKey, Quantity]]:
-        """Return the counters that a device would use, with amounts. Empty for a shared device in use, which has them
-        already."""
+        """Return the counters that a device would use, with amounts.
+
+        Empty for a shared device in use, which has them already.
+        """
         if not offer.device.consumes_counters:
             return []
         if offer.shareable and (

@@ -77,8 +77,10 @@ def equality(types: Any, optional: type) -> Callable[[Any, Any], bool]:
 
 
 def comparisons(types: Any, error: type[Exception], equal: Callable[[Any, Any], bool]) -> dict[str, Callable[..., Any]]:
-    """Return the comparison operators by cel-python's names; ``types`` and ``error``: cel-python's types and error
-    class."""
+    """Return the comparison operators by cel-python's names.
+
+    ``types`` and ``error``: cel-python's types and error class; ``equal``: the result of :func:`equality`.
+    """
     numbers = types.IntType, types.UintType, types.DoubleType
     ordered = str, types.BytesType, types.BoolType, types.DurationType, types.TimestampType
 
@@ -200,8 +202,10 @@ def prefix(text: str) -> _Prefix:
 
 
 def network_functions(types: Any) -> dict[str, Callable[..., Any]]:
-    """Return the functions on addresses and networks by name, with two underscores for the dot of a namespace;
-    ``types``: cel-python's."""
+    """Return the functions on addresses and networks by name.
+
+    Names have two underscores for the dot of a namespace. ``types``: cel-python's.
+    """
     boolean, integer, text = types.BoolType, types.IntType, types.StringType
 
     def readable(read: Callable[[str], Any]) -> Callable[[Any], Any]:

@@ -104,8 +104,10 @@ class Claims:
         return delegable
 
     def extended(self, pod: PodClass) -> tuple[tuple[str, int], ...]:
-        """Return the extended resources that the pod requests and a device class provides, as (resource, amount),
-        sorted."""
+        """Return the extended resources that the pod requests and a device class provides.
+
+        They are (resource, amount), sorted by name.
+        """
         if not self._dra or not self._informers.device_classes:
             return ()
         return tuple(

@@ -80,8 +80,10 @@ def consumption(device: Device, driver: str, asked: Amounts, held: Amounts) -> A
 
 
 def _rounded(asked: Quantity | None, capacity: DeviceCapacity) -> Quantity:
-    """Return the requested amount, rounded up by the policy. If nothing is requested, the default or the full
-    capacity."""
+    """Return the requested amount, rounded up by the policy.
+
+    If nothing is requested, return the policy's default or the full capacity.
+    """
     policy = capacity.request_policy or {}
     if asked is None:
         default = policy.get("default")

@@ -53,8 +53,10 @@ class Part:
     """A plug-in's part of an engine. Classes are added one after the other; numbers that it assigned stay valid."""
 
     def ask(self, pod: PodClass, looks: Any) -> None:
-        """Assign numbers to the counters that verdicts on a class read; ``looks`` comes from the plug-in's
-        ``looks``."""
+        """Assign numbers to the counters that verdicts on a class read.
+
+        ``looks``: the result of the plug-in's ``looks``.
+        """
 
     def present(self, pods: Iterable[PodClass]) -> None:
         """Add classes that are placed or may be placed."""
@@ -128,8 +130,10 @@ class Witness(Protocol):
         ...
 
     def pods_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> list[str]:
-        """Return the keys of pods that match ``means`` in an existing node's topology domain, in order of
-        appearance."""
+        """Return the keys of pods that match ``means`` in the topology domain of an existing node.
+
+        They are in order of appearance.
+        """
         ...
 
     def first_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> tuple[int, PodClass] | None:

@@ -104,8 +104,7 @@ class DynamicResources(Plugin):
         return Judge(key, columns, check)
 
     def explain(self, pod: PodClass, number: int, node: int, witness: Witness) -> tuple[Status | None, Numbers]:
-        """Return the status and, for each ``request`` of an open ``claim``, how many devices are ``wanted`` and
-        ``free``.
+        """Return the status, and the devices ``wanted`` and ``free`` for each ``request`` of an open ``claim``.
 
         Tainted devices of the node and those in use are not free.
         """

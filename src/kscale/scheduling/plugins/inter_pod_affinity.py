@@ -294,8 +294,11 @@ class InterPodAffinity(Plugin):
         return (ctx.informers.namespaces,)
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
-        """Return ``rule``, ``term`` (its index in the list of the pod that has it), ``topologyKey``, ``domain``, the
-        number of ``matching`` pods there, and ``pods`` (the first few)."""
+        """Return the numbers of the term that fails.
+
+        ``rule``, ``term`` (its index in the list of the pod that has it), ``topologyKey``, ``domain``, the number of
+        ``matching`` pods there, and ``pods`` (the first few).
+        """
         part = witness.part(TermNumbers)
         affinity, anti_affinity = part.terms.get(pod.index, ((), ()))
         index: int | None

@@ -171,7 +171,7 @@ class _NodeLimits:
         return cached_per_snapshot(ctx.snapshot, cls, renew)
 
     def is_of(self, names: tuple[str, ...], csi_nodes: dict[str, CSINode]) -> bool:
-        """Whether nothing changed."""
+        """Check whether nodes and CSINodes are the same objects as before."""
         return self._of[0] is names and self._of[1] is csi_nodes
 
     def column(self, driver: str) -> NDArray[np.int32]:

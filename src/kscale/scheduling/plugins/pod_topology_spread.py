@@ -60,8 +60,10 @@ class SpreadRow(msgspec.Struct, frozen=True):
     inclusion: _Inclusion
 
     def counts(self, pod: PodClass) -> bool:
-        """Check whether a placed pod of this class counts. A selector of everything counts nothing, as in upstream's
-        shortcut."""
+        """Check whether a placed pod of this class counts.
+
+        A selector of everything counts nothing, as in upstream's shortcut.
+        """
         if self.selector.empty or pod.terminating or pod.namespace != self.namespace:
             return False
         return self.selector.matches(pod.labels)
@@ -142,8 +144,10 @@ _OWNERS = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet"
 
 
 def _default_selector(pod: PodClass, ctx: Context) -> Selector:
-    """Return the selector of the services that select the pod and of the controller that owns it; empty if there are
-    none."""
+    """Return the selector of the services that select the pod and of the controller that owns it.
+
+    Empty if there are none.
+    """
     wanted: dict[str, str] = {}
     labels = pod.labels or {}
     for service in ctx.informers.services.get(pod.namespace, ()):
@@ -272,8 +276,11 @@ class PodTopologySpread(Plugin):
         return ctx.informers.services, ctx.informers.controllers
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
-        """Return ``constraint`` (position among the hard ones), ``topologyKey``, ``domain``, ``matching`` pods there,
-        ``self``, ``minimum`` and ``maxSkew``."""
+        """Return the numbers of the constraint that fails.
+
+        ``constraint`` (position among the hard ones), ``topologyKey``, ``domain``, ``matching`` pods there, ``self``,
+        ``minimum`` and ``maxSkew``.
+        """
         part = witness.part(SpreadNumbers)
         constraint = part.constraints[pod.index][which]
         key = constraint.row.key

@@ -181,8 +181,10 @@ class CompiledScores:
         return self._statics[names]
 
     def _waiting_claims(self, pods: Sequence[PodClass]) -> dict[int, WaitingClaims]:
-        """Return the unbound claims by class index. Empty if the VolumeBinding filter or score is off, as it finds the
-        volumes."""
+        """Return the unbound claims by class index.
+
+        Empty if VolumeBinding's filter or score is disabled, as the filter finds the volumes.
+        """
         if (
             not self._options.weights.get(VolumeBinding.name)
             or VolumeBinding.name in self._ctx.profile.disabled_filters

@@ -93,7 +93,7 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 @dataclass(frozen=True, slots=True)
 class ScoredPod:
-    """A pod as Score plug-ins see it; pods with equal scores have equal ones. Amounts are in the order of ``columns``:
+    """A pod as Score plug-ins see it; pods that are scored alike are equal. Amounts are in the order of ``columns``:
     ``non_zero`` and ``requested`` are what the pod requests, ``takes_non_zero`` and ``takes`` what it uses once placed.
     ``images``: those that it runs, by nodes' names for them; empty if no node has any."""
 
@@ -298,8 +298,10 @@ class Counters:
         return self._rows.columns()
 
     def spread(self, pod: PodClass) -> tuple[list[tuple[int, int, bool]], bool]:
-        """Return a class's soft constraints as (row, max skew, whether hosts are compared), and whether nodes need all
-        keys."""
+        """Return a class's soft constraints, and whether nodes need all of their keys.
+
+        Constraints are (row, max skew, whether hosts are compared).
+        """
         soft, require_all_keys = self._soft.get(pod.index, ((), False))
         return [(self._spread[c.row], c.max_skew, c.row.key == HOSTNAME) for c in soft], require_all_keys
 

@@ -54,9 +54,9 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     ``balanced_resources``: those of NodeResourcesBalancedAllocation. ``hard_pod_affinity_weight``,
     ``ignore_preferred_terms_of_existing_pods``: of InterPodAffinity. ``added_preferences``: the preferred part of
     NodeAffinity's ``addedAffinity``. ``volume_shape``: the ``shape`` of VolumeBinding, like ``fit_shape``.
-    ``percentage_of_nodes_to_score``: percentage of nodes that fit the pod at which the search stops; 0: it depends on
-    the number of nodes. ``scorers``: the user's compiled scorers (:func:`kscale.plugin.scorer`) with their weights; a
-    score is a number from 0 to 100, truncated to an integer.
+    ``percentage_of_nodes_to_score``: the search for nodes stops once this percentage of all nodes was found to fit the
+    pod; 0: a percentage that depends on the number of nodes. ``scorers``: the user's compiled scorers
+    (:func:`kscale.plugin.scorer`) with their weights; a score is a number from 0 to 100, truncated to an integer.
 
     Raises InputError for what upstream's validation refuses, and for plug-ins that score nothing in kscale.
     """

@@ -185,8 +185,10 @@ def _renamed(terms: list[NodeSelectorTerm], old: str, new: str) -> list[NodeSele
 
 
 def provisioned_by(provisioner: str) -> tuple[str, int] | None:
-    """Return the CSI driver and index in ``IN_TREE`` (or -1) of a provisioner's volumes; None if no CSI driver serves
-    them."""
+    """Return the CSI driver of a provisioner's volumes, and its index in ``IN_TREE`` or -1.
+
+    None if no CSI driver serves them.
+    """
     for i, (_, plugin, driver, _) in enumerate(IN_TREE):
         if provisioner == plugin:
             return (driver, i) if i < _SERVED else None

@@ -67,7 +67,7 @@ class Reachable(Generic[T]):
         self._columns: dict[str, set[str]] = {}
 
     def add(self, storage_class: str, entry: T, nodes: Iterable[Selector]) -> None:
-        """Adds an entry after the others, reached from the nodes that any of the selectors selects."""
+        """Add an entry after the others, reachable from the nodes that any of the selectors selects."""
         columns = self._columns.setdefault(storage_class, set())
         for i, selector in enumerate(nodes):
             self._index.add(storage_class, selector, (len(self._entries), i))
@@ -79,8 +79,7 @@ class Reachable(Generic[T]):
         return frozenset(self._columns.get(storage_class, ()))
 
     def among(self, storage_class: str, labels: Mapping[str, str]) -> list[T]:
-        """Return the entries of a storage class that a node with these labels can reach, in the order they were
-        added."""
+        """Return a storage class's entries that a node with these labels can reach, in the order they were added."""
         numbers = {number for number, _ in self._index.matching(storage_class, labels)}
         return [self._entries[number] for number in sorted(numbers)]
 
@@ -117,8 +116,7 @@ def not_found(resource: str, name: str) -> str:
 
 
 def not_owned(pod: PodClass, claim: PersistentVolumeClaim) -> str | None:
-    """Return upstream's error if the claim of a generic ephemeral volume does not belong to this pod; None if it
-    does."""
+    """Return upstream's error if the claim of a generic ephemeral volume belongs to another pod, else None."""
     if any(owner.controller and owner.uid == pod.pod_uid for owner in claim.metadata.owner_references):
         return None
     return (
@@ -145,7 +143,7 @@ class Volumes:
         return cached_per_snapshot(ctx.snapshot, cls, renew)
 
     def is_of(self, informers: Informers) -> bool:
-        """Whether nothing changed."""
+        """Check whether all storage objects are the same as in ``informers``."""
         current = self._informers
         return (
             current.claims is informers.claims
@@ -250,8 +248,10 @@ class Volumes:
 
 
 def _selectors(required: NodeSelector | None) -> list[Selector]:
-    """Return the label selectors of a volume's affinity. Node names are ignored, because upstream checks without the
-    name."""
+    """Return the label selectors of a volume's affinity.
+
+    Node names are ignored, because upstream checks without the name.
+    """
     if required is None:
         return [EVERYTHING]
     terms = compile_node_selector(required).terms

@@ -28,7 +28,7 @@ _NO_ROOM: Final = "node(s) did not have enough free storage"
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Whether a claim has its volume for good."""
+    """Check whether a claim is bound completely to its volume."""
     return bool(claim.spec.volume_name) and _BIND_COMPLETED in (claim.metadata.annotations or {})
 
 
@@ -115,8 +115,11 @@ class WaitingClaims:
         return volumes
 
     def _best_volume(self, claim: PersistentVolumeClaim, node: NodeFacts, chosen: set[str]) -> PersistentVolume | None:
-        """Return a volume that refers to the claim, else the smallest free one that is large enough and reachable; None
-        if none."""
+        """Return the best existing volume for a claim; None if there is none.
+
+        A volume that refers to the claim has precedence. Otherwise it is the smallest free one that is large enough and
+        reachable.
+        """
         try:
             selector = compile_selector(claim.spec.selector) if claim.spec.selector is not None else None
         except SelectorError:
@@ -138,8 +141,7 @@ class WaitingClaims:
         return best
 
     def _provision(self, claim: PersistentVolumeClaim, node: NodeFacts) -> CSIStorageCapacity | str | None:
-        """Return the capacity for a new volume, None if its driver publishes none, or the reason if it cannot be
-        provisioned.
+        """Return the capacity for a new volume, None if its driver publishes none, or the reason if impossible.
 
         Upstream: ``checkVolumeProvisions``.
         """
