@@ -1,6 +1,6 @@
-"""Kubernetes autoscaling decisions from data alone: the same answers as upstream, faster, explained.
+"""Kubernetes autoscaling decisions from data alone: the same results as upstream, faster, and explained.
 
-``import kscale`` loads NumPy and msgspec only; what costs more is imported when it is first used.
+``import kscale`` imports only NumPy and msgspec; more expensive modules are imported on first use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Public name -> the module that holds it. A name that is its module's own is a module itself.
+# Public name -> the module that defines it. A name that equals its module's name is a module itself.
 _LAZY: dict[str, str] = {
     "build_info": "kscale.build",
     "Quantity": "kscale.objects.quantity",

@@ -1,4 +1,4 @@
-"""``python -m kscale``: the command line."""
+"""``python -m kscale``: runs the command line."""
 
 from kscale.cli import main
 

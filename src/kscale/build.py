@@ -1,4 +1,4 @@
-"""What this installation is made of, for bug reports. kscale's own."""
+"""Build and version information of this installation, for bug reports. kscale's own: not in upstream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["build_info"]
 
 
 def build_info() -> dict[str, Any]:
-    """Version, compiler, CPU level of the dispatched loops, and the versions underneath."""
+    """Return the versions of kscale and its dependencies, the compiler, and the CPU level of the dispatched loops."""
     from kscale import __version__
 
     return {

@@ -19,15 +19,15 @@ __all__ = [
 
 
 class KscaleError(Exception):
-    """Base of every error that kscale raises on purpose."""
+    """Base of every error that kscale raises deliberately."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with the input: which file, which object in it, which field, and what (``message``).
+    """One problem of the input: the file, the object in it, the field, and what is wrong (``message``).
 
-    ``source`` is a path, ``-`` or ``<bytes>``; ``object`` is e.g. ``items[17] (Pod team-a/web-3)``;
-    ``field`` a path such as ``spec.containers[0].resources.requests.cpu``. Any of them may be empty.
+    ``source`` is a path, ``-`` or ``<bytes>``; ``object`` is e.g. ``items[17] (Pod team-a/web-3)``; ``field`` a path
+    such as ``spec.containers[0].resources.requests.cpu``. Any of them may be empty.
     """
 
     message: str
@@ -37,7 +37,10 @@ class Problem:
 
     @property
     def of_source(self) -> bool:
-        """Whether a source as a whole could not be read, and not one object of it: there is nothing to go on with."""
+        """Return whether the source itself could not be read, rather than one of its objects.
+
+        Reading cannot continue then.
+        """
         return not self.object
 
     def __str__(self) -> str:
@@ -45,7 +48,7 @@ class Problem:
 
 
 class InputError(KscaleError, ValueError):
-    """Input that no API server would hold or that cannot be read. ``problems`` lists everything found, in input order.
+    """Input that no API server would accept, or that cannot be read. ``problems`` lists all problems, in input order.
 
     ``total`` is the number of objects read, damaged ones included (0 = not known).
     """
@@ -61,7 +64,7 @@ class InputError(KscaleError, ValueError):
 
 
 class ArgumentError(InputError, TypeError):
-    """An argument of another type than the function takes. It is an InputError and a TypeError.
+    """An argument of a type that the function does not accept. It is an InputError and a TypeError.
 
     ``problems[0].field`` names the argument; the message says what it may be and which type it has.
     """
@@ -82,26 +85,26 @@ def _restored_error(text: str, problems: tuple[Problem, ...]) -> ArgumentError:
 
 
 class UnreadableObjectError(InputError):
-    """An object that was taken by what decisions read of it cannot be read whole."""
+    """An object cannot be decoded completely, although the fields that decisions read could be read."""
 
 
 class StateError(KscaleError, ValueError):
-    """A saved state that cannot be used: another version, another kind, or damaged."""
+    """A saved state that cannot be used: it has another version or kind, or is damaged."""
 
 
 class ConcurrentUseError(KscaleError, RuntimeError):
-    """A thread called an object that has one owner at a time while a call of another thread was under way.
+    """A thread used an object that only one thread at a time may use, during a call of another thread.
 
-    Nothing was changed by the call that raises it, and the other call goes on undisturbed.
+    The call that raises this error changed nothing, and the other call continues undisturbed.
     """
 
 
 class NativeError(KscaleError, RuntimeError):
-    """A kernel refused its arguments or a compiled plug-in failed; the interpreter is unharmed."""
+    """A kernel refused its arguments, or a compiled plug-in failed. The interpreter's state is intact."""
 
 
 class BoundError(KscaleError, AssertionError):
-    """A proven bound contradicts a known solution: a bug in kscale. No number is given out."""
+    """A proven bound contradicts a known solution, which is a bug in kscale. No number is returned."""
 
     def __init__(self, message: str) -> None:
         super().__init__(f"{message}. This is a bug in kscale, please report it with the input.")

@@ -1,4 +1,4 @@
-"""Files of the user: read up to a limit, written as a whole or not at all."""
+"""User files: reads with a size limit, and atomic writes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from typing import Any, BinaryIO, Final
 __all__ = ["ENDLESS", "MAX_FILE", "is_endless", "read_file", "removed_on_termination", "replace_file", "replacing"]
 
 MAX_FILE: Final = 512 * 1024 * 1024
-"""Bytes of a file that is read whole: settings, states, catalogues. Dumps and histories have readers of their own."""
+"""Maximum size in bytes of settings, states and catalogues. Dumps and histories have readers of their own."""
 ENDLESS: Final = "a device is no file to read"
 _NULL_DEVICE: Final = os.stat(os.devnull).st_rdev
 _SECRET: Final = 0o600
 _NAME: Final = 50
-"""Characters of a file's name that its temporary file has in its name, which may be 255 bytes long."""
+"""Characters of a file's name in the name of its temporary file, which may be 255 bytes long."""
 _TERMINATION: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def is_endless(status: os.stat_result) -> bool:
-    """Return whether a file is a device that may give bytes for ever."""
+    """Check whether a file is a device that may never reach its end."""
     device = stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode)
     return device and status.st_rdev != _NULL_DEVICE
 
@@ -34,8 +34,8 @@ def is_endless(status: os.stat_result) -> bool:
 def read_file(path: str | os.PathLike[str], limit: int = MAX_FILE) -> bytes:
     """Return the bytes of a file, a pipe or a device.
 
-    Raises OSError, with the path as its filename, where it cannot be read, is a device that may never end
-    (``/dev/zero``), or holds more than ``limit`` bytes.
+    Raises OSError, with the path as its filename, if it cannot be read, is a device that may never end (``/dev/zero``),
+    or has more than ``limit`` bytes.
     """
     with open(path, "rb") as file:
         if is_endless(os.fstat(file.fileno())) and not file.isatty():
@@ -94,7 +94,7 @@ def replacing(path: str | os.PathLike[str], *, secret: bool = False) -> Iterator
                 handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _SECRET)
             except OSError as error:  # names the new file
                 raise _named(error, path) from None
-            with open(handle, "wb", closefd=False) as file:  # whoever wraps the stream may close it
+            with open(handle, "wb", closefd=False) as file:  # a wrapper of the stream may close it
                 yield file
             os.fchmod(handle, _SECRET if secret else _mode_of(mode))
             os.fsync(handle)
@@ -112,7 +112,8 @@ def replacing(path: str | os.PathLike[str], *, secret: bool = False) -> Iterator
 def removed_on_termination(path: str | os.PathLike[str]) -> Iterator[None]:
     """Remove a temporary file if SIGTERM or SIGHUP ends the process within the block.
 
-    A process that these signals end does not unwind. Handlers that the program has installed stay: it goes on then.
+    These signals end a process without unwinding. Handlers that the program has installed stay, as the process then
+    continues.
     """
     name = os.fspath(path)
     _temporary.add(name)
@@ -129,7 +130,7 @@ _temporary: set[str] = set()
 
 
 def _change_handlers(before: Any, after: Any) -> None:
-    if threading.current_thread() is threading.main_thread():  # others may not
+    if threading.current_thread() is threading.main_thread():  # other threads must not set signal handlers
         for each in _TERMINATION:
             if signal.getsignal(each) == before:
                 signal.signal(each, after)
@@ -144,7 +145,7 @@ def _remove_temporary(number: int, _: FrameType | None) -> None:
 
 
 def _mode_of(mode: int | None) -> int:
-    """Return the permissions of the old file, or those of a new one."""
+    """Return the permissions of the existing file, or those of a new one."""
     if mode is not None:
         return stat.S_IMODE(mode)
     umask = os.umask(0)
@@ -154,7 +155,7 @@ def _mode_of(mode: int | None) -> int:
 
 @contextmanager
 def _errors_named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Name the file in errors of writes, which do not know it."""
+    """Add the file name to errors of writes, which lack it."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Libraries that not everybody has: each comes with an extra, and is imported when it is needed."""
+"""Optional libraries: each comes with an extra, and is imported on first use."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ EXTRAS: Final = {
     "yaml": "yaml",
     "zstandard": "zstd",
 }
-"""The extra that brings a library, by the name that it is imported by."""
+"""Import name of a library -> the extra that installs it."""
 
 
 def library(name: str, feature: str) -> Any:
-    """The module ``name`` of one of the libraries in :data:`EXTRAS`, imported if this is the first to ask for it.
+    """Import and return a module of one of the libraries in :data:`EXTRAS`.
 
-    Raises :class:`~kscale.errors.MissingExtraError`, which says that ``feature`` needs the extra, where it is not
-    installed.
+    Raises :class:`~kscale.errors.MissingExtraError`, whose text says that ``feature`` needs the extra, if the library
+    is not installed.
     """
     try:
         return import_module(name)

@@ -1,7 +1,7 @@
 """User-written predicates and scorers, compiled by numba and run in the native loop without the GIL (extra [plugins]).
-kscale's own: upstream has plug-ins in Go.
+kscale's own: upstream's plug-ins are written in Go.
 
-A predicate is asked last, after every Filter of the profile, of each pod and node that passed so far::
+A predicate is called last, after every Filter of the profile, for each pod and node that passed so far::
 
     @kscale.plugin.predicate(reason="node(s) would be left with too little memory")
     def keeps_a_reserve(request, free, slots):
@@ -10,12 +10,12 @@ A predicate is asked last, after every Filter of the profile, of each pod and no
     profile = kscale.SchedulerProfile(predicates=(keeps_a_reserve,))
 
 ``request`` and ``free`` are int64 arrays of the columns cpu (milli-units), memory, ephemeral storage (bytes) and then
-the ``resources`` that the decorator names; ``slots`` is how many pods the node still takes. Functions must be
-deterministic, must not start threads, and may be called from several threads at once; nothing checks that. A function
-that raises stops the call with :class:`kscale.errors.NativeError`; it never counts as a verdict.
+the ``resources`` that the decorator names; ``slots`` is how many more pods the node can run. Functions must be
+deterministic, must not start threads, and may be called from several threads concurrently; none of this is checked. A
+function that raises ends the call with :class:`kscale.errors.NativeError`; it never counts as a verdict.
 
-Plug-ins are registered by name when they are compiled; another one under the same name takes the place of the first, so
-that a module may be loaded, and a notebook's cell run, again.
+Plug-ins are registered by name when they are compiled. Another one of the same name replaces the first, so that a
+module can be reloaded, or a notebook's cell run again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Function = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class PredicatePlugin:
-    """A compiled predicate. Keeps alive the code that its address points at."""
+    """A compiled predicate. Keeps the code at its address alive."""
 
     name: str
     reason: str
@@ -52,7 +52,7 @@ class PredicatePlugin:
 
 @dataclass(frozen=True, slots=True)
 class ScorePlugin:
-    """A compiled scorer. Keeps alive the code that its address points at."""
+    """A compiled scorer. Keeps the code at its address alive."""
 
     name: str
     resources: tuple[str, ...]
@@ -64,7 +64,7 @@ _REGISTRY: dict[str, PredicatePlugin | ScorePlugin] = {}
 
 
 def registered(name: str) -> PredicatePlugin | ScorePlugin:
-    """The plug-in that was last registered by a name. Raises InputError."""
+    """Return the plug-in that was last registered under a name. Raises InputError if there is none."""
     try:
         return _REGISTRY[name]
     except KeyError:
@@ -92,7 +92,26 @@ def predicate(
 ) -> PredicatePlugin | Callable[[_Function], PredicatePlugin]:
     """Compile ``function(request, free, slots) -> bool`` into a predicate and register it by name.
 
-    ``reason``: what a rejected pod is told; ``resources``: further columns of ``request`` and ``free``.
+    Parameters
+    ----------
+    function : callable, optional
+        The function. Without it a decorator is returned.
+    name : str, optional
+        Name of the plug-in. Default: the function's name.
+    reason : str, optional
+        Reason reported for a pod that the predicate rejects.
+    resources : sequence of str
+        Further columns of ``request`` and ``free``.
+
+    Returns
+    -------
+    PredicatePlugin
+        Or a decorator that returns one.
+
+    Raises
+    ------
+    MissingExtraError
+        If the extra ``[plugins]`` is not installed.
     """
 
     def compile_it(inner: _Function) -> PredicatePlugin:
@@ -122,8 +141,10 @@ def predicate(
 
 
 def _inputs(types: Any) -> tuple[Any, Any]:
-    """The types of request and free: columns that a plug-in cannot write to. Bounds are checked: an index outside fails
-    the call and does not read what lies behind."""
+    """Return the numba types of request and free, arrays that a plug-in cannot write to.
+
+    Bounds are checked: an index out of range fails the call, and does not read other memory.
+    """
     column = types.Array(types.int64, 1, "C", readonly=True)
     return column, column
 
@@ -139,8 +160,26 @@ def scorer(
 ) -> ScorePlugin | Callable[[_Function], ScorePlugin]:
     """Compile ``function(request, free) -> float`` into a scorer and register it by name.
 
-    ``resources``: extended ones that ``request`` and ``free`` hold besides cpu, memory and ephemeral storage. The loop
-    over nodes is compiled around the function: the boundary is crossed once per pod, not once per node.
+    The loop over nodes is compiled around the function, so that native code calls it once per pod, not once per node.
+
+    Parameters
+    ----------
+    function : callable, optional
+        The function. Without it a decorator is returned.
+    name : str, optional
+        Name of the plug-in. Default: the function's name.
+    resources : sequence of str
+        Extended resources that ``request`` and ``free`` contain besides cpu, memory and ephemeral storage.
+
+    Returns
+    -------
+    ScorePlugin
+        Or a decorator that returns one.
+
+    Raises
+    ------
+    MissingExtraError
+        If the extra ``[plugins]`` is not installed.
     """
 
     def compile_it(inner: _Function) -> ScorePlugin:
@@ -172,10 +211,30 @@ def scorer(
 def scores(
     snapshot: Snapshot, pods: PodsLike = None, *, scorer: ScorePlugin | str, threads: int = 1
 ) -> NDArray[np.float64]:
-    """float64[pods, nodes]: what a scorer gives every pod (None = the pending ones) on every node as it is now.
+    """Return a scorer's scores of every pod on every node in the current state.
 
-    ``scorer``: a plug-in or the name of one that is registered. The result does not depend on ``threads``. Raises
-    InputError for one that is no scorer, NativeError naming the first pod the scorer failed on.
+    Parameters
+    ----------
+    snapshot : Snapshot
+        Cluster state.
+    pods : sequence of str, Pod, dict or client object, optional
+        Pods to score. Default: the snapshot's pending pods.
+    scorer : ScorePlugin or str
+        A plug-in, or the name of a registered one.
+    threads : int
+        Number of threads. The result does not depend on it.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64[pods, nodes].
+
+    Raises
+    ------
+    InputError
+        If ``scorer`` is no scorer, or a pod cannot be read.
+    NativeError
+        If the scorer fails; the message names the first pod for which it did.
     """
     plugin = registered(scorer) if isinstance(scorer, str) else scorer
     if not isinstance(plugin, ScorePlugin):

@@ -15,54 +15,58 @@ API_VERSION = "kscale.dev/v1alpha1"
 class Record(msgspec.Struct, kw_only=True, omit_defaults=False, rename="camel", frozen=True):
     """A decision, or a document that describes one. Subclasses set ``KIND``; fields are camelCase in JSON.
 
-    Texts are made when the document is made, not when the decision is: a decision object may keep columns and
-    build its record on request.
+    Texts are formatted when the document is created, not when the decision is made: a decision object may keep columns
+    and build its record on request.
     """
 
     KIND: ClassVar[str] = ""
 
     def _repr_html_(self) -> str:
-        """For a notebook."""
+        """Return an HTML view of the record, for notebooks."""
         from kscale.html import notebook
 
         return notebook.document(type(self).KIND, msgspec.to_builtins(self))
 
 
 def to_builtins(record: Record) -> dict[str, Any]:
-    """The record as plain dicts and lists, ``apiVersion`` and ``kind`` first."""
+    """Return the record as plain dicts and lists, with ``apiVersion`` and ``kind`` first."""
     body: dict[str, Any] = msgspec.to_builtins(record)
     return {"apiVersion": API_VERSION, "kind": type(record).KIND, **body}
 
 
 def to_json(record: Record, *, indent: int = 0) -> bytes:
-    """The record as JSON text (one line, or indented)."""
+    """Encode the record as JSON: one line, or indented by ``indent`` spaces."""
     text = msgspec.json.encode(to_builtins(record))
     return msgspec.json.format(text, indent=indent) if indent else text
 
 
 def components_of(kind: Any, schema_hook: Callable[[Any], Any] | None = None) -> tuple[str, dict[str, Any]]:
-    """The name of a type among its schema's definitions, and these: the same with every version of msgspec.
+    """Return the name of a type among its schema's definitions, and these definitions.
 
-    ``kind``: the type; ``schema_hook``: tells the schemas of types that msgspec does not know, as it takes one.
+    The result does not depend on msgspec's version. ``kind``: the type; ``schema_hook``: returns the schema of types
+    that msgspec does not know, as msgspec's parameter of that name.
     """
-    (ref,), found = msgspec.json.schema_components([kind], schema_hook=schema_hook, ref_template="#/$defs/{name}")
-    return ref["$ref"].rsplit("/", 1)[-1], nulls_last(found)
+    (ref,), components = msgspec.json.schema_components([kind], schema_hook=schema_hook, ref_template="#/$defs/{name}")
+    return ref["$ref"].rsplit("/", 1)[-1], nulls_last(components)
 
 
 def nulls_last(schema: Any) -> Any:
-    """A schema in which ``null`` is the last thing that a value may be: versions of msgspec differ in that."""
+    """Return a schema in which ``null`` is the last alternative of any value.
+
+    Versions of msgspec differ in that.
+    """
     if isinstance(schema, list):
         return [nulls_last(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: nulls_last(each) for key, each in schema.items()}
-    if isinstance(any_of := made.get("anyOf"), list):
-        made["anyOf"] = sorted(any_of, key=lambda each: each == {"type": "null"})
-    return made
+    result = {key: nulls_last(each) for key, each in schema.items()}
+    if isinstance(any_of := result.get("anyOf"), list):
+        result["anyOf"] = sorted(any_of, key=lambda each: each == {"type": "null"})
+    return result
 
 
 def schema_of(record_type: type[Record]) -> dict[str, Any]:
-    """The published JSON Schema (2020-12) of a record type."""
+    """Return the published JSON Schema (2020-12) of a record type."""
     name, components = components_of(record_type)
     own = components.pop(name)
     properties = {

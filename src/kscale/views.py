@@ -1,6 +1,6 @@
-"""What a person is shown of an answer, before it has a form: a sentence, tables, pictures, things that open.
+"""The content of a result as shown to people, independent of its format: a sentence, tables, charts, expandable blocks.
 
-A terminal, a table in Markdown and a page (:mod:`kscale.html`) are made of the same view.
+Terminal output, Markdown tables and pages (:mod:`kscale.html`) are generated from the same view.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Tone = Literal["", "good", "warn", "bad", "dim"]
 
 
 class Cell(NamedTuple):
-    """One cell: its text, a tone (colour, never the only carrier of meaning), and the bare value for CSV."""
+    """One cell: its text, a tone (a colour, never the only carrier of meaning), and the bare value for CSV."""
 
     text: str
     tone: Tone = ""
@@ -37,7 +37,7 @@ class Cell(NamedTuple):
 
 
 def as_cell(value: Cell | str | float | None) -> Cell:
-    """What a table holds as a cell: numbers with thousands apart, None as a dash."""
+    """Convert a value of a table to a cell: numbers get thousands separators, None becomes a dash."""
     if isinstance(value, Cell):
         return value
     if value is None:
@@ -60,8 +60,8 @@ class Column(NamedTuple):
 class Table(msgspec.Struct, frozen=True):
     """Rows under columns. A cell is a ``Cell``, a text, a number, or None (shown as ``-``).
 
-    ``limit`` > 0 cuts what ``-o table`` shows, saying how many rows are left out; every other format shows all.
-    ``said``: the headline says it already, and ``-o table`` leaves it out.
+    ``limit`` > 0 cuts what ``-o table`` shows, and the output says how many rows are left out; every other format shows
+    all. ``said``: the headline has the information already, and ``-o table`` leaves the table out.
     """
 
     columns: Sequence[Column]
@@ -72,7 +72,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """What a person sees: the answer in one sentence, tables, closing lines; ``names`` is what ``-o name`` prints."""
+    """What a person sees: the result in one sentence, tables, closing lines; ``names`` is what ``-o name`` prints."""
 
     headline: str
     tables: Sequence[Table] = ()
@@ -81,7 +81,7 @@ class View(msgspec.Struct, frozen=True):
 
 
 class DrawnPod(NamedTuple):
-    """A pod on a drawn node. Pods of one ``kind`` have one colour; ``amounts``: what it takes of each resource, in the
+    """A pod on a drawn node. Pods of one ``kind`` have one colour; ``amounts``: what it uses of each resource, in the
     units of the node's ``room``."""
 
     name: str
@@ -90,8 +90,8 @@ class DrawnPod(NamedTuple):
 
 
 class DrawnNode(msgspec.Struct, frozen=True):
-    """Nodes that are alike, drawn once: ``names`` of all. ``room``: what there is of each resource, and ``shown`` how
-    that is written; ``note``: what they are; ``pods`` of the first of them."""
+    """Equivalent nodes, drawn once; ``names``: the names of all. ``room``: capacity of each resource, and ``shown``:
+    its text; ``note``: a description; ``pods``: those of the first node."""
 
     names: Sequence[str]
     note: str
@@ -102,7 +102,7 @@ class DrawnNode(msgspec.Struct, frozen=True):
 
 
 class Packing(msgspec.Struct, frozen=True):
-    """Nodes with what is on them. ``left_out``: so many more are not drawn."""
+    """Nodes with the pods on them. ``left_out``: number of nodes that are not drawn."""
 
     title: str
     nodes: Sequence[DrawnNode]
@@ -117,8 +117,8 @@ class Folded(msgspec.Struct, frozen=True):
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """Lines over time: ``x`` in seconds from the beginning, each of ``lines`` as long. ``steps``: a value holds until
-    the next."""
+    """Lines over time: ``x`` in seconds from the beginning; each of ``lines`` has the same length. ``steps``: a value
+    holds until the next one."""
 
     title: str
     x: Sequence[float]
@@ -127,4 +127,4 @@ class Chart(msgspec.Struct, frozen=True):
 
 
 Block = Packing | Folded | Chart
-"""What a page shows beside tables."""
+"""Blocks that a page shows in addition to tables."""

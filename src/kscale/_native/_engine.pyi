@@ -10,7 +10,7 @@ FITS: int
 FILTERED: int
 PREFILTER_FAILED: int
 ORDINALS: dict[str, int]
-"""Filter plug-ins of the default profile, by name: their places, from 1."""
+"""Filter plug-ins of the default profile by name -> their positions, from 1."""
 USER_PREDICATE: int
 DISK_CONFLICT: int
 CLAIM_IN_USE: int

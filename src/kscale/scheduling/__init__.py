@@ -1,1 +1,1 @@
-"""Filter plug-ins, profiles, fit, placing pods one by one, equivalence groups, bounds."""
+"""Scheduling simulation: filter plug-ins, profiles, fit checks, placement of pods, equivalence groups and bounds."""

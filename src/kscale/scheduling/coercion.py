@@ -1,6 +1,5 @@
-"""Check and convert what callers pass: snapshots, templates, names of pods, pods as structs, dicts or client
-objects.
-"""
+"""Coercion of callers' arguments: snapshots, node templates, pod names, and pods as structs, dicts or client
+objects."""
 
 from __future__ import annotations
 
@@ -44,11 +43,14 @@ __all__ = [
 
 
 MOST = 2**31 - 1
-"""The largest number that a kernel takes for a position."""
+"""The highest position that kernels accept."""
 
 
 def position_of(value: Any, what: str, most: int = MOST) -> int:
-    """A whole number between 0 and ``most``. Raises InputError."""
+    """Return ``value`` as an integer between 0 and ``most``.
+
+    Raises InputError, in which ``what`` names the argument, if it is no integer or out of range.
+    """
     try:
         number = index(value)
     except TypeError:
@@ -59,7 +61,10 @@ def position_of(value: Any, what: str, most: int = MOST) -> int:
 
 
 def mask_of(values: Any, what: str, length: int) -> NDArray[np.uint8]:
-    """A mask, one entry a node, of whatever holds truth values or whole numbers: uint8[length]. Raises InputError."""
+    """Return a mask with one entry per node, uint8[length], from booleans or integers.
+
+    Raises InputError, in which ``what`` names the argument, for any other dtype or shape.
+    """
     try:
         array = np.asarray(values)
     except ValueError:
@@ -70,7 +75,7 @@ def mask_of(values: Any, what: str, length: int) -> NDArray[np.uint8]:
 
 
 def short(value: Any) -> str:
-    """A value as an error shows it."""
+    """Return the repr of a value for an error message, cut to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -84,17 +89,20 @@ TemplateLike = Node | NodeTemplate | NodeGroup | dict[str, Any]
 _PODS: Final = (Pod, PodRecord, dict, msgspec.Raw)
 
 
-def snapshot_of(given: SnapshotLike) -> Snapshot:
-    """The snapshot that a call is about. Raises InputError."""
-    if isinstance(given, Snapshot):
-        return given
-    if isinstance(given, Cluster):
-        return given.snapshot()
-    raise InputError(f"snapshot is {short(given)}, not a snapshot or a cluster")
+def snapshot_of(value: SnapshotLike) -> Snapshot:
+    """Return the snapshot of a Snapshot or Cluster. Raises InputError for any other type."""
+    if isinstance(value, Snapshot):
+        return value
+    if isinstance(value, Cluster):
+        return value.snapshot()
+    raise InputError(f"snapshot is {short(value)}, not a snapshot or a cluster")
 
 
 def record_of(pod: Any) -> PodRecord:
-    """A pod that is no part of a snapshot. Raises InputError."""
+    """Return the record of a pod that is not part of a snapshot.
+
+    The pod is a struct, a dict or a client library's object. Raises InputError for anything else.
+    """
     if isinstance(pod, _PODS):
         return pod_record(pod)
     if is_client_object(pod):
@@ -105,24 +113,26 @@ def record_of(pod: Any) -> PodRecord:
 
 
 def template_of(template: TemplateLike, nodes: Sequence[Node] = ()) -> NodeTemplate:
-    """A template of new nodes. A group's is what :meth:`~kscale.objects.nodegroups.Groups.of` makes of it: its own, or
-    a copy of the one of ``nodes`` that it names. Raises InputError, also for a group that has neither: which of a
-    group's nodes is a good example is the Cluster Autoscaler's to say.
+    """Convert a node, node template, node group, dict or client object to a template of new nodes.
+
+    A group's template is what :meth:`~kscale.objects.nodegroups.Groups.of` returns: its own, or a copy of the one of
+    ``nodes`` that it names. Raises InputError for another type, and for a group that has neither: choosing one of a
+    group's nodes as an example is left to the Cluster Autoscaler.
     """
     if isinstance(template, NodeTemplate):
         return template
-    given: Any = template
-    if not isinstance(given, Node | NodeGroup | dict) and is_client_object(given):
-        given = to_plain(given)
-    if isinstance(given, dict):
-        if "id" not in given or "metadata" in given:
-            return template_from_dict(given)
-        given = group_from_dict(given)
-    if isinstance(given, NodeGroup):
-        return _of_group(given, nodes)
-    if not isinstance(given, Node):
+    value: Any = template
+    if not isinstance(value, Node | NodeGroup | dict) and is_client_object(value):
+        value = to_plain(value)
+    if isinstance(value, dict):
+        if "id" not in value or "metadata" in value:
+            return template_from_dict(value)
+        value = group_from_dict(value)
+    if isinstance(value, NodeGroup):
+        return _of_group(value, nodes)
+    if not isinstance(value, Node):
         raise InputError(f"template is {short(template)}, not a node, a node template or a node group")
-    return NodeTemplate(node=given)
+    return NodeTemplate(node=value)
 
 
 def _of_group(group: NodeGroup, nodes: Sequence[Node]) -> NodeTemplate:
@@ -133,16 +143,17 @@ def _of_group(group: NodeGroup, nodes: Sequence[Node]) -> NodeTemplate:
 
 
 PodLike = str | Pod | PodRecord | dict[str, Any]
-"""The name of a pod of the snapshot, or a pod as it is."""
+"""The name of a pod of the snapshot, or a pod object."""
 
 PodsLike = Iterable[PodLike] | None
-"""None = the pending pods of the snapshot; names = pods of the snapshot; anything else = pods as they are."""
+"""None = the pending pods of the snapshot; names = pods of the snapshot; anything else = pod objects."""
 
 
 def pods_of(snapshot: Snapshot, pods: PodsLike, *, waiting: bool = False) -> Sequence[PodRecord]:
-    """The pods of a call. Raises InputError for a name that the snapshot does not have, or that is given twice.
+    """Return the records of the pods that a call names or passes; the snapshot's pending pods if ``pods`` is None.
 
-    ``waiting``: a pod by name must be one that waits: where one that runs would be placed once more, and counted twice.
+    ``waiting``: pods named must be pending. A running pod would be placed and counted twice. Raises InputError for a
+    name that the snapshot does not have, or that occurs twice.
     """
     if pods is None:
         return snapshot.pending_records
@@ -159,16 +170,16 @@ def pods_of(snapshot: Snapshot, pods: PodsLike, *, waiting: bool = False) -> Seq
             return snapshot.records(cast("list[str]", pods))
         except KeyError as problem:
             raise InputError(f"no pod {problem.args[0]!r} in the snapshot") from None
-    found = []
+    records = []
     for pod in pods:
         if not isinstance(pod, str):
-            found.append(record_of(pod))
+            records.append(record_of(pod))
             continue
         try:
-            found.append(snapshot.record(pod))
+            records.append(snapshot.record(pod))
         except KeyError:
             raise InputError(f"no pod {pod!r} in the snapshot") from None
-    return found
+    return records
 
 
 def _check_names(snapshot: Snapshot, names: list[str], waiting: bool) -> None:
@@ -189,14 +200,17 @@ def _check_names(snapshot: Snapshot, names: list[str], waiting: bool) -> None:
 
 
 def priorities_of(pods: Sequence[PodRecord]) -> NDArray[np.int64]:
-    """``spec.priority`` of each, 0 if absent: int64[n]."""
+    """Return ``spec.priority`` of each pod, 0 if absent: int64[n]."""
     if isinstance(pods, PodRows):
         return pods.priorities
     return np.fromiter((pod.priority for pod in pods), dtype=np.int64, count=len(pods))
 
 
 def stand_in_groups(pods: Sequence[PodRecord]) -> NDArray[np.bool_]:
-    """Whether each has a controller whose replicas upstream compares (no DaemonSet): bool[n]."""
+    """Return whether each pod has a controller whose replicas upstream compares: bool[n].
+
+    False for pods of a DaemonSet.
+    """
     if isinstance(pods, PodRows):
         owned: NDArray[np.bool_] = pods.controllers >= 0
         return owned

@@ -1,4 +1,4 @@
-"""Read a scheduler configuration file (``--scheduler-config-file``) as a profile and score options.
+"""Reads a scheduler configuration file (``--scheduler-config-file``) into a profile and score options.
 
 Upstream: ``pkg/scheduler/apis/config/types.go`` (KubeSchedulerConfiguration).
 """
@@ -58,7 +58,10 @@ POINTS: Final = frozenset(
 
 
 def one_profile(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The one profile of a configuration. Raises InputError for what upstream refuses."""
+    """Return the only profile of a configuration, ``{}`` if it lists none.
+
+    Raises InputError for a wrong type, ``apiVersion`` or ``kind``, and for more than one profile, as upstream does.
+    """
     if not isinstance(configuration, Mapping):
         raise InputError(f"couldn't decode scheduler config: {short(configuration)} is no object")
     version, kind = configuration.get("apiVersion"), configuration.get("kind")
@@ -67,23 +70,26 @@ def one_profile(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
     profiles = configuration.get("profiles")
     profiles = [{}] if not profiles else items_of(profiles, "profiles")
     if len(profiles) != 1:
-        found = f"expected one scheduler profile only (found {len(profiles)} profiles)"
-        raise InputError(f"unexpected scheduler config: {found}")
-    known = {"schedulerName", "percentageOfNodesToScore", "plugins", "pluginConfig"}
-    return fields_of(profiles[0], "profiles[0]", known)
+        problem = f"expected one scheduler profile only (found {len(profiles)} profiles)"
+        raise InputError(f"unexpected scheduler config: {problem}")
+    field_names = {"schedulerName", "percentageOfNodesToScore", "plugins", "pluginConfig"}
+    return fields_of(profiles[0], "profiles[0]", field_names)
 
 
 def is_known(name: str) -> bool:
-    """Whether there is such a plug-in here, or one that filters nothing."""
+    """Check whether kscale has a plug-in of this name, or ignores it because it filters nothing."""
     return name in FILTERS or name in _OTHERS
 
 
-def plugin_set(given: Any, path: str) -> tuple[dict[str, int], set[str]]:
-    """(enabled ones with their weights, 0 = none given; disabled names) of an extension point. Raises InputError."""
-    found = fields_of(given or {}, path, {"enabled", "disabled"})
+def plugin_set(value: Any, path: str) -> tuple[dict[str, int], set[str]]:
+    """Return an extension point's enabled plug-ins with weights (0 if absent), and the disabled names.
+
+    Raises InputError, with the path of the field, for an unknown or repeated plug-in or a bad weight.
+    """
+    fields = fields_of(value or {}, path, {"enabled", "disabled"})
     sets: list[list[tuple[str, int]]] = []
     for field in ("enabled", "disabled"):
-        entries = enumerate(items_of(found.get(field) or [], f"{path}.{field}"))
+        entries = enumerate(items_of(fields.get(field) or [], f"{path}.{field}"))
         read = [fields_of(each, f"{path}.{field}[{i}]", {"name", "weight"}) for i, each in entries]
         weights = [number_of(entry.get("weight") or 0, f"{path}.{field}[{i}].weight") for i, entry in enumerate(read)]
         for i, weight in enumerate(weights):
@@ -99,41 +105,44 @@ def plugin_set(given: Any, path: str) -> tuple[dict[str, int], set[str]]:
     return dict(enabled), {name for name, _ in disabled}
 
 
-def plugins_everywhere(given: Any) -> list[str]:
-    """What is enabled at every extension point: the default plug-ins but for those that are disabled, then others."""
-    enabled, disabled = plugin_set(given, "profiles[0].plugins.multiPoint")
-    kept = [] if "*" in disabled else [name for name in (*FILTERS, *sorted(_OTHERS)) if name not in disabled]
-    return kept + [name for name in enabled if name not in kept]
+def plugins_everywhere(value: Any) -> list[str]:
+    """Return the plug-ins that ``multiPoint`` enables: default plug-ins that are not disabled, then additional ones."""
+    enabled, disabled = plugin_set(value, "profiles[0].plugins.multiPoint")
+    defaults = [] if "*" in disabled else [name for name in (*FILTERS, *sorted(_OTHERS)) if name not in disabled]
+    return defaults + [name for name in enabled if name not in defaults]
 
 
-def fields_of(given: Any, path: str, fields: Iterable[str] | None) -> Mapping[str, Any]:
-    """An object that has no fields but these (None: any). Raises InputError."""
-    if not isinstance(given, Mapping):
-        raise InputError(f"couldn't decode scheduler config: {path} is {short(given)}, not an object")
-    unknown = sorted(set(given).difference(fields)) if fields is not None else []
+def fields_of(value: Any, path: str, fields: Iterable[str] | None) -> Mapping[str, Any]:
+    """Return ``value`` if it is an object that has only these fields (None: any fields).
+
+    Raises InputError for another type or for an unknown field.
+    """
+    if not isinstance(value, Mapping):
+        raise InputError(f"couldn't decode scheduler config: {path} is {short(value)}, not an object")
+    unknown = sorted(set(value).difference(fields)) if fields is not None else []
     if unknown:
         raise InputError(
             f'couldn\'t decode scheduler config: strict decoding error: unknown field "{path}.{unknown[0]}"'
         )
-    return given
+    return value
 
 
-def items_of(given: Any, path: str) -> Sequence[Any]:
-    """A list. Raises InputError."""
-    if not isinstance(given, list | tuple):
-        raise InputError(f"couldn't decode scheduler config: {path} is {short(given)}, not a list")
-    return given
+def items_of(value: Any, path: str) -> Sequence[Any]:
+    """Return ``value`` if it is a list or tuple. Raises InputError otherwise."""
+    if not isinstance(value, list | tuple):
+        raise InputError(f"couldn't decode scheduler config: {path} is {short(value)}, not a list")
+    return value
 
 
-def number_of(given: Any, path: str) -> int:
-    """A whole number. Raises InputError."""
-    if isinstance(given, bool) or not isinstance(given, int):
-        raise InputError(f"couldn't decode scheduler config: {path} is {short(given)}, not a whole number")
-    return given
+def number_of(value: Any, path: str) -> int:
+    """Return ``value`` if it is an integer. Raises InputError otherwise, also for a boolean."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"couldn't decode scheduler config: {path} is {short(value)}, not a whole number")
+    return value
 
 
 def invalid(path: str, value: object, reason: str) -> InputError:
-    """What upstream's validation says of a value (``field.Invalid``)."""
+    """Build the error that upstream's validation reports for a value (``field.Invalid``)."""
     return InputError(f"invalid KubeSchedulerConfiguration: {path}: Invalid value: {value}: {reason}")
 
 
@@ -143,15 +152,27 @@ _ABSOLUTE: Final = "minCandidateNodesAbsolute"
 
 
 @typed
-def scheduler_profile(configuration: Any) -> SchedulerProfile:  # of any type: upstream has words for what is no object
-    """The profile of a KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``), as parsed YAML or JSON.
+def scheduler_profile(configuration: Any) -> SchedulerProfile:  # any type: upstream reports non-objects
+    """Read the filter profile of a KubeSchedulerConfiguration.
 
-    Of its one profile the plug-ins that filter count, with the arguments that their Filters read; what only
-    queues, preempts or binds has no effect here, as in the Cluster Autoscaler; scores are
-    :func:`kscale.score_options`'s.
+    Only plug-ins that filter are read, with the arguments of their Filters. Plug-ins that queue, preempt or bind have
+    no effect, as in the Cluster Autoscaler. :func:`kscale.score_options` reads the scores.
 
-    Raises InputError, with the path of the field, for what upstream refuses, and for what kscale does not follow:
-    filters in another order than the default one, and plug-ins that it does not have.
+    Parameters
+    ----------
+    configuration : dict
+        A KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``) with one profile, as parsed YAML or JSON.
+
+    Returns
+    -------
+    SchedulerProfile
+        Disabled filters and prefilters, and the arguments of plug-ins.
+
+    Raises
+    ------
+    InputError
+        With the path of the field, for what upstream refuses and for what kscale does not support: filters in another
+        order than the default one, and unknown plug-ins.
     """
     profile = one_profile(configuration)
     plugins = fields_of(profile.get("plugins") or {}, "profiles[0].plugins", POINTS)
@@ -164,9 +185,11 @@ def scheduler_profile(configuration: Any) -> SchedulerProfile:  # of any type: u
 
 
 def preemption_candidates(configuration: Mapping[str, Any]) -> Candidates:
-    """How many nodes DefaultPreemption tries, of a KubeSchedulerConfiguration. Raises InputError for what upstream
-    refuses (``ValidateDefaultPreemptionArgs``)."""
-    found = Candidates()
+    """Read how many nodes DefaultPreemption tries from a KubeSchedulerConfiguration.
+
+    Upstream: ``ValidateDefaultPreemptionArgs``. Raises InputError for what upstream refuses.
+    """
+    candidates = Candidates()
     for i, config in enumerate(items_of(one_profile(configuration).get("pluginConfig") or [], _CONFIG)):
         entry = fields_of(config, f"{_CONFIG}[{i}]", {"name", "args"})
         if entry.get("name") == "DefaultPreemption":
@@ -174,7 +197,10 @@ def preemption_candidates(configuration: Mapping[str, Any]) -> Candidates:
             args = fields_of(entry.get("args") or {}, path, {"apiVersion", "kind", _PERCENTAGE, _ABSOLUTE})
             share, least = (
                 default if args.get(name) is None else number_of(args[name], f"{path}.{name}")
-                for name, default in ((_PERCENTAGE, found.least_percentage), (_ABSOLUTE, found.least_candidates))
+                for name, default in (
+                    (_PERCENTAGE, candidates.least_percentage),
+                    (_ABSOLUTE, candidates.least_candidates),
+                )
             )
             if not 0 <= share <= 100:
                 raise invalid(f"{path}.{_PERCENTAGE}", share, "not in valid range [0, 100]")
@@ -182,34 +208,39 @@ def preemption_candidates(configuration: Mapping[str, Any]) -> Candidates:
                 raise invalid(f"{path}.{_ABSOLUTE}", least, "not in valid range [0, inf)")
             if not share and not least:
                 raise invalid(f"{path}.{_PERCENTAGE}", share, f"cannot be zero at the same time as {_ABSOLUTE}")
-            found = Candidates(share, least)
-    return found
+            candidates = Candidates(share, least)
+    return candidates
 
 
 def _missing(enabled: Iterable[str]) -> frozenset[str]:
     return frozenset(FILTERS).difference(enabled)
 
 
-def _expanded(everywhere: Sequence[str], given: Any, path: str) -> list[str]:
-    """The filters that run at an extension point, in order."""
-    enabled, disabled = plugin_set(given, path)
+def _expanded(everywhere: Sequence[str], value: Any, path: str) -> list[str]:
+    """Return the filters that run at an extension point, in order.
+
+    Raises InputError if a filter is enabled twice, or if the order is not the default one.
+    """
+    enabled, disabled = plugin_set(value, path)
     from_all = [] if "*" in disabled else [name for name in everywhere if name not in disabled]
     overriding = [name for name in enabled if name in from_all]
     rest = [name for name in enabled if name not in from_all]
     order = [*overriding, *(name for name in from_all if name not in overriding), *rest]
-    found = [name for name in order if name in FILTERS]
-    if len(set(found)) < len(found):
+    filters = [name for name in order if name in FILTERS]
+    if len(set(filters)) < len(filters):
         raise InputError(f"{path}: a plug-in is enabled twice")
-    if found != sorted(found, key=FILTERS.index):
-        raise InputError(f"{path}: filters in another order than the default one are not followed: {', '.join(found)}")
-    return found
+    if filters != sorted(filters, key=FILTERS.index):
+        raise InputError(
+            f"{path}: filters in another order than the default one are not followed: {', '.join(filters)}"
+        )
+    return filters
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
 def _arguments(configs: Sequence[Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     seen: set[str] = set()
     for i, config in enumerate(configs):
         path = f"profiles[0].pluginConfig[{i}]"
@@ -222,8 +253,8 @@ def _arguments(configs: Sequence[Any]) -> dict[str, Any]:
         seen.add(name)
         read = _READERS.get(name)
         if read is not None:
-            found |= read(fields_of(entry.get("args") or {}, f"{path}.args", None), f"{path}.args")
-    return found
+            arguments |= read(fields_of(entry.get("args") or {}, f"{path}.args", None), f"{path}.args")
+    return arguments
 
 
 def _node_affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -276,11 +307,11 @@ def _topology_spread(args: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 def _dynamic_resources(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     fields_of(args, path, {"apiVersion", "kind", "filterTimeout", "bindingTimeout"})
-    given = args.get("bindingTimeout")
-    if given is None:
+    binding_timeout = args.get("bindingTimeout")
+    if binding_timeout is None:
         return {}
     try:
-        timeout = parse_duration(given)
+        timeout = parse_duration(binding_timeout)
     except (TypeError, ValueError) as problem:
         raise InputError(f"couldn't decode scheduler config: {path}.bindingTimeout: {problem}") from None
     if timeout < 10**9:
@@ -300,16 +331,29 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], str], dict[str, Any]]]
 
 
 @typed
-def score_options(configuration: Any) -> ScoreOptions:  # of any type: upstream has words for what is no object
-    """The Score side of a KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``), as parsed YAML or JSON:
-    weights (multi point and score), scoring strategies, preferences and ``percentageOfNodesToScore``. Its filters are
-    read by :func:`kscale.scheduler_profile`.
+def score_options(configuration: Any) -> ScoreOptions:  # any type: upstream reports non-objects
+    """Read the Score side of a KubeSchedulerConfiguration.
 
-    Plug-ins that score nothing here are passed over. Raises InputError, with the path of the field, for what upstream
-    refuses.
+    Reads weights (multi point and score), scoring strategies, preferences and ``percentageOfNodesToScore``. Plug-ins
+    that score nothing in kscale are ignored. :func:`kscale.scheduler_profile` reads the filters.
+
+    Parameters
+    ----------
+    configuration : dict
+        A KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``) with one profile, as parsed YAML or JSON.
+
+    Returns
+    -------
+    ScoreOptions
+        The options of the scoring plug-ins.
+
+    Raises
+    ------
+    InputError
+        With the path of the field, for what upstream refuses.
     """
     profile = one_profile(configuration)
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         "weights": _weights(fields_of(profile.get("plugins") or {}, "profiles[0].plugins", POINTS)),
         "percentage_of_nodes_to_score": _percentage(configuration, profile),
     }
@@ -318,53 +362,58 @@ def score_options(configuration: Any) -> ScoreOptions:  # of any type: upstream 
         entry = fields_of(config, path, {"name", "args"})
         read = _READERS_OF_CONFIGURATION.get(str(entry.get("name", "")))
         if read is not None:
-            found |= read(fields_of(entry.get("args") or {}, f"{path}.args", None), f"{path}.args")
-    return ScoreOptions(**found)
+            options |= read(fields_of(entry.get("args") or {}, f"{path}.args", None), f"{path}.args")
+    return ScoreOptions(**options)
 
 
 def _percentage(configuration: Mapping[str, Any], profile: Mapping[str, Any]) -> int:
-    """The profile's own, else that of all; 0: by the number of nodes."""
+    """Return ``percentageOfNodesToScore`` of the profile, else of the configuration.
+
+    0 (the default) lets the number of nodes decide.
+    """
     for where, fields in (("profiles[0].", profile), ("", configuration)):
-        given = fields.get(_PERCENTAGE_OF_CONFIGURATION)
-        if given is not None:
-            return _within(given, 0, 100, f"{where}{_PERCENTAGE_OF_CONFIGURATION}", "not in valid range [0-100]")
+        value = fields.get(_PERCENTAGE_OF_CONFIGURATION)
+        if value is not None:
+            return _within(value, 0, 100, f"{where}{_PERCENTAGE_OF_CONFIGURATION}", "not in valid range [0-100]")
     return 0
 
 
 def _weights(plugins: Mapping[str, Any]) -> dict[str, int]:
-    given, _ = plugin_set(plugins.get("multiPoint"), "profiles[0].plugins.multiPoint")
+    multi_point, _ = plugin_set(plugins.get("multiPoint"), "profiles[0].plugins.multiPoint")
     everywhere = {
-        name: (given[name] or 1) if name in given else DEFAULT_WEIGHTS.get(name, 1)
+        name: (multi_point[name] or 1) if name in multi_point else DEFAULT_WEIGHTS.get(name, 1)
         for name in plugins_everywhere(plugins.get("multiPoint"))
     }
     enabled, disabled = plugin_set(plugins.get("score"), "profiles[0].plugins.score")
-    kept = {} if "*" in disabled else {name: w for name, w in everywhere.items() if name not in disabled}
-    weights = kept | {name: weight or 1 for name, weight in enabled.items()}
+    defaults = {} if "*" in disabled else {name: w for name, w in everywhere.items() if name not in disabled}
+    weights = defaults | {name: weight or 1 for name, weight in enabled.items()}
     return {name: weights[name] for name in _selecting.PLUGINS if name in weights}
 
 
-def _resources(given: Any, path: str) -> dict[str, int]:
-    found = {}
-    for i, each in enumerate(items_of(given, path)):
+def _resources(value: Any, path: str) -> dict[str, int]:
+    weights = {}
+    for i, each in enumerate(items_of(value, path)):
         entry = fields_of(each, f"{path}[{i}]", {"name", "weight"})
         name = str(entry.get("name", ""))
-        if name in found:
+        if name in weights:
             raise _refused(f"{path}[{i}].name", f'Duplicate value: "{name}"')
-        found[name] = number_of(entry.get("weight") or 1, f"{path}[{i}].weight")
-    return found
+        weights[name] = number_of(entry.get("weight") or 1, f"{path}[{i}].weight")
+    return weights
 
 
 def _refused(path: str, why: str) -> InputError:
     return InputError(f"invalid KubeSchedulerConfiguration: {path}: {why}")
 
 
-def _shape(given: Any, path: str) -> tuple[tuple[int, int], ...]:
-    """The points of a function."""
+def _shape(raw_points: Any, path: str) -> tuple[tuple[int, int], ...]:
+    """Return the points (utilization, score) of a scoring function. Raises InputError for an invalid point."""
     points: list[tuple[int, int]] = []
-    for i, each in enumerate(items_of(given or [], path)):
+    for i, each in enumerate(items_of(raw_points or [], path)):
         point = fields_of(each, f"{path}[{i}]", {"utilization", "score"})
-        at, score = (number_of(point.get(field) or 0, f"{path}[{i}].{field}") for field in ("utilization", "score"))
-        points.append((at, score))
+        utilization, score = (
+            number_of(point.get(field) or 0, f"{path}[{i}].{field}") for field in ("utilization", "score")
+        )
+        points.append((utilization, score))
     wrong = wrong_point(points)
     if wrong is not None:
         place, field, value, reason = wrong
@@ -372,8 +421,8 @@ def _shape(given: Any, path: str) -> tuple[tuple[int, int], ...]:
     return tuple(points)
 
 
-def _within(given: Any, low: int, high: int, path: str, otherwise: str | None = None) -> int:
-    number = number_of(given, path)
+def _within(value: Any, low: int, high: int, path: str, otherwise: str | None = None) -> int:
+    number = number_of(value, path)
     if not low <= number <= high:
         raise invalid(path, number, otherwise or f"not in valid range [{low}, {high}]")
     return number
@@ -386,11 +435,11 @@ def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     strategy = fields_of(args["scoringStrategy"], path, {"type", "resources", _RATIO})
     type_ = strategy.get("type") or ""
     if type_ not in _selecting.STRATEGIES:
-        known = ", ".join(f'"{name}"' for name in sorted(_selecting.STRATEGIES))
-        raise _refused(f"{path}.type", f'Unsupported value: "{type_}": supported values: {known}')
-    found: dict[str, Any] = {"fit_strategy": type_}
+        strategies = ", ".join(f'"{name}"' for name in sorted(_selecting.STRATEGIES))
+        raise _refused(f"{path}.type", f'Unsupported value: "{type_}": supported values: {strategies}')
+    options: dict[str, Any] = {"fit_strategy": type_}
     if strategy.get("resources"):
-        found["fit_resources"] = resources = _resources(strategy["resources"], f"{path}.resources")
+        options["fit_resources"] = resources = _resources(strategy["resources"], f"{path}.resources")
         for i, (name, weight) in enumerate(resources.items()):
             reason = f"resource weight of {name} not in valid range (0, 100]"
             _within(weight, 1, 100, f"{path}.resources[{i}].weight", reason)
@@ -398,13 +447,13 @@ def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     if type_ != "RequestedToCapacityRatio":
         if ratio is not None:
             raise _refused(path, "Forbidden: must be nil when type is not RequestedToCapacityRatio")
-        return found
+        return options
     if ratio is None:
         raise _refused(path, "Required value: must be specified when type is RequestedToCapacityRatio")
-    found["fit_shape"] = _shape(fields_of(ratio, path, {"shape"}).get("shape"), f"{path}.shape")
-    if not found["fit_shape"]:
+    options["fit_shape"] = _shape(fields_of(ratio, path, {"shape"}).get("shape"), f"{path}.shape")
+    if not options["fit_shape"]:
         raise _refused(f"{path}.shape", "Required value: at least one point must be specified")
-    return found
+    return options
 
 
 def _balanced(args: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -416,13 +465,13 @@ def _balanced(args: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
-    known = {"apiVersion", "kind", "hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods"}
-    args = fields_of(args, path, known)
-    found: dict[str, Any] = {"ignore_preferred_terms_of_existing_pods": bool(args.get(_IGNORE))}
+    field_names = {"apiVersion", "kind", "hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods"}
+    args = fields_of(args, path, field_names)
+    options: dict[str, Any] = {"ignore_preferred_terms_of_existing_pods": bool(args.get(_IGNORE))}
     if args.get("hardPodAffinityWeight") is not None:
         weight = _within(args["hardPodAffinityWeight"], 0, 100, f"{path}.hardPodAffinityWeight")
-        found["hard_pod_affinity_weight"] = weight
-    return found
+        options["hard_pod_affinity_weight"] = weight
+    return options
 
 
 def _node_affinity_of_configuration(args: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -432,7 +481,7 @@ def _node_affinity_of_configuration(args: Mapping[str, Any], path: str) -> dict[
 
 def _volume_binding(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     args = fields_of(args, path, {"apiVersion", "kind", _TIMEOUT, "shape"})
-    if args.get(_TIMEOUT) is not None:  # nobody waits here, but what upstream refuses is refused
+    if args.get(_TIMEOUT) is not None:  # kscale does not wait, but refuses what upstream refuses
         timeout = number_of(args[_TIMEOUT], f"{path}.{_TIMEOUT}")
         if timeout < 0:
             negative = "invalid BindTimeoutSeconds, should not be a negative value"

@@ -1,8 +1,7 @@
-"""Pods that upstream treats as equivalent: equivalence groups of a scale-up, and SimilarPods.
+"""Groups pods that upstream treats as equivalent: equivalence groups of a scale-up, and SimilarPods.
 
-Which shapes found none is kept in ``_native/src/engine/simulate.cpp`` while pods are placed.
-
-Upstream: ``core/scaleup/equivalence``.
+``_native/src/engine/simulate.cpp`` remembers which shapes did not fit while it places pods. Upstream:
+``core/scaleup/equivalence``.
 """
 
 from __future__ import annotations
@@ -22,16 +21,18 @@ __all__ = ["MOST_SHAPES", "equivalence_groups", "shapes_of"]
 
 
 MOST_SHAPES = 10
-"""Shapes that upstream remembers per controller; from the next one on every pod stands alone."""
+"""Number of shapes that upstream remembers per controller; pods of further shapes are groups of their own."""
 
 
 def equivalence_groups(
     controller: NDArray[np.int32], shape: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Upstream's pod equivalence groups (``core/scaleup/equivalence``): (pods group after group, group starts).
+    """Return upstream's pod equivalence groups as (pods, starts).
 
-    Groups come in the order of their first pod. The first ten shapes of a controller are remembered; every pod of a
-    further shape stands alone.
+    ``pods``: positions of pods, group after group, int32[n]. ``starts``: where groups start in ``pods``, and its
+    length at the end, int32[groups + 1]. Groups come in the order of their first pod. The first ten shapes of a
+    controller are remembered; every pod of a further shape is a group of its own. Upstream:
+    ``core/scaleup/equivalence``.
     """
     n = len(controller)
     leader = np.arange(n, dtype=np.int64)
@@ -58,8 +59,10 @@ _NO_CONTROLLER = -1
 
 
 def shapes_of(pods: Sequence[PodRecord]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """(controller, shape): int32[n] each. Pods of one controller with one shape are replicas that upstream takes for
-    the same; -1 = stands alone."""
+    """Return numbers of each pod's controller and shape, int32[n] each; -1 for a pod without a controller.
+
+    Pods with equal controller and shape are replicas that upstream treats as equivalent.
+    """
     controllers: dict[str, int] = {}
     shapes: dict[tuple[int, bytes], int] = {}
     controller = np.full(len(pods), _NO_CONTROLLER, dtype=np.int32)
@@ -80,28 +83,31 @@ _SHAPES = "shapes of pods"
 
 
 def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The same, looking once at pods that may be alike, and at one of those that equal an exemplar."""
+    """Return the same as ``shapes_of`` for rows of a snapshot; digests only one pod per controller and exemplar.
+
+    Numbers of shapes are cached in the table. A controller's only pod or exemplar is not digested.
+    """
     controller, exemplars, stamps, memo = pods.controllers, pods.exemplars, pods.stamps, pods.table.memo
     owned = np.flatnonzero(controller >= 0)
-    # A controller's only pod, or only exemplar, is like no other whatever it looks like.
+    # A controller's only pod, or pods of its only exemplar, need no comparison with others.
     of_exemplar = owned[exemplars[owned] >= 0]
     pairs = distinct(controller[of_exemplar].astype(np.int64) << 32 | exemplars[of_exemplar])
     owners = np.concatenate([pairs >> 32, controller[owned[exemplars[owned] < 0]]])
     several = np.bincount(owners, minlength=1) > 1
     with memo.lock:
-        known, numbers = memo.of(_SHAPES), memo.values(_SHAPES)
-        missing = owned[(known[stamps[owned]] == 0) & several[controller[owned]]]
-        found: dict[tuple[int, int], int] = {}
+        cached, numbers = memo.of(_SHAPES), memo.values(_SHAPES)
+        missing = owned[(cached[stamps[owned]] == 0) & several[controller[owned]]]
+        number_of_pair: dict[tuple[int, int], int] = {}
         for i in missing.tolist():
             pair = int(controller[i]), int(exemplars[i])
-            number = found.get(pair)
+            number = number_of_pair.get(pair)
             if number is None:
-                uid = pods.table.interner.controllers[pair[0]]  # a number is given again when its controller is gone
+                uid = pods.table.interner.controllers[pair[0]]  # numbers of deleted controllers are reused
                 number = numbers.setdefault((uid, pods.digest(i, digester)), len(numbers) + 1)
                 if pair[1] >= 0:
-                    found[pair] = number
-            known[stamps[i]] = number
-        shape = (known[stamps] - 1).astype(np.int32)
+                    number_of_pair[pair] = number
+            cached[stamps[i]] = number
+        shape = (cached[stamps] - 1).astype(np.int32)
         count = len(numbers)
     shape[controller < 0] = _NO_CONTROLLER
     alone = owned[~several[controller[owned]]]
@@ -110,6 +116,6 @@ def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32
 
 
 def _renumbered(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Equal ones as before, from 0 on; -1 stays."""
-    found, _ = numbered(numbers + 1)
-    return found - 1 if len(numbers) and numbers.min() < 0 else found
+    """Renumber so that numbers are consecutive from 0; equal numbers stay equal, and -1 stays -1."""
+    ranks, _ = numbered(numbers + 1)
+    return ranks - 1 if len(numbers) and numbers.min() < 0 else ranks

@@ -1,4 +1,4 @@
-"""Explain why a pod does not fit a node. The only place where failures get their texts."""
+"""Explains why a pod does not fit a node. This module creates all texts of failures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ _BY_ORDINAL = {plugin.ordinal: plugin for plugin in PROFILE}
 
 
 class Explainer:
-    """Explains verdicts of a session, and is what its plug-ins ask (:class:`kscale.scheduling.plugins.base.Witness`).
+    """Explains verdicts of a session; also the context that its plug-ins query
+    (:class:`kscale.scheduling.plugins.base.Witness`).
 
     ``added``: nodes that were added, as (template, number of the copy).
     """
@@ -65,7 +66,10 @@ class Explainer:
     # -- verdicts ----------------------------------------------------------------------------------------------------
 
     def verdict(self, number: int, node: int) -> Verdict:
-        """The first failing plug-in, where upstream stops. ``pod`` and ``node`` are left empty."""
+        """Return the verdict on a pod class and a node: the first failing plug-in, where upstream stops.
+
+        ``pod`` and ``node`` of the verdict are left empty.
+        """
         code = self.engine.check(number, node)
         if code == _engine.FITS:
             return Verdict(ok=True)
@@ -78,27 +82,31 @@ class Explainer:
         if ordinal == _engine.USER_PREDICATE:
             predicate = self.ctx.profile.predicates[detail]
             return _no(predicate.name, UNSCHEDULABLE, (predicate.reason,))
-        found = self._alone(_BY_ORDINAL[ordinal], number, node)
-        if found is not None:
-            return _broken(found) if found.code == ERROR else found
-        # Only counted devices are short, which the engine takes for resources: the first behind it that says no does.
+        verdict = self._alone(_BY_ORDINAL[ordinal], number, node)
+        if verdict is not None:
+            return _broken(verdict) if verdict.code == ERROR else verdict
+        # Only counted devices, which the engine treats as resources, are short: the first later plug-in that fails
+        # explains it.
         running = (plugin for plugin in self._running(number) if plugin.ordinal > ordinal)
         later = (self._alone(plugin, number, node) for plugin in running)
-        return next((no for no in later if no is not None), _DEVICES_SHORT)
+        return next((failure for failure in later if failure is not None), _DEVICES_SHORT)
 
     def prefilter_failed(self, number: int) -> Verdict:
-        """The verdict of a PreFilter that fails."""
+        """Return the verdict on a class whose PreFilter fails."""
         outcome = self._classes.outcomes[number]
         assert outcome.failure is not None
         return _no(outcome.plugin, outcome.failure.code, outcome.failure.reasons, unexpected=PREFILTER_FAILED)
 
     def verdicts(self, number: int, node: int) -> list[Verdict]:
-        """Every failing Filter on its own, in profile order."""
-        found = (self._alone(plugin, number, node) for plugin in self._running(number))
-        return [no for no in found if no is not None]
+        """Return a verdict for each failing Filter, each evaluated separately, in profile order."""
+        verdicts = (self._alone(plugin, number, node) for plugin in self._running(number))
+        return [verdict for verdict in verdicts if verdict is not None]
 
     def _running(self, number: int) -> Sequence[Plugin]:
-        """The plug-ins whose Filter runs: not disabled, and their PreFilter neither skipped nor failed."""
+        """Return the plug-ins whose Filter runs.
+
+        They are not disabled, and their PreFilter neither skipped nor failed.
+        """
         pod, ctx = self._classes.pods[number], self.ctx
         return [
             plugin
@@ -115,24 +123,24 @@ class Explainer:
     # -- what plug-ins ask -------------------------------------------------------------------------------------------
 
     def facts(self, node: int) -> NodeFacts:
-        """What predicates read of a node."""
+        """Return the facts that predicates read of a node."""
         copy = self._added.get(node)
         return self._nodes.facts(node) if copy is None else self._copies.facts_of(*copy)
 
     def part(self, kind: type[P]) -> P:
-        """The part of a plug-in in the engine."""
+        """Return a plug-in's part of the engine by its type."""
         return self._classes.part(kind)
 
     def key(self, name: str) -> int:
-        """The number of a topology key in the engine."""
+        """Return the engine's number of a topology key. Raises KeyError for an unknown key."""
         return self._domains.keys[name]
 
     def room(self, node: int) -> tuple[dict[str, int], int]:
-        """(free amounts by resource, free pod places)."""
+        """Return a node's free amounts by resource, and its free pod slots."""
         return self._resources.readable(self.engine.free(node).tolist()), self.engine.slots(node)
 
     def allocatable(self, node: int) -> Mapping[str, int]:
-        """What a node has in all."""
+        """Return a node's allocatable amounts by resource."""
         copy = self._added.get(node)
         if copy is not None:
             return to_integers(self._copies.templates[copy[0]].node.status.allocatable or {})
@@ -140,26 +148,29 @@ class Explainer:
         return {resource: int(column[node]) for resource, column in columns.items()}
 
     def demand(self, number: int, node: int) -> Mapping[str, int]:
-        """What NodeResourcesFit counts of a class on a node."""
+        """Return the amounts that NodeResourcesFit counts for a class on a node, by resource."""
         return self._resources.demand(number, self.allocatable(node))
 
     def pods_on(self, node: int, means: Callable[[PodClass], bool]) -> list[str]:
-        """The pods of an existing node that are meant, in order of appearance."""
+        """Return the keys of pods on an existing node that match ``means``, in order of appearance."""
         return [key for key, pod in self.classes_on(node) if means(pod)]
 
     def classes_on(self, node: int) -> Iterator[tuple[str, PodClass]]:
-        """Iterate over the key and class of each pod on an existing node, in order of appearance."""
+        """Yield the key and class of each pod on an existing node, in order of appearance."""
         snapshot = self.ctx.snapshot
         classes = snapshot.interner.classes
         for row in np.flatnonzero(snapshot.placed_node == node).tolist():
             yield snapshot.placed.key(row), classes[int(snapshot.placed_class[row])]
 
     def pods_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> list[str]:
-        """The pods that are meant in the topology domain of an existing node, in order of appearance."""
+        """Return the keys of pods that match ``means`` in the topology domain of an existing node.
+
+        They are in order of appearance.
+        """
         return self._keys(self._rows(means, self._in_domain(key, node)))
 
     def first_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> tuple[int, PodClass] | None:
-        """(its place in order of appearance, its class) of the first of ``pods_in_domain``."""
+        """Return the row and class of the first pod that ``pods_in_domain`` would return; None if there is none."""
         rows = self._rows(means, self._in_domain(key, node))
         if not len(rows):
             return None
@@ -167,7 +178,7 @@ class Explainer:
         return int(rows[0]), snapshot.interner.classes[int(snapshot.placed_class[rows[0]])]
 
     def pods_anywhere(self, means: Callable[[PodClass], bool]) -> list[str]:
-        """The placed pods that are meant, in order of appearance."""
+        """Return the keys of placed pods that match ``means``, in order of appearance."""
         return self._keys(self._rows(means, lambda nodes: np.ones(len(nodes), dtype=bool)))
 
     def _in_domain(self, key: str, node: int) -> _Where:
@@ -177,7 +188,7 @@ class Explainer:
         return lambda nodes: ids[nodes] == ids[node]
 
     def _rows(self, means: Callable[[PodClass], bool], where: _Where) -> NDArray[np.int64]:
-        """The rows of placed pods that are meant, on such nodes."""
+        """Return the sorted rows of placed pods that match ``means`` on nodes that match ``where``: int64[n]."""
         snapshot = self.ctx.snapshot
         _, starts, order = snapshot.by_class
         chosen = [np.zeros(0, dtype=np.int64)]
@@ -192,7 +203,7 @@ class Explainer:
 
 
 def _broken(no: Verdict) -> Verdict:
-    """What upstream makes of a Filter that could not decide."""
+    """Return the verdict with upstream's error text for a Filter that could not decide."""
     reasons = (f'running "{no.plugin}" filter plugin: {no.reasons[0]}',)
     return msgspec.structs.replace(no, reasons=reasons, unexpected=f'unexpected filter status "{ERROR}"')
 

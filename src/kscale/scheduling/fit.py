@@ -1,4 +1,4 @@
-"""``kscale.fit``: which pods fit which nodes, each pod alone.
+"""``kscale.fit``: checks which pods fit which nodes, each pod alone.
 
 Upstream: ``simulator/clustersnapshot/predicate/predicate_snapshot.go`` (CheckPredicates).
 """
@@ -37,10 +37,28 @@ def fit(
     *,
     profile: SchedulerProfile | None = None,
 ) -> FitResult:
-    """Each pod alone against each node.
+    """Check each pod alone against each node.
 
-    ``snapshot``: or a cluster, as it is now. ``pods``: None = the pending ones; names; or objects (structs, dicts, a
-    client library's) that are not in the snapshot. ``nodes``: names, None = all. Raises InputError.
+    Parameters
+    ----------
+    snapshot : Snapshot or Cluster
+        Cluster state. A Cluster is snapshotted first.
+    pods : sequence of str, Pod, dict or client object, optional
+        Names of pods, or pods that are not in the snapshot. Default: the snapshot's pending pods.
+    nodes : sequence of str, optional
+        Names of nodes. Default: all nodes.
+    profile : SchedulerProfile, optional
+        Scheduler profile. Default: upstream's default profile.
+
+    Returns
+    -------
+    FitResult
+        Verdicts by pod and node, computed on demand.
+
+    Raises
+    ------
+    InputError
+        If a pod cannot be read, or a named pod or node is not in the snapshot.
     """
     snapshot = snapshot_of(snapshot)
     if isinstance(nodes, str):
@@ -55,7 +73,7 @@ def fit(
 
 
 class FitResult:
-    """Verdicts by pod and node. ``pods``, ``nodes``: the names, in order."""
+    """Verdicts by pod and node. ``pods``, ``nodes``: their names, in order."""
 
     def __init__(
         self, snapshot: Snapshot, pods: Sequence[PodRecord], nodes: list[str], profile: SchedulerProfile | None
@@ -70,7 +88,7 @@ class FitResult:
         self._index = {name: i for i, name in enumerate(self.pods)}
 
     def __reduce__(self) -> tuple[type[FitResult], tuple[Any, ...]]:
-        return FitResult, self._made_of  # worked out again where it arrives
+        return FitResult, self._made_of  # recomputed after unpickling
 
     def __repr__(self) -> str:
         fit = (
@@ -79,7 +97,7 @@ class FitResult:
         return f"<FitResult: {fit}; {len(self.nodes)} nodes>"
 
     def _repr_html_(self) -> str:
-        """For a notebook."""
+        """Return an HTML table of pods and the number of nodes that each fits, for notebooks."""
         from kscale.html import notebook
 
         rows = list(zip(self.pods, self._node_counts.tolist(), strict=True))
@@ -87,40 +105,43 @@ class FitResult:
 
     @cached_property
     def codes(self) -> NDArray[np.uint16]:
-        """uint16[pod classes, all nodes of the snapshot]: 0 = fits, else the first plug-in that says no."""
+        """Return the engine's verdicts on each pod class and node of the snapshot: uint16[pod classes, nodes].
+
+        0: the pod fits; otherwise the code of the first plug-in that fails.
+        """
         return self.session.engine.verdicts(np.arange(self.session.asked, dtype=np.int32))
 
     @cached_property
     def class_of(self) -> NDArray[np.int32]:
-        """int32[pods]: row of ``codes`` for each pod."""
+        """Return the row of ``codes`` for each pod: int32[pods]."""
         return self.session.classes_of(self._classes)
 
     @cached_property
     def node_numbers(self) -> NDArray[np.int64]:
-        """int64[nodes]: column of ``codes`` for each node."""
+        """Return the column of ``codes`` for each node: int64[nodes]."""
         return np.array([self.snapshot.columns.index[name] for name in self.nodes], dtype=np.int64)
 
     @cached_property
     def class_ok(self) -> NDArray[np.bool_]:
-        """bool[pod classes, all nodes]."""
+        """Return whether each pod class fits each node of the snapshot: bool[pod classes, nodes of the snapshot]."""
         ok: NDArray[np.bool_] = self.codes == 0
         return ok
 
     @property
     def ok(self) -> NDArray[np.bool_]:
-        """bool[pods, nodes], expanded from the verdicts of the classes."""
+        """Return whether each pod fits each node: bool[pods, nodes], expanded from the pod classes."""
         result: NDArray[np.bool_] = self.class_ok[self.class_of][:, self.node_numbers]
         return result
 
     @property
     def _node_counts(self) -> NDArray[np.int64]:
-        """int64[pods]: how many of the nodes each pod fits."""
-        found: NDArray[np.int64] = np.count_nonzero(self.class_ok[:, self.node_numbers], axis=1)[self.class_of]
-        return found
+        """Return how many of the nodes each pod fits: int64[pods]."""
+        counts: NDArray[np.int64] = np.count_nonzero(self.class_ok[:, self.node_numbers], axis=1)[self.class_of]
+        return counts
 
     @cached_property
     def unmodelled(self) -> list[str]:
-        """What pods use that no rule here looks at; empty = everything was taken into account."""
+        """Return short texts on what pods use and no rule considers; empty if everything was considered."""
         return self.session.unmodelled
 
     # -- one pod -----------------------------------------------------------------------------------------------------
@@ -147,11 +168,11 @@ class FitResult:
             raise InputError(f"no node {name!r} in the snapshot") from None
 
     def prefilter(self, pod: str | Pod | dict[str, Any]) -> PreFilterReport:
-        """Every PreFilter on its own: skipped plug-ins, failures, node sets."""
+        """Return what every PreFilter decides, each run alone: skipped plug-ins, failures and node sets."""
         return self.session.prefilter(self._pod(pod)[1])
 
     def verdict(self, pod: str | Pod | dict[str, Any], node: str | Node) -> Verdict:
-        """The first failing plug-in, where upstream stops, with its texts."""
+        """Return the verdict on a pod and a node, with texts: the first failing plug-in, where upstream stops."""
         name, number = self._pod(pod)
         node_name, row = self._node(node)
         verdict = self.session.verdict(number, row)
@@ -160,22 +181,26 @@ class FitResult:
         return msgspec.structs.replace(verdict, pod=name, node=node_name, debug=debug)
 
     def verdicts(self, pod: str | Pod | dict[str, Any], node: str | Node) -> list[Verdict]:
-        """Every failing Filter on its own, in profile order, with numbers. PreFilter node sets are not applied; a
-        plug-in whose PreFilter skipped or failed is left out."""
+        """Return a verdict for each failing Filter, each run alone, in profile order and with the compared numbers.
+
+        PreFilter node sets are not applied. A plug-in whose PreFilter skipped or failed is left out.
+        """
         name, number = self._pod(pod)
         node_name, row = self._node(node)
         verdicts = self.session.verdicts(number, row)
-        return [msgspec.structs.replace(no, pod=name, node=node_name) for no in verdicts]
+        return [msgspec.structs.replace(failure, pod=name, node=node_name) for failure in verdicts]
 
     def any_node(self, pod: str | Pod | dict[str, Any], *, cursor: int = 0) -> Verdict:
-        """The first node that takes the pod, round robin from behind ``cursor``; cordoned nodes are passed over
-        (upstream: ``SchedulePodOnAnyNodeMatching``). The result's ``node`` is the one found."""
+        """Return a verdict that names the first node that the pod fits, round robin from behind ``cursor``.
+
+        Cordoned nodes are skipped. If no node fits, ``ok`` is False. Upstream: ``SchedulePodOnAnyNodeMatching``.
+        """
         name, number = self._pod(pod)
         if self.session.hopeless(number):
             return msgspec.structs.replace(self.session.failed_everywhere(number), pod=name)
         engine = self.session.engine
         engine.cursor = cursor
-        found = engine.any_node(number)
-        if found < 0:
+        node = engine.any_node(number)
+        if node < 0:
             return Verdict(pod=name, ok=False, type=NO_NODES)
-        return Verdict(pod=name, ok=True, node=self.snapshot.nodes[found])
+        return Verdict(pod=name, ok=True, node=self.snapshot.nodes[node])

@@ -1,4 +1,4 @@
-"""``kscale.fork``: a snapshot that a simulation may change and restore.
+"""``kscale.fork``: a copy of a snapshot that a simulation can change and restore.
 
 Upstream: ``simulator/clustersnapshot/predicate/predicate_snapshot.go`` (PredicateSnapshot).
 """
@@ -44,9 +44,30 @@ def fork(
     profile: SchedulerProfile | None = None,
     cursor: int = 0,
 ) -> Fork:
-    """A mutable copy of a snapshot, or of a cluster as it is now; see :class:`Fork` for the arguments.
+    """Return a mutable copy of a snapshot.
 
-    ``templates``: nodes, node templates or node groups, as structs or dicts. Raises InputError.
+    Parameters
+    ----------
+    snapshot : Snapshot or Cluster
+        Cluster state. A Cluster is snapshotted first.
+    pods : sequence of str, Pod, dict or client object, optional
+        Pods that may be checked and placed. Default: the snapshot's pending pods.
+    templates : sequence of Node, NodeTemplate, NodeGroup or dict
+        Templates of nodes that may be added.
+    profile : SchedulerProfile, optional
+        Scheduler profile. Default: upstream's default profile.
+    cursor : int
+        Where the round-robin scan over nodes starts.
+
+    Returns
+    -------
+    Fork
+        The copy. The snapshot itself never changes.
+
+    Raises
+    ------
+    InputError
+        If a pod or a template cannot be read.
     """
     snapshot = snapshot_of(snapshot)
     prepared = [template_of(template, snapshot.columns.objects) for template in templates]
@@ -54,17 +75,17 @@ def fork(
 
 
 class Fork:
-    """A single-owner copy of a snapshot that may be changed; the snapshot itself never is.
+    """Mutable copy of a snapshot with a single owner. The snapshot itself never changes.
 
-    ``pods`` (None = the pending ones) are what may be checked and placed, ``templates`` what may be added,
-    ``cursor`` where the scan over nodes stands. Nodes have numbers: those of the snapshot first, added ones behind
-    them. :meth:`fork` opens a level that :meth:`revert` forgets and :meth:`commit` keeps; levels nest.
-    All work is proportional to what is touched. Not for two threads at once.
+    ``pods`` (None: the pending ones) may be checked and placed, ``templates`` may be added, ``cursor`` is where the
+    scan over nodes starts. Nodes have numbers: first those of the snapshot, then added ones. :meth:`fork` opens a level
+    that :meth:`revert` undoes and :meth:`commit` keeps; levels nest. The cost of an operation is proportional to what
+    it changes. Not safe for concurrent use by threads.
 
-    The fork knows where each of its pods is: a pod is placed once, and taken off where it is. A pod given by the name
-    of one that runs in the snapshot is on its node from the start. Where a pod is asked for, the session number of a
-    class stands for any pod of that class; such pods are counted, not told apart. What would not be so raises
-    InputError and changes nothing.
+    The fork tracks the node of each of its pods: a pod can be placed once, and removed from the node that it is on. A
+    pod that runs in the snapshot and is passed by name is on its node from the start. Where a method takes a pod, the
+    session number of a class stands for any pod of that class; such pods are only counted. An operation that would
+    violate this raises InputError and changes nothing.
     """
 
     __slots__ = (
@@ -119,9 +140,9 @@ class Fork:
         names = [pod for pod in pods if isinstance(pod, str)] if isinstance(pods, list) else []
         self._at = {key: node for key, node in zip(names, snapshot.nodes_of(names), strict=True) if node >= 0}
         self._home = frozenset(self._at)  # the pods that run in the snapshot
-        self._moved: dict[str, int] = {}  # 1 = one of those, which left the place that the snapshot has for it
+        self._moved: dict[str, int] = {}  # 1 = a pod of the snapshot that is no longer on its node there
         self._mine: dict[tuple[int, int], int] = {}  # (class, node) -> pods that were placed by class
-        self._lost: dict[tuple[int, int], int] = {}  # (class, node) -> pods of the snapshot, taken off by class
+        self._lost: dict[tuple[int, int], int] = {}  # (class, node) -> pods of the snapshot, removed by class
         self._own: dict[int, int] = {}  # node -> pods that this fork placed on it
         self._on_node: dict[int, list[tuple[str, int]]] | None = None
         self._anonymous: dict[int, Counter[int]] = {}
@@ -138,13 +159,15 @@ class Fork:
     # -- levels ------------------------------------------------------------------------------------------------------
 
     def fork(self) -> None:
-        """Open a level."""
+        """Open a level, which ``revert`` undoes or ``commit`` keeps."""
         self.engine.fork()
         self._marks.append(len(self._log))
 
     def revert(self) -> None:
-        """Forget everything since the last fork. The scan cursor stays, as upstream's does. Raises StateError if there
-        was none."""
+        """Undo everything since the last ``fork``. The scan cursor stays, as upstream's does.
+
+        Raises StateError if no level is open.
+        """
         if not self._marks:
             raise StateError("revert: nothing was forked")
         self.engine.revert()
@@ -160,7 +183,7 @@ class Fork:
             del self._copies[added.pop()]
 
     def commit(self) -> None:
-        """Make what was done since the last fork part of the level below. Raises StateError if there was none."""
+        """Merge the changes since the last ``fork`` into the level below. Raises StateError if no level is open."""
         if not self._marks:
             raise StateError("commit: nothing was forked")
         self.engine.commit()
@@ -169,7 +192,10 @@ class Fork:
             self._log.clear()
 
     def checksum(self) -> int:
-        """Equal states have equal sums: every counter, domain, port, reference and claim on devices goes into it."""
+        """Return a checksum of the state; equal states have equal checksums.
+
+        It includes every counter, topology domain, host port, volume reference and device claim.
+        """
         return self.engine.checksum()
 
     def _set(self, table: dict[Any, int], key: Any, value: int) -> None:
@@ -183,10 +209,10 @@ class Fork:
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def add(self, template: int = 0, copy: int | None = None) -> int:
-        """Add a copy of ``templates[template]``; returns the new node's number.
+        """Add a copy of ``templates[template]``, and return the new node's number.
 
-        ``copy`` numbers its name; by default the next number that no node has. Raises InputError for a template that
-        was not given, and for the number of a node that is there.
+        ``copy`` is the number in its name; default: the next number that no node has. Raises InputError for an unknown
+        template, and for the number of an existing node.
         """
         if type(template) is not int or not 0 <= template < len(self._bases):
             raise InputError(f"there is no template {template!r}: this fork was given {len(self._bases)}")
@@ -208,18 +234,20 @@ class Fork:
         return number
 
     def remove(self, node: str | int) -> list[int]:
-        """Remove a node with the pods of the snapshot that are on it; returns the session numbers of their classes.
+        """Remove a node and the snapshot's pods on it, and return the session numbers of their classes.
 
-        A pod that was placed by this fork has to be taken off first: raises InputError.
+        Raises InputError if a pod that this fork placed is on the node; remove such pods first.
         """
         n = self.number(node)
         if self._own.get(n):
-            pods = [key for key, at in self._at.items() if at == n and not self._stays(key)]
-            pods += [f"one of class {number}" for (number, at), count in self._mine.items() if at == n and count]
+            pods = [key for key, location in self._at.items() if location == n and not self._stays(key)]
+            pods += [
+                f"one of class {number}" for (number, location), count in self._mine.items() if location == n and count
+            ]
             named = ", ".join(pods[:5]) + (" ..." if len(pods) > 5 else "")
             raise InputError(f"node {self.node_name(n)!r} has pods that this fork placed: take them off first: {named}")
-        left = Counter({number: count for (number, at), count in self._lost.items() if at == n})
-        gone: list[int] = []
+        left = Counter({number: count for (number, location), count in self._lost.items() if location == n})
+        removed: list[int] = []
         for key, number in self._snapshot_pods(n):
             if key:
                 if key in self._moved:
@@ -228,26 +256,32 @@ class Fork:
             elif left[number]:
                 left[number] -= 1
                 continue
-            gone.append(number)
+            removed.append(number)
             self.engine.unplace(number, n)
         self.engine.remove_node(n)
-        return gone
+        return removed
 
     def _snapshot_pods(self, node: int) -> list[tuple[str, int]]:
-        """The pods that the snapshot has on a node: (name, if it is one of this fork's pods, or ""; class)."""
+        """Return the pods that the snapshot has on a node as (name, class).
+
+        The name is "" for pods that were not passed to this fork.
+        """
         if self._on_node is None:
             number, classes, home = self.session.number, self.snapshot.interner.classes, self._home
             keys = self.snapshot.pods if home else [""] * len(self.snapshot.placed_node)
-            found: dict[int, list[tuple[str, int]]] = {}
+            pods_by_node: dict[int, list[tuple[str, int]]] = {}
             for key, class_index, n in zip(
                 keys, self.snapshot.placed_class.tolist(), self.snapshot.placed_node.tolist(), strict=True
             ):
-                found.setdefault(n, []).append((key if key in home else "", number(classes[class_index])))
-            self._on_node = found
+                pods_by_node.setdefault(n, []).append((key if key in home else "", number(classes[class_index])))
+            self._on_node = pods_by_node
         return self._on_node.get(node, [])
 
     def number(self, node: str | int) -> int:
-        """A node by name or number. Raises InputError for one that is not there, or not any more."""
+        """Return the number of a node that is passed by name or number.
+
+        Raises InputError if the node does not exist or was removed.
+        """
         if isinstance(node, str):
             n = self._index.get(node, -1)
             if n < 0:
@@ -267,18 +301,24 @@ class Fork:
         return position_of(node, "the number of a node", count - 1)
 
     def node_name(self, node: int) -> str:
-        """The name of a node by number. Raises InputError."""
+        """Return the name of a node by number. Raises InputError if the number is out of range."""
         node = self._in_range(node)
         return self.snapshot.nodes[node] if node < self._existing else self._added[node - self._existing]
 
     def free(self, node: str | int) -> tuple[dict[str, int], int]:
-        """(free amounts by resource, free pod places). Raises InputError for a node that is not there."""
+        """Return a node's free amounts by resource, and its free pod slots.
+
+        Raises InputError if the node does not exist.
+        """
         return self.session.free_on(self.number(node))
 
     # -- pods --------------------------------------------------------------------------------------------------------
 
     def pod(self, pod: str | int) -> int:
-        """A pod's class by pod name or session number. Raises InputError."""
+        """Return the session number of a pod's class, for a pod name or such a number.
+
+        Raises InputError if the pod was not passed to this fork, or the number is out of range.
+        """
         if not isinstance(pod, str):
             return position_of(pod, "the number of a pod's class", len(self.session.pods) - 1)
         try:
@@ -287,28 +327,36 @@ class Fork:
             raise InputError(f"pod {pod!r} was not given to this fork") from None
 
     def class_of(self, pod: str | int) -> PodClass:
-        """What predicates read of a pod. Raises InputError."""
+        """Return the class of a pod, i.e. what predicates read of it. Raises InputError if the pod is unknown."""
         return self.session.pods[self.pod(pod)]
 
     def where(self, pod: str) -> int | None:
-        """The number of the node that one of the fork's pods is on now; None = on none. Raises InputError."""
+        """Return the number of the node that a pod of this fork is on; None if it is on none.
+
+        Raises InputError if the pod was not passed to this fork.
+        """
         self.pod(pod)
-        at = self._at.get(pod, _NOWHERE)
-        return None if at == _NOWHERE else at
+        node = self._at.get(pod, _NOWHERE)
+        return None if node == _NOWHERE else node
 
     def fits(self, pod: str | int, node: str | int) -> bool:
-        """Whether the pod passes every predicate on the node now. Raises InputError."""
+        """Check whether the pod passes every predicate on the node in the current state.
+
+        Raises InputError for an unknown pod or node.
+        """
         return self.engine.check(self._judged(pod), self.number(node)) == _engine.FITS
 
     def place(self, pod: str | int, node: str | int) -> None:
-        """Put the pod on the node without asking (upstream: ``ForceAddPod``). Raises InputError for a pod that is on a
-        node."""
+        """Place the pod on the node without checks (upstream: ``ForceAddPod``).
+
+        Raises InputError if the pod is on a node.
+        """
         number, n = self.pod(pod), self.number(node)
         self._loose(pod)
         self._put(pod, number, n)
 
     def unplace(self, pod: str | int, node: str | int) -> None:
-        """Take a pod off the node. Raises InputError for a pod that is not there."""
+        """Remove a pod from the node. Raises InputError if the pod is not on it."""
         number, n = self.pod(pod), self.number(node)
         if isinstance(pod, str):
             if self._at.get(pod, _NOWHERE) != n:
@@ -320,22 +368,24 @@ class Fork:
                 self._add_to(self._own, n, -1)
             self._leave(pod)
             return
-        at = number, n
-        if self._mine.get(at):
+        location = number, n
+        if self._mine.get(location):
             self.engine.unplace(number, n)
-            self._add_to(self._mine, at, -1)
+            self._add_to(self._mine, location, -1)
             self._add_to(self._own, n, -1)
             return
         if n not in self._anonymous:
-            self._anonymous[n] = Counter(one for key, one in self._snapshot_pods(n) if not key)
-        if self._anonymous[n][number] <= self._lost.get(at, 0):
+            self._anonymous[n] = Counter(class_number for key, class_number in self._snapshot_pods(n) if not key)
+        if self._anonymous[n][number] <= self._lost.get(location, 0):
             raise InputError(f"no pod of class {number} is on node {self.node_name(n)!r}, but for those with a name")
         self.engine.unplace(number, n)
-        self._add_to(self._lost, at, 1)
+        self._add_to(self._lost, location, 1)
 
     def schedule(self, pod: str | int, node: str | int) -> bool:
-        """Put the pod on the node if it fits there (upstream: ``SchedulePod``). Raises InputError for a pod that is on
-        a node."""
+        """Place the pod on the node if it fits there, and return whether it does (upstream: ``SchedulePod``).
+
+        Raises InputError if the pod is on a node.
+        """
         number, n = self._judged(pod), self.number(node)
         self._loose(pod)
         if self.engine.check(number, n) != _engine.FITS:
@@ -344,9 +394,9 @@ class Fork:
         return True
 
     def schedule_anywhere(self, pod: str | int, acceptable: Any = None) -> int | None:
-        """Put the pod on the first node behind the cursor that takes it; the node's number, or None.
+        """Place the pod on the first node behind the cursor that it fits; return its number, or None if none fits.
 
-        ``acceptable``: one truth value a node, false = not this one. Raises InputError for a pod that is on a node.
+        ``acceptable``: one boolean per node; False excludes the node. Raises InputError if the pod is on a node.
         """
         number = self._judged(pod)
         self._loose(pod)
@@ -359,7 +409,10 @@ class Fork:
         return node
 
     def _judged(self, pod: str | int) -> int:
-        """A class whose verdicts this fork knows. Raises InputError for one that only placed pods have."""
+        """Return the session number of a pod's class that can be checked.
+
+        Raises InputError for a class that only placed pods have.
+        """
         number = self.pod(pod)
         if number >= self.session.asked:
             raise InputError(
@@ -376,13 +429,16 @@ class Fork:
             self._set(self._moved, pod, 1)
 
     def _class_there(self, pod: str, node: int) -> int:
-        """What a pod of the snapshot counts as where it runs: as a pod that waits it would want that node by name."""
+        """Return the class that a pod of the snapshot counts as on its node.
+
+        It differs from the class of the same pod as a pending pod, which would require that node by name.
+        """
         return next(number for key, number in self._snapshot_pods(node) if key == pod)
 
     def _loose(self, pod: str | int) -> None:
-        at = self._at.get(pod, _NOWHERE) if isinstance(pod, str) else _NOWHERE
-        if at != _NOWHERE:
-            raise InputError(f"pod {pod!r} is on node {self.node_name(at)!r} already: take it off first")
+        node = self._at.get(pod, _NOWHERE) if isinstance(pod, str) else _NOWHERE
+        if node != _NOWHERE:
+            raise InputError(f"pod {pod!r} is on node {self.node_name(node)!r} already: take it off first")
 
     def _put(self, pod: str | int, number: int, node: int) -> None:
         self.engine.place(number, node)

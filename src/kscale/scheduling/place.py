@@ -1,7 +1,7 @@
-"""``kscale.place``: place pods one after the other on existing nodes (upstream: HintingSimulator).
+"""``kscale.place``: places pods one after the other on existing nodes (upstream: HintingSimulator).
 
 Upstream: ``simulator/scheduling/hinting_simulator.go``, ``core/podlistprocessor/filter_out_schedulable.go``.
-Decided in C++: ``_native/src/engine/simulate.cpp`` (where each is tried), ``search.cpp`` (the next node that fits).
+Implemented in C++: ``_native/src/engine/simulate.cpp`` (nodes to try per pod), ``search.cpp`` (next node that fits).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = ["PlaceResult", "PlaceState", "place"]
 
 
 class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the simulator keeps between calls: the scan cursor, and the hints (pod UID -> node) of two generations:
+    """State of the simulator between calls: the scan cursor, and hints (pod UID -> node) of two generations,
     ``hints`` and ``old_hints``.
 
-    A hint that is not used again dies with the second call after it was set.
+    A hint that is not used again expires with the second call after it was set.
     """
 
     cursor: int = 0
@@ -44,16 +44,16 @@ class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
     old_hints: dict[str, str] = {}
 
     def hint(self, uid: str) -> str | None:
-        """Where the pod with this ``uid`` went last time; None if that is not known."""
+        """Return the node where the pod with this ``uid`` was placed last time; None if unknown."""
         return self.hints.get(uid) or self.old_hints.get(uid)
 
     def to_json(self) -> bytes:
-        """As JSON."""
+        """Encode the state as JSON, for :meth:`from_json`."""
         return msgspec.json.encode({"version": 1, **msgspec.structs.asdict(self)})
 
     @staticmethod
     def from_json(text: bytes | str) -> PlaceState:
-        """From JSON (``text``). Raises StateError for anything else than what :meth:`to_json` wrote."""
+        """Decode the JSON (``text``) that :meth:`to_json` wrote. Raises StateError for any other text."""
         try:
             data = msgspec.json.decode(text)
             if data.pop("version") != 1:
@@ -64,10 +64,10 @@ class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlaceResult:
-    """Where pods went. ``node``: int32[n] in the order of ``records``, -1 = fits nowhere, -2 = was not looked at.
+    """Placement of pods on nodes. ``node``: int32[n] in the order of ``records``, -1 = fits no node, -2 = not tried.
 
-    ``records`` is the order they were tried in: by priority, then as given; ``positions``: int64[n], which of the given
-    pods they are.
+    ``records``: pods in the order in which they were tried, by descending priority, then as passed. ``positions``:
+    int64[n], their positions among the pods passed.
     """
 
     def __init__(
@@ -89,19 +89,19 @@ class PlaceResult:
         self.overflowing_controllers = overflowing
         self._order = order
         self.unmodelled = unmodelled
-        """What pods use that no rule here looks at."""
+        """Short texts on what pods use and no rule considers."""
 
     def __repr__(self) -> str:
         nodes = len({*self.node[self._order].tolist()})
         stay = "".join(
-            f", {count} {what}"
-            for what, outcome in (("fit nowhere", _packing.NOWHERE), ("not tried", _packing.NOT_TRIED))
+            f", {count} {label}"
+            for label, outcome in (("fit nowhere", _packing.NOWHERE), ("not tried", _packing.NOT_TRIED))
             if (count := int((self.node == outcome).sum()))
         )
         return f"<PlaceResult: {len(self._order)} of {len(self.node)} pods placed on {nodes} nodes{stay}>"
 
     def _repr_html_(self) -> str:
-        """For a notebook."""
+        """Return an HTML table of pods and their nodes, for notebooks."""
         from kscale.html import notebook
 
         rows = [*self.placement.items(), *((pod, "") for pod in self.unschedulable)]
@@ -109,24 +109,27 @@ class PlaceResult:
 
     @cached_property
     def unschedulable_positions(self) -> NDArray[np.int64]:
-        """Which of the given pods fit on no node, in the order they were tried."""
-        found: NDArray[np.int64] = self.positions[self.node == _packing.NOWHERE]
-        return found
+        """Return the positions of the pods that fit no node among the pods passed, in the order they were tried.
+
+        int64[n].
+        """
+        positions: NDArray[np.int64] = self.positions[self.node == _packing.NOWHERE]
+        return positions
 
     @cached_property
     def placement(self) -> dict[str, str]:
-        """Pod -> node, for the pods that fit, in the order they were placed."""
+        """Return pod -> node for the pods that fit, in the order they were placed."""
         names = self.snapshot.nodes
         return {self.records[i].key: names[self.node[i]] for i in self._order.tolist()}
 
     @cached_property
     def unschedulable(self) -> list[str]:
-        """Pods that fit on no node, in the order they were tried."""
+        """Return the names of pods that fit no node, in the order they were tried."""
         return self._keys(_packing.NOWHERE)
 
     @cached_property
     def not_tried(self) -> list[str]:
-        """Pods that were given up before they were looked at."""
+        """Return the names of pods that were not tried, because placing stopped before."""
         return self._keys(_packing.NOT_TRIED)
 
     def _keys(self, outcome: int) -> list[str]:
@@ -137,37 +140,37 @@ class PlaceResult:
 
     @cached_property
     def unschedulable_records(self) -> list[PodRecord]:
-        """The same, as records."""
+        """Return the records of pods that fit no node, in the order they were tried."""
         return [self.records[i] for i in np.flatnonzero(self.node == _packing.NOWHERE).tolist()]
 
     @property
     def placed_count(self) -> int:
-        """How many pods fit."""
+        """Return how many pods fit."""
         return len(self._order)
 
     @property
     def placed_records(self) -> list[tuple[PodRecord, int]]:
-        """(pod, number of its node) of the pods that fit, in the order they were placed."""
+        """Return (pod, number of its node) for the pods that fit, in the order they were placed."""
         return [(self.records[i], int(self.node[i])) for i in self._order.tolist()]
 
     @property
     def placed_in_order(self) -> dict[str, list[str]]:
-        """Node -> the pods it got, in the order they were added."""
-        found: dict[str, list[str]] = {}
+        """Return node -> pods placed on it, in the order they were placed."""
+        pods_by_node: dict[str, list[str]] = {}
         for i in self._order:
-            found.setdefault(self.snapshot.nodes[self.node[i]], []).append(self.records[i].key)
-        return found
+            pods_by_node.setdefault(self.snapshot.nodes[self.node[i]], []).append(self.records[i].key)
+        return pods_by_node
 
     @cached_property
     def snapshot_after(self) -> Snapshot:
-        """The snapshot with these pods in place."""
+        """Return the snapshot with these pods placed."""
         if not len(self._order):
             return self.snapshot
         records, nodes = [self.records[i] for i in self._order.tolist()], self.node[self._order].tolist()
         return self.snapshot.with_placed(records, nodes, reserve(self.snapshot, records, nodes))
 
     def to_dict(self) -> dict[str, Any]:
-        """Placement and rest, as plain data."""
+        """Return placement, unschedulable pods and pods not tried, as plain data."""
         return {"placement": self.placement, "unschedulable": self.unschedulable, "notTried": self.not_tried}
 
 
@@ -183,28 +186,55 @@ def place(
     break_on_failure: bool = False,
     max_looks: int | None = None,
 ) -> PlaceResult:
-    """Place pods on nodes that exist, highest priority first, each where it was last time (``state``'s hints) or on the
-    first node behind the cursor that takes it (upstream: ``HintingSimulator.TrySchedulePods``).
+    """Place pods on existing nodes, highest priority first.
 
-    ``snapshot``: or a cluster, as it is now. Cordoned nodes and ``unacceptable_nodes`` take nothing.
-    ``break_on_failure``: leave a priority at its first pod that fits nowhere. The snapshot does not change; the result
-    has the one after. Raises InputError.
+    Each pod goes to the node where it was last time (the hints of ``state``), or to the first node behind the cursor
+    that it fits (upstream: ``HintingSimulator.TrySchedulePods``).
 
-    ``max_looks`` stands for the deadline that upstream may give, which a pure function cannot have: after so many looks
-    at pods the time is up, and the others are not tried. Of one priority, every pod is looked at once for its hint, and
-    once more if that did not place it.
+    Parameters
+    ----------
+    snapshot : Snapshot or Cluster
+        Cluster state. A Cluster is snapshotted first. The snapshot does not change.
+    pods : sequence of str, Pod, dict or client object, optional
+        Pods to place. Default: the snapshot's pending pods.
+    state : PlaceState, optional
+        State that the previous call returned: scan cursor and hints.
+    profile : SchedulerProfile, optional
+        Scheduler profile. Default: upstream's default profile.
+    scores : ScoreOptions, optional
+        If present, every pod goes where kube-scheduler would put it; see Notes.
+    unacceptable_nodes : iterable of str
+        Names of nodes that get no pods. Neither do cordoned nodes.
+    break_on_failure : bool
+        Skip the remaining pods of a priority after the first one that fits no node.
+    max_looks : int, optional
+        Limit of tries, in place of the deadline that upstream may have; the remaining pods are not tried. Within a
+        priority, every pod is tried once for its hint, and once more if that did not place it.
 
-    With ``scores`` every pod goes where kube-scheduler would put it (upstream: ``schedulePod``): filters, then the
-    scores of the nodes that pass, then the choice. Among equals it is the first node in list order, where upstream
-    draws one. Nodes are tried from ``state.cursor`` on (upstream: ``nextStartNodeIndex``) until enough take the pod;
-    cordoned nodes take the pods that tolerate it. There are no hints then, no ``break_on_failure`` and no
-    ``max_looks``. A simulated scheduler calls this with the pods of one cycle in the order of its queue (equal
-    priorities keep their order), goes on from ``snapshot_after``, and hands the result's ``state`` to its next call.
+    Returns
+    -------
+    PlaceResult
+        The placement, the snapshot after it, and the state for the next call.
+
+    Raises
+    ------
+    InputError
+        If a pod cannot be read, or an argument does not go with ``scores``.
+
+    Notes
+    -----
+    With ``scores`` (upstream: ``schedulePod``) a pod passes filters, then scores of the nodes that pass, then the
+    choice. Among equal scores the first node in list order is taken, where upstream takes a random one. Nodes are tried
+    from ``state.cursor`` on (upstream: ``nextStartNodeIndex``) until enough fit the pod; cordoned nodes take pods that
+    tolerate it. Hints, ``break_on_failure`` and ``max_looks`` do not apply.
+
+    A simulated scheduler calls this function with the pods of one cycle in the order of its queue (equal priorities
+    keep their order), continues with ``snapshot_after``, and passes the result's ``state`` to the next call.
     """
     state = _checked(state)
     snapshot = snapshot_of(snapshot)
     records, positions, priorities = _by_priority(pods_of(snapshot, pods, waiting=True))
-    looks = -1 if max_looks is None else position_of(max_looks, "max_looks")
+    look_limit = -1 if max_looks is None else position_of(max_looks, "max_looks")
     if not len(records) and scores is None:
         nowhere = np.zeros(0, dtype=np.int32)
         after = PlaceState(cursor=state.cursor, old_hints=state.hints)
@@ -230,7 +260,7 @@ def place(
     if scores is not None:
         if break_on_failure or max_looks is not None or state.hints or state.old_hints:
             raise InputError("scores: kube-scheduler has no hints, no break_on_failure and no max_looks")
-        from kscale.scheduling.scores.choosing import choose  # half a dozen modules that few calls need
+        from kscale.scheduling.scores.choosing import choose  # imports six modules that few calls need
 
         node, order, start = choose(
             snapshot, session, records, unique, class_of, scores, profile, acceptable=acceptable, start=state.cursor
@@ -247,7 +277,7 @@ def place(
         np.append(begins, count).astype(np.int32),
         acceptable=acceptable,
         break_on_failure=break_on_failure,
-        max_looks=looks,
+        max_looks=look_limit,
     )
     names = snapshot.nodes
     after = PlaceState(
@@ -262,15 +292,18 @@ def _checked(state: Any) -> PlaceState:
     if not isinstance(state, PlaceState):
         raise InputError(f"state is {short(state)}, not a PlaceState")
     position_of(state.cursor, "state.cursor")
-    for what, hints in (("state.hints", state.hints), ("state.old_hints", state.old_hints)):
+    for label, hints in (("state.hints", state.hints), ("state.old_hints", state.old_hints)):
         if not isinstance(hints, dict):
-            raise InputError(f"{what} is {short(hints)}, not pod UIDs and their nodes")
+            raise InputError(f"{label} is {short(hints)}, not pod UIDs and their nodes")
     return state
 
 
 def _by_priority(records: Sequence[PodRecord]) -> tuple[Sequence[PodRecord], NDArray[np.int64], NDArray[np.int64]]:
-    """(pods by falling priority, which of those given they are, their priorities); equal ones keep their order."""
+    """Return pods by descending priority, their positions among ``records``, and their priorities.
+
+    The sort is stable.
+    """
     priorities = priorities_of(records)
-    order = np.argsort(~priorities, kind="stable")  # ~ falls as - does, and does not overflow
+    order = np.argsort(~priorities, kind="stable")  # ~ reverses the order as - does, but does not overflow
     taken = records.take(order) if isinstance(records, PodRows) else [records[i] for i in order.tolist()]
     return taken, order, priorities[order]

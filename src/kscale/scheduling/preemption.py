@@ -1,7 +1,7 @@
-"""Which pods DefaultPreemption evicts to make room for a pod of higher priority.
+"""Selects the pods that DefaultPreemption evicts to make room for a pod of higher priority.
 
-Where upstream draws the node that it begins with, it is the first in list order here; of nodes that are equal in all
-that counts the first is taken; pods that are equally important keep the order in which they came.
+Differences in ties: upstream starts with a random node, kscale with the first in list order. Of nodes that rank
+equally the first is taken. Pods of equal importance keep their order.
 
 Upstream: ``pkg/scheduler/framework/plugins/defaultpreemption``.
 """
@@ -35,8 +35,8 @@ _OFFSET: Final = 2**31  # what upstream adds to each priority before it sums the
 
 
 class Preemption(msgspec.Struct, frozen=True, kw_only=True):
-    """``pod`` gets a place on ``node`` once ``victims`` are gone (the most important first). ``violations``: so many of
-    them go against their disruption budgets."""
+    """``pod`` fits ``node`` after ``victims`` are evicted (the most important first). ``violations``: how many of these
+    evictions violate a disruption budget."""
 
     pod: str
     node: str
@@ -45,8 +45,8 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Candidates(NamedTuple):
-    """How many nodes are enough: ``least_percentage`` of them (``minCandidateNodesPercentage``), but at least
-    ``least_candidates`` (``minCandidateNodesAbsolute``)."""
+    """How many candidate nodes are enough: ``least_percentage`` percent of the nodes (``minCandidateNodesPercentage``),
+    but at least ``least_candidates`` (``minCandidateNodesAbsolute``)."""
 
     least_percentage: int = 10
     least_candidates: int = 100
@@ -61,19 +61,38 @@ def preempt(
     least_percentage: int = 10,
     least_candidates: int = 100,
 ) -> Preemption | None:
-    """What kube-scheduler's DefaultPreemption does for a pending pod, by name, that no node takes; None: nothing helps,
-    or the pod does not preempt (``preemptionPolicy: Never``).
+    """Simulate kube-scheduler's DefaultPreemption for a pending pod that fits no node.
 
-    Pods that are nominated to a node count as if they were there. ``budgets``: None: the snapshot's.
-    ``least_percentage``, ``least_candidates``: ``minCandidateNodesPercentage`` and ``minCandidateNodesAbsolute``; so
-    many nodes are enough, if the victims of one of them go against no budget. Raises InputError.
+    Parameters
+    ----------
+    snapshot : Snapshot or Cluster
+        Cluster state. Pods that are nominated to a node count as placed there.
+    pod : str
+        Name of the pending pod.
+    budgets : iterable of PodDisruptionBudget, optional
+        Disruption budgets. Default: the snapshot's.
+    profile : SchedulerProfile, optional
+        Scheduler profile. Default: upstream's default profile.
+    least_percentage, least_candidates : int
+        Upstream's ``minCandidateNodesPercentage`` and ``minCandidateNodesAbsolute``. The search stops after so many
+        candidate nodes if evicting the victims of one of them violates no budget.
+
+    Returns
+    -------
+    Preemption or None
+        The node and the victims. None if no eviction helps, or the pod does not preempt (``preemptionPolicy: Never``).
+
+    Raises
+    ------
+    InputError
+        If the pod is not a pending pod of the snapshot.
     """
     snapshot = snapshot_of(snapshot)
     record = _pending(snapshot, pod)
     if record.pod.spec.preemption_policy == "Never":
         return None
-    found = fit(snapshot, [pod], profile=profile)
-    nodes = [at for at, name in enumerate(snapshot.nodes) if found.verdict(pod, name).code == UNSCHEDULABLE]
+    fits = fit(snapshot, [pod], profile=profile)
+    nodes = [index for index, name in enumerate(snapshot.nodes) if fits.verdict(pod, name).code == UNSCHEDULABLE]
     enough = min(max(len(nodes) * least_percentage // 100, least_candidates), len(nodes))
     dry_run = _DryRun(snapshot, record, _Budgets.of(snapshot, budgets), profile)
     without: list[_Candidate] = []
@@ -98,7 +117,7 @@ def _pending(snapshot: Snapshot, pod: str) -> PodRecord:
 
 
 class _Placed(msgspec.Struct, frozen=True, eq=False):
-    """A pod that may have to go; ``number``: its class as it runs, of the dry run's session."""
+    """A pod that may be evicted; ``number``: the dry run session's number of its class as it runs."""
 
     record: PodRecord
     pod_class: PodClass
@@ -106,12 +125,12 @@ class _Placed(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def importance(self) -> tuple[int, int]:
-        """The least is the most important (``MoreImportantPod``)."""
+        """Return a sort key; the most important pod has the lowest (``MoreImportantPod``)."""
         return -self.record.priority, _started(self.record)
 
 
 def _started(record: PodRecord) -> int:
-    """When it started; what has not comes last, as if it did now."""
+    """Return when the pod started; a pod that has not started sorts last."""
     if record.facts is not None:
         started = record.facts.started
         return _NOT_BEGUN if started == ZERO_TIME else started
@@ -120,14 +139,14 @@ def _started(record: PodRecord) -> int:
 
 
 class _Candidate(msgspec.Struct, frozen=True):
-    """A node, and who has to go there; there is somebody."""
+    """A node and its victims, at least one."""
 
     node: int
     victims: Sequence[_Placed]
     violations: int
 
     def rank(self) -> tuple[int, int, int, int, int]:
-        """The least is taken (``pickOneNodeForPreemption``)."""
+        """Return a sort key; the candidate with the lowest is taken (``pickOneNodeForPreemption``)."""
         pods = [each.record for each in self.victims]
         highest = pods[0].priority
         return (
@@ -140,8 +159,8 @@ class _Candidate(msgspec.Struct, frozen=True):
 
 
 class _DryRun:
-    """Tries what would be without some pods, one node after the other (``SelectVictimsOnNode``). Pods are taken off and
-    put back by their class: nothing has to be known of them but that."""
+    """Simulates evictions, one node after the other (``SelectVictimsOnNode``). Pods are removed and put back by
+    class."""
 
     def __init__(
         self, snapshot: Snapshot, record: PodRecord, budgets: _Budgets, profile: SchedulerProfile | None
@@ -155,7 +174,7 @@ class _DryRun:
         self._begins = np.searchsorted(snapshot.placed_node[self._lower], np.arange(len(snapshot.nodes) + 1))
 
     def on(self, node: int) -> _Candidate | None:
-        """Who has to go from a node; None: that nobody can make room there, or need to."""
+        """Return a node's candidate with its victims; None if evictions there do not help or are not needed."""
         lower, engine = self._less_important(node), self._session.engine
         if not lower:
             return None
@@ -167,25 +186,28 @@ class _DryRun:
                 return None
             violating, others = self._budgets.split(lower)
             against = [each for each in violating if not self._stays(each, node)]
-            gone = {*against, *(each for each in others if not self._stays(each, node))}
+            evicted = {*against, *(each for each in others if not self._stays(each, node))}
         finally:
             engine.revert()
-        victims = [each for each in lower if each in gone]
+        victims = [each for each in lower if each in evicted]
         return _Candidate(node, victims, len(against)) if victims else None
 
     def _less_important(self, node: int) -> list[_Placed]:
-        """The pods of a lower priority on a node, the most important first."""
-        snapshot, found = self._snapshot, []
-        for at in self._lower[self._begins[node] : self._begins[node + 1]].tolist():
-            pod_class = snapshot.interner.classes[snapshot.placed_class[at]]
-            found.append(_Placed(snapshot.placed[at], pod_class, self._session.number(pod_class)))
-        return sorted(found, key=lambda each: each.importance)
+        """Return the pods of a lower priority on a node, the most important first."""
+        snapshot, pods = self._snapshot, []
+        for row in self._lower[self._begins[node] : self._begins[node + 1]].tolist():
+            pod_class = snapshot.interner.classes[snapshot.placed_class[row]]
+            pods.append(_Placed(snapshot.placed[row], pod_class, self._session.number(pod_class)))
+        return sorted(pods, key=lambda each: each.importance)
 
     def _fits(self, node: int) -> bool:
         return self._session.engine.check(self._coming, node) == _engine.FITS
 
     def _stays(self, pod: _Placed, node: int) -> bool:
-        """Whether there is room for a pod beside the one that comes; then it is back."""
+        """Check whether an evicted pod fits beside the preemptor.
+
+        If so it is placed again. Otherwise the state is unchanged.
+        """
         self._session.engine.place(pod.number, node)
         if self._fits(node):
             return True
@@ -194,7 +216,7 @@ class _DryRun:
 
 
 class _Budgets:
-    """How many disruptions each budget allows still."""
+    """Remaining disruptions allowed by each budget."""
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
         self._budgets = list(budgets)
@@ -204,17 +226,17 @@ class _Budgets:
             try:
                 selector = compile_selector(each.spec.selector)
             except SelectorError:
-                continue  # it selects nothing
+                continue  # an invalid selector selects nothing
             if selector.requirements:
                 self._index.add(each.metadata.namespace, selector, i)
 
     @classmethod
     def of(cls, snapshot: Snapshot, budgets: Iterable[PodDisruptionBudget] | None) -> _Budgets:
-        """Those that are given, or the snapshot's."""
+        """Build from ``budgets``, or from the snapshot's budgets if None."""
         return cls(snapshot.informers.budgets if budgets is None else budgets)
 
     def split(self, pods: Sequence[_Placed]) -> tuple[list[_Placed], list[_Placed]]:
-        """(pods whose end would go against a budget, the others), if they end in this order."""
+        """Split pods into those whose eviction violates a budget and the others, if they are evicted in this order."""
         left = [each.status.disruptions_allowed for each in self._budgets]
         violating: list[_Placed] = []
         others: list[_Placed] = []
@@ -226,9 +248,11 @@ class _Budgets:
         return violating, others
 
     def _covering(self, pod: _Placed) -> list[int]:
-        """Budgets that select a pod, and do not know yet that it ends."""
-        of = pod.pod_class
-        if of.index not in self._known:
-            self._known[of.index] = [*self._index.matching(of.namespace, of.labels)] if of.labels else []
+        """Return the indices of budgets that select the pod and do not list it as disrupted yet."""
+        pod_class = pod.pod_class
+        if pod_class.index not in self._known:
+            self._known[pod_class.index] = (
+                [*self._index.matching(pod_class.namespace, pod_class.labels)] if pod_class.labels else []
+            )
         name = pod.record.key.partition("/")[2]
-        return [i for i in self._known[of.index] if name not in (self._budgets[i].status.disrupted_pods or ())]
+        return [i for i in self._known[pod_class.index] if name not in (self._budgets[i].status.disrupted_pods or ())]

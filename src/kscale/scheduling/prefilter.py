@@ -1,4 +1,4 @@
-"""The PreFilter phase: every plug-in once per pod class (upstream: ``RunPreFilterPlugins``)."""
+"""The PreFilter phase: runs every plug-in once per pod class (upstream: ``RunPreFilterPlugins``)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["PreFilterOutcome", "PreFilterReport", "prefilter_report", "run_prefi
 
 
 class PreFilterOutcome(msgspec.Struct, frozen=True):
-    """``failure``: no node is looked at; ``plugin`` may be empty then. ``nodes``: only these, if not None, which
-    ``choosers`` chose."""
+    """Combined result of the PreFilters. ``failure``: the pod fits no node; ``plugin`` may be empty then. ``nodes``:
+    the only nodes to check, if not None, as selected by the plug-ins ``choosers``."""
 
     plugin: str = ""
     failure: Status | None = None
@@ -31,7 +31,8 @@ _ASKED = tuple(plugin for plugin in PROFILE if type(plugin).prefilter is not Plu
 
 
 class PreFilterReport(msgspec.Struct):
-    """Every PreFilter run on its own, even after one that fails: skipped (sorted), failures and node sets in order."""
+    """Results of all PreFilters, each run alone, even after one that fails: skipped (sorted), failures and node sets in
+    order."""
 
     skipped: list[str] = msgspec.field(default_factory=list)
     failures: list[tuple[str, Status]] = msgspec.field(default_factory=list)
@@ -39,7 +40,10 @@ class PreFilterReport(msgspec.Struct):
 
 
 def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = _ASKED) -> PreFilterOutcome:
-    """In profile order; the first that cannot be helped ends it, the last that preemption might help is reported."""
+    """Run PreFilters in profile order, and return the combined outcome.
+
+    The first failure that is not Unschedulable ends the phase. Otherwise the last Unschedulable failure is reported.
+    """
     pending: tuple[str, Status] | None = None
     nodes: frozenset[str] | None = None
     choosers: list[str] = []
@@ -74,7 +78,7 @@ def _nothing_left(choosers: list[str]) -> str:
 
 
 def prefilter_report(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = PROFILE) -> PreFilterReport:
-    """All PreFilters, one by one."""
+    """Run all enabled PreFilters one by one, and return what each decided."""
     report = PreFilterReport()
     for plugin in plugins:
         if plugin.name in ctx.profile.disabled_prefilters:

@@ -1,6 +1,5 @@
-"""Scheduler profile: the arguments of its plug-ins, and the profile applied to a snapshot and its nodes (upstream:
-``KubeSchedulerConfiguration``).
-"""
+"""Scheduler profile: arguments of its plug-ins, and the profile applied to a snapshot and its nodes (upstream:
+``KubeSchedulerConfiguration``)."""
 
 from __future__ import annotations
 
@@ -50,15 +49,15 @@ class Predicate(Protocol):
 class SchedulerProfile(msgspec.Struct, frozen=True, kw_only=True):
     """The default profile of Kubernetes 1.37 with its plug-ins' arguments.
 
-    ``added_affinity``: NodeAffinity's ``addedAffinity`` (its required part). ``default_constraints``: those
-    of PodTopologySpread with ``defaultingType: List``; None = the stock setting, which never filters.
+    ``added_affinity``: NodeAffinity's ``addedAffinity`` (its required part). ``default_constraints``: those of
+    PodTopologySpread with ``defaultingType: List``; None = the default setting, which never filters.
     ``ignored_resources``, ``ignored_resource_groups``: NodeResourcesFit's arguments. ``device_binding_timeout``:
     DynamicResources' ``bindingTimeout``, how long devices may wait for their conditions. ``disabled_filters``: plug-ins
-    switched off at the Filter extension point; their PreFilter still runs unless they are in ``disabled_prefilters``
-    too. ``predicates``: compiled predicates of the user's (:func:`kscale.plugin.predicate`), asked after all others.
+    disabled at the Filter extension point; their PreFilter still runs unless they are in ``disabled_prefilters`` too.
+    ``predicates``: the user's compiled predicates (:func:`kscale.plugin.predicate`), called after all others.
 
-    :func:`kscale.scheduler_profile` makes one of a KubeSchedulerConfiguration. Raises InputError for plug-ins that do
-    not exist, and for a PreFilter that is switched off where its Filter, which needs it, is not.
+    :func:`kscale.scheduler_profile` reads one from a KubeSchedulerConfiguration. Raises InputError for unknown
+    plug-ins, and if a PreFilter is disabled but its Filter, which needs it, is not.
     """
 
     added_affinity: NodeSelector | None = None
@@ -71,10 +70,10 @@ class SchedulerProfile(msgspec.Struct, frozen=True, kw_only=True):
     predicates: tuple[Predicate, ...] = ()
 
     def __post_init__(self) -> None:
-        for what in ("disabled_filters", "disabled_prefilters"):
-            unknown = sorted(getattr(self, what) - _engine.ORDINALS.keys())
+        for field in ("disabled_filters", "disabled_prefilters"):
+            unknown = sorted(getattr(self, field) - _engine.ORDINALS.keys())
             if unknown:
-                raise InputError(f"{what}: no plug-in {unknown[0]!r}; known: {', '.join(_engine.ORDINALS)}")
+                raise InputError(f"{field}: no plug-in {unknown[0]!r}; known: {', '.join(_engine.ORDINALS)}")
         alone = sorted(self.disabled_prefilters - self.disabled_filters)
         if alone:
             raise InputError(f"disabled_prefilters: the Filter of {alone[0]} needs its PreFilter: disable both")
@@ -83,7 +82,7 @@ class SchedulerProfile(msgspec.Struct, frozen=True, kw_only=True):
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
 
-# Columns of nodes that are no labels.
+# Node columns that are not labels.
 NAME: Final = "\0name"
 TAINTS: Final = "\0taints"
 CORDON: Final = "\0unschedulable"
@@ -93,7 +92,7 @@ DEVICES: Final = "\0devices"
 
 
 class NodeFacts(msgspec.Struct):
-    """``offered``: resources of which something is allocatable."""
+    """What predicates read of a node. ``offered``: resources with a positive allocatable amount."""
 
     name: str
     labels: dict[str, str]
@@ -105,7 +104,7 @@ class NodeFacts(msgspec.Struct):
 
     @classmethod
     def of(cls, node: Node, csi_node: CSINode | None) -> NodeFacts:
-        """The facts of a node object."""
+        """Read the facts of a node object."""
         return cls(
             name=node.metadata.name,
             labels=node.metadata.labels or {},
@@ -118,8 +117,8 @@ class NodeFacts(msgspec.Struct):
 
 
 class Context:
-    """``memo``: what plug-ins worked out of this context; ``snapshot.memo`` has what depends on nothing but the
-    snapshot."""
+    """A profile applied to a snapshot. ``memo``: results that plug-ins cached for this context; ``snapshot.memo`` has
+    those that depend on nothing but the snapshot."""
 
     def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
         self.snapshot = snapshot
@@ -131,21 +130,21 @@ class Context:
         self.memo = Memo()
 
     def csi_node(self, name: str) -> CSINode | None:
-        """The CSINode of an existing node."""
+        """Return the CSINode of an existing node; None if there is none."""
         return self.informers.csi_nodes.get(name)
 
     def node(self, n: int) -> NodeFacts:
-        """The facts of an existing node by number."""
+        """Return the facts of an existing node by number."""
         node = self.snapshot.columns.objects[n]
         return NodeFacts.of(node, self.csi_node(node.metadata.name))
 
     def copy_facts(self, template: NodeTemplate, name: str) -> NodeFacts:
-        """The facts of a copy of a template under this name."""
+        """Return the facts of a copy of a template with this name, also as its hostname label."""
         facts = NodeFacts.of(template.node, template.csi_node if self.csi else None)
         facts.name = name
         facts.labels = {**facts.labels, HOSTNAME: name}
         return facts
 
     def namespace_labels(self, namespace: str) -> dict[str, str]:
-        """Labels of a namespace; one without object has none."""
+        """Return the labels of a namespace; an empty dict if the namespace has no object."""
         return self.informers.namespaces.get(namespace) or {}

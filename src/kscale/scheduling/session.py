@@ -1,9 +1,9 @@
 """One use of the packing engine: a snapshot, a profile, pod classes and templates, compiled to arrays.
 
-The engine's own operations (checking a pod on a node, scanning nodes, placing, forking): ``engine/engine.hpp`` in C++.
+``engine/engine.hpp`` in C++ has the engine's operations: checking a pod on a node, scanning nodes, placing, forking.
 
-Numbers inside a session: a class goes by its position among the session's classes, a node by its position in the
-snapshot's node list; nodes that are added later come behind it.
+Numbers inside a session: a pod class has its position among the session's classes, a node its position in the
+snapshot's node list. Nodes that are added later follow.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ __all__ = ["Session"]
 
 
 class Session:
-    """``pods``: classes whose verdicts are asked for, by session number; ``templates``: prepared nodes to copy;
-    ``present``: further classes that are only placed or taken off; ``one_by_one``: nothing is going to be placed;
-    ``moving``: the pods run, and leave their nodes before they are placed again; ``alike``: every placing of a pod
-    stands for another pod like it.
+    """Compiled state for one use of the engine.
 
-    ``engine``: the packing engine, holding every existing node with the pods placed there; ``templates``: its
-    templates, in order. Devices that pods compete for are counted or, where that would not be exact, kept in a ledger
-    (``has_ledger``).
+    ``pods``: classes that may be checked, by session number; ``templates``: nodes to copy; ``present``: further classes
+    that are only placed or removed; ``one_by_one``: nothing is going to be placed; ``moving``: the pods run, and leave
+    their nodes before they are placed again; ``alike``: every placement of a pod stands for another equivalent pod.
+
+    ``engine``: the packing engine, with every existing node and the pods placed there; ``templates``: its prepared
+    templates, in order. Devices that pods compete for are counted or, where that would not be exact, tracked in a
+    ledger (``has_ledger``).
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Session:
         self.profile = profile or SchedulerProfile()
         self._ctx = ctx = Context(snapshot, self.profile)
         self._copies = copies = Copies(ctx, templates)
-        others = [pod for found in (*copies.pods, present) for pod in found]
+        others = [pod for pod_classes in (*copies.pods, present) for pod in pod_classes]
         self._classes = classes = PodClasses.of(ctx, pods, others, templates)
         columns = classes.columns()
         copies.spell_out(
@@ -106,7 +107,7 @@ class Session:
         return None, DeviceLedger(ctx, classes.pods[: classes.given], self._copies.templates, alike=alike)
 
     def _engine(self, ledger: DeviceLedger | None) -> _engine.Engine:
-        """An engine with the nodes of the snapshot."""
+        """Build an engine with the nodes of the snapshot."""
         snapshot, nodes, classes = self.snapshot, self._nodes, self._classes
         disabled = sum(1 << plugin.ordinal for plugin in PROFILE if plugin.name in self.profile.disabled_filters)
         sizes = {name: size for part in classes.parts for name, size in part.sizes().items()}
@@ -123,7 +124,7 @@ class Session:
         return engine
 
     def _fill(self) -> None:
-        """Rows, classes, and the pods that are there."""
+        """Add counter rows, pod classes and the placed pods to the engine."""
         engine, classes, rows, nodes = self.engine, self._classes, self._classes.rows, self._nodes
         eligible = [nodes.evaluate(each.columns, each.counts) for each in rows.eligibilities]
         engine.set_eligibility(np.array(eligible, dtype=np.uint8).reshape(len(eligible), len(nodes)))
@@ -140,96 +141,106 @@ class Session:
             engine.add_user(predicate, [self.resources.index(name) for name in wanted])
 
     def copy(self) -> Session:
-        """The same over an engine of its own, in the state that this one's is in.
+        """Return an independent copy with an engine of its own, in the current state.
 
-        Raises NativeError where devices are kept in a ledger: it has one engine.
+        Raises NativeError if devices are tracked in a ledger, which belongs to one engine.
         """
-        made = copy(self)
-        made.engine = self.engine.copy()
-        return made
+        result = copy(self)
+        result.engine = self.engine.copy()
+        return result
 
     # -- use ---------------------------------------------------------------------------------------------------------
 
     @property
     def asked(self) -> int:
-        """How many classes, the first ones, have verdicts."""
+        """Return how many classes, counted from the first, can be checked."""
         return self._classes.asked
 
     @property
     def pods(self) -> Sequence[PodClass]:
-        """The classes by session number."""
+        """Return the classes in order of their session numbers."""
         return self._classes.pods
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The columns of amounts; names that begin with a zero byte are counted devices."""
+        """Return the names of the resource columns; names that begin with a zero byte are counted devices."""
         return self._resources.names
 
     def number(self, pod: PodClass) -> int:
-        """The session number of a class. Raises KeyError."""
+        """Return the session number of a class. Raises KeyError if the session does not have it."""
         return self._classes.number[pod.index]
 
     def classes_of(self, pods: Iterable[PodClass]) -> NDArray[np.int32]:
-        """Session numbers of pod classes: int32[n]."""
+        """Return the session numbers of pod classes: int32[n]. Raises KeyError for an unknown class."""
         number = self._classes.number
         return np.fromiter((number[pod.index] for pod in pods), dtype=np.int32)
 
     def numbers(self, size: int) -> NDArray[np.int32]:
-        """Session numbers by the numbers of classes, which are below ``size``: int32[size], -1 = none."""
-        found = np.full(size, -1, dtype=np.int32)
-        known = self._classes.number
-        found[np.fromiter(known, np.int64, len(known))] = np.fromiter(known.values(), np.int32, len(known))
-        return found
+        """Return session numbers by the index of classes, all below ``size``: int32[size], -1 = not in the session."""
+        numbers = np.full(size, -1, dtype=np.int32)
+        number_by_index = self._classes.number
+        numbers[np.fromiter(number_by_index, np.int64, len(number_by_index))] = np.fromiter(
+            number_by_index.values(), np.int32, len(number_by_index)
+        )
+        return numbers
 
     def hopeless(self, number: int) -> bool:
-        """Whether a PreFilter fails: the class fits no node."""
+        """Return whether a PreFilter fails, so that the class fits no node."""
         return self._classes.outcomes[number].failure is not None
 
     def node_set(self, number: int) -> frozenset[str] | None:
-        """The nodes that PreFilters left of all, by name; None = all."""
+        """Return the names of the nodes that PreFilters allow; None if they allow all."""
         return self._classes.outcomes[number].nodes
 
     def prefilter(self, number: int) -> PreFilterReport:
-        """Every PreFilter on its own: skipped plug-ins, failures, node sets."""
+        """Return what every PreFilter decides, each run alone: skipped plug-ins, failures and node sets."""
         return prefilter_report(self.pods[number], self._ctx)
 
     def free_on(self, node: int) -> tuple[dict[str, int], int]:
-        """(free amounts by resource, free pod places) of a node now."""
+        """Return a node's free amounts by resource, and its free pod slots, in the current state."""
         return self._resources.readable(self.engine.free(node).tolist()), self.engine.slots(node)
 
     def leaving(self, taint: Taint) -> NDArray[np.uint8]:
-        """uint8[rows]: which counter rows of the engine stop counting a node once it carries the taint."""
-        found = np.zeros(self.engine.n_rows, dtype=np.uint8)
-        found[self._classes.part(SpreadNumbers).leaving(taint)] = 1
-        return found
+        """Return which counter rows of the engine stop counting a node once it carries the taint: uint8[rows]."""
+        mask = np.zeros(self.engine.n_rows, dtype=np.uint8)
+        mask[self._classes.part(SpreadNumbers).leaving(taint)] = 1
+        return mask
 
     @cached_property
     def unmodelled(self) -> list[str]:
-        """What pods use that no rule here looks at: short texts, each once, in order of appearance."""
+        """Return short texts on what pods use and no rule considers, each once, in order of appearance."""
         ctx, copies = self._ctx, self._copies
-        found = ["resource claims of the pods that come with a new node"] if ctx.dra and copies.claims else []
+        texts = ["resource claims of the pods that come with a new node"] if ctx.dra and copies.claims else []
         if copies.templates:
             drivers = self._classes.part(VolumeNumbers).asked_drivers
-            found += csi_rules_not_judged(drivers, copies.templates, ctx)
-        return found
+            texts += csi_rules_not_judged(drivers, copies.templates, ctx)
+        return texts
 
     # -- why ---------------------------------------------------------------------------------------------------------
 
     def verdict(self, number: int, node: int) -> Verdict:
-        """The first failing plug-in on an existing node, where upstream stops. ``pod`` and ``node`` are left empty."""
+        """Return the verdict on a class and an existing node: the first failing plug-in, where upstream stops.
+
+        ``pod`` and ``node`` of the verdict are left empty.
+        """
         return self._explainer().verdict(number, node)
 
     def verdicts(self, number: int, node: int) -> list[Verdict]:
-        """Every failing Filter on its own, in profile order. PreFilter node sets are not applied; a plug-in whose
-        PreFilter skipped or failed is left out."""
+        """Return a verdict for each failing Filter, each run alone, in profile order.
+
+        PreFilter node sets are not applied. A plug-in whose PreFilter skipped or failed is left out.
+        """
         return self._explainer().verdicts(number, node)
 
     def failed_everywhere(self, number: int) -> Verdict:
-        """The verdict of a PreFilter that fails."""
+        """Return the verdict on a class whose PreFilter fails."""
         return self._explainer().prefilter_failed(number)
 
     def verdicts_on_copy(self, which: int, copy: int, numbers: Iterable[int]) -> dict[int, Verdict]:
-        """Class number -> verdict on copy number ``copy`` of a template, alone on it, everything else as it was."""
+        """Return class number -> verdict on copy number ``copy`` of template ``which``.
+
+        Each class is checked alone on the copy; the rest of the state is unchanged.
+        """
         self.engine.fork()
         try:
             node = self.engine.add(self.templates[which], copy)
@@ -253,12 +264,17 @@ class Session:
     # -- copies of templates -----------------------------------------------------------------------------------------
 
     def template_identity(self, i: int) -> str | None:
-        """Equal for templates whose copies the engine cannot tell apart; None: that is not known, because some copy is
-        special by its name, or devices are in play."""
+        """Return a key that is equal for templates whose copies the engine cannot distinguish.
+
+        None if that is unknown: some copy is special by its name, or devices are considered.
+        """
         return self._copies.identity(i)
 
     def template_room(self, i: int) -> tuple[int, list[int]]:
-        """(free pod places, what is free by ``resources``) of an empty copy of a template."""
+        """Return the free pod slots of an empty copy of a template, and its free amounts.
+
+        Amounts are in the order of ``resources``.
+        """
         return self._copies.room(i)
 
 

@@ -1,4 +1,4 @@
-"""Results of plug-ins and the texts that explain them (upstream: ``framework.Status``, ``FitError``)."""
+"""Results of plug-ins, and the texts that explain them (upstream: ``framework.Status``, ``FitError``)."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def unschedulable(*reasons: str) -> Status:
-    """Removing pods might help."""
+    """Return a status of code Unschedulable: evicting pods might help."""
     return Status(UNSCHEDULABLE, reasons)
 
 
 def unresolvable(*reasons: str) -> Status:
-    """Removing pods would not help."""
+    """Return a status of code UnschedulableAndUnresolvable: evicting pods would not help."""
     return Status(UNRESOLVABLE, reasons)
 
 
 def error(reason: str) -> Status:
-    """The plug-in could not decide."""
+    """Return a status of code Error: the plug-in could not decide."""
     return Status(ERROR, (reason,))
 
 
@@ -48,8 +48,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``type``: upstream's error type. ``plugin`` may be empty, or name several (PreFilter node sets). ``code``:
     ``Unschedulable``, ``UnschedulableAndUnresolvable`` or ``Error``. ``unexpected``: upstream's note when it was not an
-    ordinary rejection by a Filter. ``numbers``: what was compared, for people who ask why. ``pod`` and ``node`` are
-    empty where the verdict is on a class of pods or on a node to come.
+    ordinary rejection by a Filter. ``numbers``: the amounts that were compared. ``pod`` and ``node`` are empty if the
+    verdict is on a class of pods or on a node that does not exist yet.
     """
 
     pod: str = ""
@@ -68,14 +68,17 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def why(self) -> tuple[str, ...]:
-        """The reasons; of a node that PreFilters left out, for which upstream gives none, in kube-scheduler's words."""
+        """Return the reasons.
+
+        Upstream gives none for a node that PreFilters exclude; kube-scheduler's text is used then.
+        """
         if self.unexpected != FILTERED_OUT:
             return self.reasons
         return (f"node(s) didn't satisfy plugin(s) [{' '.join(self.plugin.split(', '))}]",)
 
     @property
     def message(self) -> str:
-        """Upstream's error text; empty if the pod fits."""
+        """Return upstream's error text; empty if the pod fits."""
         if self.ok:
             return ""
         head = f"can't schedule pod {self.pod}: "
@@ -90,9 +93,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def fit_error(reasons: Mapping[str, int], nodes: int, failure: str = "") -> str:
-    """How often each reason was given by one of ``nodes`` nodes, sorted as texts; or the PreFilter's ``failure``.
+    """Format how many of ``nodes`` nodes gave each reason, sorted as texts.
 
-    Upstream: ``framework.FitError.Error`` without what preemption adds; of no nodes at all ``ErrNoNodesAvailable``.
+    A PreFilter's ``failure`` replaces the reasons if it is not empty. Upstream: ``framework.FitError.Error`` without
+    what preemption adds; ``ErrNoNodesAvailable`` if there are no nodes.
     """
     if not nodes:
         return "no nodes available to schedule pods"

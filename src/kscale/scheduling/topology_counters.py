@@ -1,7 +1,6 @@
 """Counter rows: pods per topology domain, for plug-ins that consider where other pods run.
 
-A row counts the pods that are meant, whatever else they ask for: what is meant is seen from a pod's identity, its
-namespace, labels and whether it is being deleted.
+Whether a row counts a pod depends only on the pod's namespace, labels and whether it is being deleted.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ Label = tuple[str, str]
 
 
 class Eligibility(msgspec.Struct, frozen=True, eq=False):
-    """Which nodes a row counts pods on: ``columns`` of the node decide."""
+    """Which nodes a row counts pods on; it depends on ``columns`` of the node."""
 
     columns: frozenset[str]
     counts: Callable[[NodeFacts], bool]
 
 
 class Row(msgspec.Struct, frozen=True, eq=False):
-    """``key``: the topology key; ``meant``: whether a pod counts, None = the pods that say so themselves; ``selector``:
-    what it has to match in any case; ``group``: affinity group whose total it feeds, -1 = none; ``eligibility``: None =
-    every node counts."""
+    """A counter row. ``key``: the topology key; ``meant``: whether a pod counts, None = only pods that refer to the row
+    themselves; ``selector``: a selector that counted pods match in any case; ``group``: affinity group whose total the
+    row contributes to, -1 = none; ``eligibility``: None = every node counts."""
 
     key: str
     meant: Callable[[PodClass], bool] | None
@@ -42,7 +41,8 @@ class Row(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Counted(NamedTuple):
-    """The rows that count an identity: those that count nodes too, the others; ``upto``: rows that were looked at."""
+    """Rows that count pods of an identity: those with eligibility, the others; ``upto``: number of rows considered so
+    far."""
 
     upto: int
     spread: list[int]
@@ -50,8 +50,8 @@ class _Counted(NamedTuple):
 
 
 class Rows:
-    """All rows of an engine, numbered as they come. ``keys``: topology keys, ``eligibilities``: what decides which
-    nodes count, in order of first use; ``groups``: how many affinity groups there are."""
+    """All counter rows of an engine, numbered in the order they are added. ``keys``: topology keys; ``eligibilities``:
+    what decides which nodes count, in order of first use; ``groups``: number of affinity groups."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -66,12 +66,12 @@ class Rows:
         return len(self.rows)
 
     def add_group(self) -> int:
-        """Another affinity group."""
+        """Add an affinity group and return its number."""
         self.groups += 1
         return self.groups - 1
 
     def add(self, row: Row) -> int:
-        """Another row; its number."""
+        """Add a row and return its number."""
         number = len(self.rows)
         self.rows.append(row)
         self.keys.setdefault(row.key, len(self.keys))
@@ -86,13 +86,16 @@ class Rows:
         return number
 
     def counted(self, pod: PodClass) -> tuple[list[int], list[int]]:
-        """(rows with eligibility, other rows) that count a pod of this class, but for those it names itself."""
+        """Return the rows that count pods of this class, as (rows with eligibility, other rows).
+
+        Rows that the class itself refers to are not included.
+        """
         if not self._anywhere and (pod.labels is None or self._by_label.keys().isdisjoint(pod.labels.items())):
             return _NONE, _NONE
-        known = self._counted.get(pod.identity_id)
-        if known is None or known.upto < len(self.rows):
-            known = self._counted[pod.identity_id] = self._count(pod)
-        return known.spread, known.rows
+        cached = self._counted.get(pod.identity_id)
+        if cached is None or cached.upto < len(self.rows):
+            cached = self._counted[pod.identity_id] = self._count(pod)
+        return cached.spread, cached.rows
 
     def _count(self, pod: PodClass) -> _Counted:
         by_label = self._by_label
@@ -110,11 +113,11 @@ class Rows:
         return _Counted(len(self.rows), spread, rows)
 
     def columns(self) -> frozenset[str]:
-        """Node columns that decide which nodes rows count."""
+        """Return the node columns that decide which nodes rows count."""
         return frozenset().union(*(each.columns for each in self.eligibilities))
 
     def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-        """(key, group, eligibility; -1 = none) of each row by number: int32[n]."""
+        """Return the key, group and eligibility of each row: int32[n] each, -1 = none."""
         rows, count = self.rows, len(self.rows)
         eligible = (-1 if row.eligibility is None else self.eligibilities[row.eligibility] for row in rows)
         return (
@@ -125,11 +128,14 @@ class Rows:
 
 
 _NONE: Final[list[int]] = []
-"""Of no row, for all classes that none counts."""
+"""The empty list of rows, shared by all classes that no row counts."""
 
 
 def _required(selector: Selector | None) -> list[Label] | None:
-    """Labels of which a pod must have one to match; None = it need not have any."""
+    """Return labels of which a pod must have at least one to match; None if the selector requires no such label.
+
+    Empty if the selector matches nothing.
+    """
     if selector is None:
         return None
     if selector.nothing:

@@ -2,12 +2,13 @@
 
 Every function takes the same three or four arrays:
 
-* ``demand`` int64[K, R]: what one item of each class takes of each resource (pods count as a resource of demand 1),
-* ``count`` int64[K]: how many items of each class there are,
-* ``capacity`` int64[R]: what one empty bin offers,
-* ``max_per_bin`` int64[K] (optional): at most so many of a class in one bin (host ports, anti-affinity to itself).
+* ``demand`` int64[K, R]: what one item of each class uses of each resource (pods count as a resource of demand 1),
+* ``count`` int64[K]: number of items of each class,
+* ``capacity`` int64[R]: capacity of one empty bin,
+* ``max_per_bin`` int64[K] (optional): maximum number of items of a class in one bin (host ports, anti-affinity to
+  itself).
 
-and returns a :class:`Bound`: no packing needs fewer than ``value`` bins, and ``proof`` holds what proves it.
+Every function returns a :class:`Bound`: no packing needs fewer than ``value`` bins, and ``proof`` has what proves it.
 """
 
 from __future__ import annotations

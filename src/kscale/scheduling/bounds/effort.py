@@ -11,11 +11,11 @@ __all__ = ["Effort", "checked_bound"]
 
 
 class Effort:
-    """``limit`` units of work (about a microsecond each on a machine of 2024; None = no limit) and ``stop``: asked
-    between steps, true = time is up.
+    """A limit of work and time. ``limit``: units of work (about a microsecond each on a machine of 2024; None = no
+    limit); ``stop``: polled between steps, True = time is up.
 
-    The steps and their order depend on the input alone. A search that ``stop`` ended after ``spent`` units ends in the
-    same place, with the same result, when it is given that many as ``limit``.
+    The steps and their order depend on the input alone. If ``stop`` ended a search after ``spent`` units, the same
+    search with that number as ``limit`` ends at the same step, with the same result.
     """
 
     __slots__ = ("_stop", "limit", "spent", "stopped")
@@ -24,23 +24,29 @@ class Effort:
         self.limit = limit
         self.spent = 0
         self.stopped = ""
-        """Why there is no more: ``effort`` or ``time``; empty while there is."""
+        """Why the search has to stop: ``effort`` or ``time``; empty while it may continue."""
         self._stop = stop
 
     def spend(self, units: float) -> None:
-        """Work that was done. What is still done once it is over does not count: it would be done anyway."""
+        """Add units of work. Work after the search stopped does not count, because it is done in any case."""
         if not self.stopped:
             self.spent += int(units)
 
     def out_of_time(self) -> bool:
-        """Whether time is up, asked in the middle of a step: one that ends so is as if it had not been begun."""
+        """Check whether time is up in the middle of a step.
+
+        An interrupted step is discarded, as if it had not begun.
+        """
         if not self.stopped and self._stop is not None and self._stop():
             self.stopped = "time"
         return self.stopped == "time"
 
     @property
     def over(self) -> bool:
-        """Whether to end here. Asking counts as work: what was spent tells where it was asked."""
+        """Return whether the effort or the time is used up.
+
+        Each call counts as a unit of work, so that ``spent`` identifies the call at which the search ended.
+        """
         if not self.stopped:
             self.spent += 1
             if self.limit is not None and self.spent >= self.limit:
@@ -51,7 +57,7 @@ class Effort:
 
 
 _Number = TypeVar("_Number", int, float)
-_NOISE = 1e-9  # of a sum of prices, relative and absolute
+_NOISE = 1e-9  # tolerance of a sum of prices, relative and absolute
 
 
 def checked_bound(bound: _Number, cost: float, subject: str) -> _Number:

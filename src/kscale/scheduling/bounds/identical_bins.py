@@ -1,5 +1,5 @@
 """Lower bounds for identical bins: total demand, one class, L2 of Martello and Toth, patterns of Gilmore and Gomory,
-and the best of them.
+and the best of them. kscale's own: not in upstream.
 
 S. Martello and P. Toth, "Lower bounds and reduction procedures for the bin packing problem", Discrete Applied
 Mathematics 28 (1990). For a threshold a <= C/2, with C the capacity: items larger than C - a share a bin with nothing
@@ -9,13 +9,11 @@ is the maximum over the thresholds; only sizes that occur (and 0) need to be tri
 P. C. Gilmore and R. E. Gomory, "A linear programming approach to the cutting-stock problem", Operations Research 9
 (1961): minimise the number of bins over all *patterns* (what one bin may hold), fractionally. Its dual gives every
 class a price y >= 0 such that no pattern is worth more than 1; the sum of count * y is then a lower bound. Patterns are
-made when they are needed (:mod:`~kscale.scheduling.bounds.mixed_bins`).
+generated when they are needed (:mod:`~kscale.scheduling.bounds.mixed_bins`).
 
-The floating-point solver only proposes prices. The proof is made of integers
-(:mod:`~kscale.scheduling.bounds.pricing`): prices are scaled and rounded to integers Y, no pattern is worth more than
-Z, hence ceil(sum(count * Y) / Z) bins are needed.
-
-kscale's own.
+The floating-point solver only proposes prices. The proof uses integers only (:mod:`~kscale.scheduling.bounds.pricing`):
+prices are scaled and rounded to integers Y, no pattern is worth more than Z, hence ceil(sum(count * Y) / Z) bins are
+needed.
 """
 
 from __future__ import annotations
@@ -47,15 +45,28 @@ __all__ = [
 
 
 def volume(demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None) -> Bound:
-    """The largest over the resources of total demand / capacity, rounded up. ``max_per_bin`` plays no part.
+    """Return the bound by total demand: the maximum over the resources of total demand / capacity, rounded up.
 
-    Arrays as :meth:`kscale.scheduling.bounds.Instance.of` takes them.
+    Parameters
+    ----------
+    demand, count, capacity, max_per_bin : array_like of int
+        As :meth:`kscale.scheduling.bounds.Instance.of` takes them. ``max_per_bin`` has no effect on the bound.
+
+    Returns
+    -------
+    Bound
+        ``proof``: the resource, its total demand and its capacity.
+
+    Raises
+    ------
+    InputError
+        If an array is invalid, or an item fits no empty bin.
     """
     return volume_of(Instance.of(demand, count, capacity, max_per_bin))
 
 
 def volume_of(instance: Instance) -> Bound:
-    """:func:`volume` of a checked instance."""
+    """Return the :func:`volume` bound of a checked instance."""
     best = Bound(int(instance.count.sum() > 0), "volume")
     for r, capacity in enumerate(instance.capacity.tolist()):
         size, count = instance.totals(r)
@@ -67,15 +78,28 @@ def volume_of(instance: Instance) -> Bound:
 
 
 def per_class(demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None) -> Bound:
-    """The largest over the classes of the bins that its items need when they have every bin to themselves.
+    """Return the bound by single classes: the maximum number of bins that one class alone needs.
 
-    Arrays as :meth:`kscale.scheduling.bounds.Instance.of` takes them.
+    Parameters
+    ----------
+    demand, count, capacity, max_per_bin : array_like of int
+        As :meth:`kscale.scheduling.bounds.Instance.of` takes them.
+
+    Returns
+    -------
+    Bound
+        ``proof``: the class, its count and how many items one bin holds.
+
+    Raises
+    ------
+    InputError
+        If an array is invalid, or an item fits no empty bin.
     """
     return per_class_of(Instance.of(demand, count, capacity, max_per_bin))
 
 
 def per_class_of(instance: Instance) -> Bound:
-    """:func:`per_class` of a checked instance."""
+    """Return the :func:`per_class` bound of a checked instance."""
     used = np.flatnonzero(instance.count)
     if not used.size:
         return Bound(0, "per_class")
@@ -86,16 +110,30 @@ def per_class_of(instance: Instance) -> Bound:
 
 
 def l2(demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None) -> Bound:
-    """The largest over the resources of the one-dimensional L2; never below :func:`~kscale.scheduling.bounds.volume`.
+    """Return the maximum over the resources of the one-dimensional L2 bound.
 
-    Costs a sort of the classes for each resource. ``max_per_bin`` plays no part.
-    Arrays as :meth:`kscale.scheduling.bounds.Instance.of` takes them.
+    Never below :func:`~kscale.scheduling.bounds.volume`. Sorts the classes once per resource.
+
+    Parameters
+    ----------
+    demand, count, capacity, max_per_bin : array_like of int
+        As :meth:`kscale.scheduling.bounds.Instance.of` takes them. ``max_per_bin`` has no effect on the bound.
+
+    Returns
+    -------
+    Bound
+        ``proof``: the resource, the threshold and the capacity.
+
+    Raises
+    ------
+    InputError
+        If an array is invalid, or an item fits no empty bin.
     """
     return l2_of(Instance.of(demand, count, capacity, max_per_bin))
 
 
 def l2_of(instance: Instance) -> Bound:
-    """:func:`l2` of a checked instance."""
+    """Return the :func:`l2` bound of a checked instance."""
     best = Bound(int(instance.count.sum() > 0), "l2")
     for r, capacity in enumerate(instance.capacity.tolist()):
         size, count = instance.totals(r)
@@ -127,8 +165,8 @@ def _one_resource(size: NDArray[Any], count: NDArray[Any], capacity: int) -> tup
     middle_room = (items[huge] - items[half]) * capacity - (volumes[huge] - volumes[half])
     excess = volumes[half] - volumes[first] - middle_room
     values = large + np.maximum(0, -(-excess // capacity))
-    at = int(np.argmax(values))
-    return int(values[at]), int(thresholds[at])
+    position = int(np.argmax(values))
+    return int(values[position]), int(thresholds[position])
 
 
 def column_generation(
@@ -143,19 +181,43 @@ def column_generation(
     stop: Callable[[], bool] | None = None,
     patterns: ArrayLike | None = None,
 ) -> Bound:
-    """The Gilmore-Gomory bound (extra ``[solver]``): the strongest here, and usually the optimum or one below it.
+    """Return the Gilmore-Gomory bound (extra ``[solver]``), the strongest one: usually the optimum or one below it.
 
-    ``upper``: the bins of a packing that is known; the search ends once the bound reaches it. ``lower``: a bound that
-    is known; the search ends, with what it has, once that cannot be surpassed. ``effort`` (units of about a
-    microsecond) and ``stop`` (asked now and then, true = time is up) limit the work. The bound is proven whatever they
-    are, and ``proof["optimal"]`` says whether it is all that the linear program can give.
-    ``patterns`` int[N, K]: what bins of a packing hold, to start from.
-    ``proof``: ``prices`` int[K] and ``pattern_value`` Z, so that value = ceil(sum(count * prices) / Z).
-    Arrays as :meth:`kscale.scheduling.bounds.Instance.of` takes them.
+    Parameters
+    ----------
+    demand, count, capacity, max_per_bin : array_like of int
+        As :meth:`kscale.scheduling.bounds.Instance.of` takes them.
+    lower : int
+        A known bound. The search ends with what it has once it cannot surpass it.
+    upper : int, optional
+        Number of bins of a known packing. The search ends once the bound reaches it.
+    effort : int, optional
+        Limit of work, in units of about a microsecond.
+    stop : callable, optional
+        Polled regularly; the search ends if it returns True.
+    patterns : array_like of int, optional
+        Contents of bins to start from, int64[N, K].
+
+    Returns
+    -------
+    Bound
+        The bound is proven whatever the limits are. Its ``proof`` has ``prices`` int[K] and ``pattern_value`` Z, so
+        that
+        value = ceil(sum(count * prices) / Z). ``proof["optimal"]``: whether the linear program can give no better
+        bound.
+
+    Raises
+    ------
+    InputError
+        If an array is invalid, or an item fits no empty bin.
+    MissingExtraError
+        If the extra ``[solver]`` is not installed.
     """
     instance = Instance.of(demand, count, capacity, max_per_bin)
-    known = None if patterns is None else int64(patterns, "patterns", 2)
-    return column_generation_of(instance, lower=lower, upper=upper, effort=Effort(effort, stop), patterns=known)
+    start_patterns = None if patterns is None else int64(patterns, "patterns", 2)
+    return column_generation_of(
+        instance, lower=lower, upper=upper, effort=Effort(effort, stop), patterns=start_patterns
+    )
 
 
 def column_generation_of(
@@ -167,8 +229,11 @@ def column_generation_of(
     patterns: NDArray[np.int64] | None = None,
     threads: int = 1,
 ) -> Bound:
-    """:func:`column_generation` of a checked ``instance``. Raises InputError for ``patterns`` of another shape or that
-    no bin holds, and MissingExtraError without the extra ``[solver]``."""
+    """Return the :func:`column_generation` bound of a checked ``instance``.
+
+    Raises InputError for ``patterns`` of another shape or that fit no bin, and MissingExtraError without the extra
+    ``[solver]``.
+    """
     classes = np.flatnonzero(instance.count)
     if not classes.size:
         return Bound(0, "column_generation", {"prices": [0] * len(instance.count), "pattern_value": 1, "optimal": True})
@@ -179,19 +244,19 @@ def column_generation_of(
     def enough(objective: float, bound: int) -> bool:
         return (upper is not None and bound >= upper) or (lower > 0 and objective <= lower + 1e-6)
 
-    from kscale.scheduling.bounds.mixed_bins import Generation  # most bounds are met without it
+    from kscale.scheduling.bounds.mixed_bins import Generation  # most calls do not need it
 
-    known = None
+    start = None
     if patterns is not None:
         chosen = patterns[:, classes]
-        held = (chosen <= kinds.most[0]).all() and (chosen @ kinds.demand <= kinds.capacity[0]).all()
-        if patterns.shape[1] != len(instance.count) or not held:
+        fits = (chosen <= kinds.most[0]).all() and (chosen @ kinds.demand <= kinds.capacity[0]).all()
+        if patterns.shape[1] != len(instance.count) or not fits:
             raise InputError("patterns: one row for each bin that is known, of as many of each class as fit it")
-        known = np.zeros(len(chosen), dtype=np.int64), chosen
-    work = Generation(kinds, effort or Effort(), integral=True, enough=enough, known=known, threads=threads)
+        start = np.zeros(len(chosen), dtype=np.int64), chosen
+    work = Generation(kinds, effort or Effort(), integral=True, enough=enough, known=start, threads=threads)
     work.run()
     proof = work.proof
-    assert proof is not None  # a run ends with one
+    assert proof is not None  # every run ends with a proof
     prices = np.zeros(len(instance.count), dtype=np.int64)
     prices[classes] = proof.prices
     details: dict[str, Any] = {
@@ -226,16 +291,31 @@ def best_bound(
     methods: Sequence[str] = ("volume", "per_class", "l2"),
     upper: int | None = None,
 ) -> Bound:
-    """The highest bound of ``methods``, tried in the order given; on a tie the earlier method has proved it.
+    """Return the highest bound of several methods; on a tie that of the earlier method.
 
-    ``upper``: the bins of a packing that is known. Once a bound reaches it nothing better exists: the rest is skipped.
-    Arrays as :meth:`kscale.scheduling.bounds.Instance.of` takes them.
+    Parameters
+    ----------
+    demand, count, capacity, max_per_bin : array_like of int
+        As :meth:`kscale.scheduling.bounds.Instance.of` takes them.
+    methods : sequence of str
+        Methods in the order in which they are tried; see ``METHODS``.
+    upper : int, optional
+        Number of bins of a known packing. Once a bound reaches it, the remaining methods are skipped.
+
+    Returns
+    -------
+    Bound
+
+    Raises
+    ------
+    InputError
+        If an array or a method is invalid, or an item fits no empty bin.
     """
     return best_bound_of(Instance.of(demand, count, capacity, max_per_bin), methods=methods, upper=upper)
 
 
 def best_bound_of(instance: Instance, *, methods: Sequence[str], upper: int | None = None) -> Bound:
-    """:func:`best_bound` of a checked ``instance``. Raises InputError for a method that there is not."""
+    """Return the :func:`best_bound` of a checked ``instance``. Raises InputError for an unknown method."""
     unknown = [name for name in methods if name not in _METHODS]
     if unknown or not methods:
         raise InputError(f"bound methods are {', '.join(METHODS)}; not {', '.join(unknown) or 'an empty list'}")

@@ -1,7 +1,5 @@
-"""Packing instances, checked once: identical bins, and bins of several kinds at several prices.
-
-kscale's own.
-"""
+"""Packing instances, checked once: identical bins, and bins of several kinds at several prices. kscale's own: not in
+upstream."""
 
 from __future__ import annotations
 
@@ -16,12 +14,13 @@ from kscale.errors import InputError, Problem
 __all__ = ["UNLIMITED", "BinKinds", "Bound", "Instance", "ceil_div", "int64"]
 
 
-# Sums below this fit an int64 with room to spare; larger ones are done with Python integers.
+# Sums below this fit an int64 with a margin; larger ones use Python integers.
 _SAFE_SUM = 2.0**61
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """``value`` bins at least, by ``method``; ``proof`` says which resource, class or dual solution proves it."""
+    """At least ``value`` bins are needed, by ``method``; ``proof`` has the resource, class or dual solution that proves
+    it."""
 
     value: int
     method: str
@@ -29,34 +28,50 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 def ceil_div(numerator: int, denominator: int) -> int:
-    """The quotient of two integers, rounded up."""
+    """Return the quotient of two integers, rounded up."""
     return -(-numerator // denominator)
 
 
 class Instance(msgspec.Struct, frozen=True):
-    """Item classes and a bin. ``limit`` int64[K] is the number of copies of a class that one empty bin holds.
+    """Item classes and a bin. ``limit`` int64[K]: number of items of a class that fit one empty bin.
 
-    Classes without items are kept (their position is what a proof refers to). A class with items of which not even one
-    fits an empty bin has no packing at all: an :class:`~kscale.errors.InputError` that names the class.
+    Classes without items are kept, because proofs refer to positions. If an item of a class fits no empty bin there is
+    no packing: an :class:`~kscale.errors.InputError` that names the class.
     """
 
     demand: NDArray[np.int64]
-    """int64[K, R]: what one item of each class takes of each resource."""
+    """int64[K, R]: amount of each resource that one item of each class uses."""
     count: NDArray[np.int64]
-    """int64[K]: the items of each class."""
+    """int64[K]: number of items of each class."""
     capacity: NDArray[np.int64]
-    """int64[R]: what one empty bin offers."""
+    """int64[R]: capacity of one empty bin."""
     limit: NDArray[np.int64]
 
     @classmethod
     def of(
         cls, demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None
     ) -> Instance:
-        """Checks the arrays, and works out ``limit``.
+        """Check the arrays and compute ``limit``.
 
-        ``demand`` int64[K, R]: what one item of each class takes of each resource; ``count`` int64[K]: how many items
-        of each class there are; ``capacity`` int64[R]: what one empty bin offers; ``max_per_bin`` int64[K]: at most so
-        many of a class in one bin. Raises InputError for other shapes, and for an item that no bin can hold.
+        Parameters
+        ----------
+        demand : array_like of int
+            int64[K, R]: amount of each resource that one item of each class uses.
+        count : array_like of int
+            int64[K]: number of items of each class.
+        capacity : array_like of int
+            int64[R]: capacity of one empty bin.
+        max_per_bin : array_like of int, optional
+            int64[K]: maximum number of items of a class in one bin.
+
+        Returns
+        -------
+        Instance
+
+        Raises
+        ------
+        InputError
+            If shapes do not agree, or an item fits no bin.
         """
         counts = int64(count, "count", 1)
         room = int64(capacity, "capacity", 1)
@@ -77,7 +92,7 @@ class Instance(msgspec.Struct, frozen=True):
         return cls(sizes, counts, room, limit)
 
     def totals(self, r: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """``(demand, count)`` of one resource (by its number ``r``) in a dtype in which no sum over items overflows."""
+        """Return demand and count of resource number ``r``, in a dtype in which no sum over items overflows."""
         size, count = self.demand[:, r], self.count
         if float(np.max(size, initial=0)) * float(np.sum(count, dtype=np.float64)) < _SAFE_SUM:
             return size, count
@@ -85,7 +100,10 @@ class Instance(msgspec.Struct, frozen=True):
 
 
 def int64(values: ArrayLike, name: str, dimensions: int) -> NDArray[np.int64]:
-    """An array of integers >= 0, contiguous. Raises InputError for anything else, by name."""
+    """Return a contiguous array of integers >= 0.
+
+    Raises InputError, with the array's ``name``, for any other dtype or shape.
+    """
     array = np.asarray(values)
     if array.size == 0:
         array = array.astype(np.int64)
@@ -100,7 +118,7 @@ def int64(values: ArrayLike, name: str, dimensions: int) -> NDArray[np.int64]:
 
 
 UNLIMITED = -1
-"""As many bins of a kind as are wanted."""
+"""The number of bins of a kind is not limited."""
 
 _MOST_CAPACITY = 1 << 60
 _MOST_RESOURCES = 16
@@ -110,8 +128,8 @@ class BinKinds(msgspec.Struct, frozen=True):
     """Item classes, and the kinds of bins that may hold them.
 
     ``demand`` int64[K, R], ``count`` int64[K]; ``capacity`` int64[T, R], ``cost`` int64[T] of one bin in any unit;
-    ``most`` int32[T, K]: how many items of a class one bin holds by itself, 0 where they do not go together;
-    ``least``, ``available`` int64[T]: how many bins of a kind there must and may be (:data:`UNLIMITED`).
+    ``most`` int32[T, K]: how many items of a class alone fit one bin, 0 if the class may not use the kind;
+    ``least``, ``available`` int64[T]: minimum and maximum number of bins of a kind (:data:`UNLIMITED`).
     ``rows`` int64[Q, T], ``low``, ``high`` float64[Q] (integers or infinite): low <= rows @ bins <= high.
     """
 
@@ -142,7 +160,10 @@ class BinKinds(msgspec.Struct, frozen=True):
         low: ArrayLike | None = None,
         high: ArrayLike | None = None,
     ) -> BinKinds:
-        """Check the arrays. ``allowed`` bool[K, T]: what may go where; ``max_per_bin`` int64[K]. Raises InputError."""
+        """Check the arrays. ``allowed`` bool[K, T]: which classes may use which kinds; ``max_per_bin`` int64[K].
+
+        Raises InputError if an array is invalid.
+        """
         counts, sizes = int64(count, "count", 1), int64(demand, "demand", 2)
         room, prices = int64(capacity, "capacity", 2), int64(cost, "cost", 1)
         k, t = len(counts), len(prices)
@@ -151,9 +172,9 @@ class BinKinds(msgspec.Struct, frozen=True):
         if not 1 <= sizes.shape[1] <= _MOST_RESOURCES:
             raise InputError(f"between 1 and {_MOST_RESOURCES} resources can be looked at, not {sizes.shape[1]}")
         sizes, room = _scaled(sizes, room)
-        there = np.full(t, UNLIMITED, dtype=np.int64) if available is None else _signed(available, "available", t)
+        maximum = np.full(t, UNLIMITED, dtype=np.int64) if available is None else _signed(available, "available", t)
         needed = np.zeros(t, dtype=np.int64) if least is None else int64(least, "least", 1)
-        if needed.shape != (t,) or ((there >= 0) & (needed > there)).any():
+        if needed.shape != (t,) or ((maximum >= 0) & (needed > maximum)).any():
             raise InputError("least: one number a kind, no more than there are bins of it")
         matrix = np.zeros((0, t), np.int64) if rows is None else np.ascontiguousarray(rows, dtype=np.int64)
         lows = np.full(len(matrix), -np.inf) if low is None else np.asarray(low, dtype=np.float64)
@@ -161,26 +182,26 @@ class BinKinds(msgspec.Struct, frozen=True):
         if matrix.ndim != 2 or matrix.shape[1] != t or lows.shape != (len(matrix),) or highs.shape != lows.shape:
             raise InputError("rows: one row of weights for each pair of low and high")
         limit = counts if max_per_bin is None else np.minimum(int64(max_per_bin, "max_per_bin", 1), counts)
-        most = _most(sizes, room, limit, allowed)
-        return cls(sizes, counts, room, prices, most, needed, there, matrix, lows, highs)
+        per_bin = _most(sizes, room, limit, allowed)
+        return cls(sizes, counts, room, prices, per_bin, needed, maximum, matrix, lows, highs)
 
     @classmethod
     def one(cls, instance: Instance, cost: int = 1) -> BinKinds:
-        """A single kind of bins, as many as are wanted."""
+        """Build an instance with a single kind of bins, unlimited in number."""
         return cls.of(instance.demand, instance.count, instance.capacity[None], [cost], max_per_bin=instance.limit)
 
     @property
     def classes(self) -> int:
-        """How many classes of items there are."""
+        """Return the number of item classes."""
         return len(self.count)
 
     @property
     def size(self) -> int:
-        """How many kinds of bins there are."""
+        """Return the number of bin kinds."""
         return len(self.cost)
 
     def only(self, kinds: NDArray[np.intp]) -> BinKinds:
-        """Some of the kinds of bins."""
+        """Return the instance with only some kinds of bins."""
         return msgspec.structs.replace(
             self,
             capacity=np.ascontiguousarray(self.capacity[kinds]),
@@ -192,7 +213,7 @@ class BinKinds(msgspec.Struct, frozen=True):
         )
 
     def of_classes(self, classes: NDArray[np.intp]) -> BinKinds:
-        """Some of the classes of items."""
+        """Return the instance with only some classes of items."""
         return msgspec.structs.replace(
             self,
             demand=np.ascontiguousarray(self.demand[classes]),
@@ -201,15 +222,17 @@ class BinKinds(msgspec.Struct, frozen=True):
         )
 
     def holds(self, pattern: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """bool[T]: which kinds of bins hold so many of each class."""
+        """Return which kinds of bins can hold these numbers of items of each class: bool[T]."""
         taken = np.flatnonzero(pattern)
         within = (pattern[taken] <= self.most[:, taken]).all(axis=1)
         return np.asarray(within & (pattern @ self.demand <= self.capacity).all(axis=1), dtype=np.bool_)
 
 
 def _scaled(demand: NDArray[np.int64], capacity: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The same in the largest unit of each resource that changes nothing; what is still too large for the kernels is
-    rounded down on both sides, which can only let more fit."""
+    """Return demand and capacity in the largest unit of each resource that changes nothing.
+
+    Values that are still too large for the kernels are rounded down on both sides, which can only let more items fit.
+    """
     demand, capacity = demand.copy(), capacity.copy()
     for r in range(demand.shape[1]):
         unit = max(1, int(np.gcd.reduce(demand[:, r]))) if len(demand) else 1
@@ -224,17 +247,17 @@ def _scaled(demand: NDArray[np.int64], capacity: NDArray[np.int64]) -> tuple[NDA
 def _most(
     demand: NDArray[np.int64], capacity: NDArray[np.int64], limit: NDArray[np.int64], allowed: ArrayLike | None
 ) -> NDArray[np.int32]:
-    most = np.repeat(np.minimum(limit, np.iinfo(np.int32).max)[None], len(capacity), axis=0)
+    per_bin = np.repeat(np.minimum(limit, np.iinfo(np.int32).max)[None], len(capacity), axis=0)
     for r in range(demand.shape[1]):
         size = demand[:, r]
         used = size > 0
-        most[:, used] = np.minimum(most[:, used], capacity[:, r, None] // size[used])
+        per_bin[:, used] = np.minimum(per_bin[:, used], capacity[:, r, None] // size[used])
     if allowed is not None:
         may = np.asarray(allowed, dtype=bool)
         if may.shape != (len(limit), len(capacity)):
             raise InputError(f"allowed has shape {may.shape}, {(len(limit), len(capacity))} expected")
-        most[~may.T] = 0
-    return np.ascontiguousarray(most, dtype=np.int32)
+        per_bin[~may.T] = 0
+    return np.ascontiguousarray(per_bin, dtype=np.int32)
 
 
 def _signed(values: ArrayLike, name: str, length: int) -> NDArray[np.int64]:

@@ -18,29 +18,30 @@ from kscale.snapshot.columns import median
 
 __all__ = ["Master", "Solved", "have_solver", "silent_solver"]
 
-_DEAR = 1000.0  # an item without a bin costs so many times the dearest bin
-_FREE = 1e-9  # who asks for less, asks for nothing (costs are whole numbers): nothing is divided by it
+_DEAR = 1000.0  # cost of an item without a bin, in multiples of the most expensive bin
+_FREE = 1e-9  # a smaller cost is zero, as costs are integers; avoids a division by zero
 
 
 def have_solver() -> bool:
-    """Whether the extra ``[solver]`` is installed."""
-    return find_spec("highspy") is not None  # it takes its time to import, and is not always needed
+    """Check whether the extra ``[solver]`` is installed."""
+    return find_spec("highspy") is not None  # its import is slow, and it is not always needed
 
 
 @cache
 def silent_solver() -> Any:
-    """``highspy.Highs`` as a class that writes nothing to stdout.
+    """Return a subclass of ``highspy.Highs`` that writes nothing to stdout.
 
     Raises :class:`~kscale.errors.MissingExtraError` without the extra ``[solver]``.
     """
     base: Any = library("highspy", "linear programming").Highs
 
     class Silent(base):  # type: ignore[misc]  # the base is had at run time
-        """Silent before its callback is set, which happens as it is made: from 1.16 on that prints a banner."""
+        """HiGHS without output. The flag is set before the callback, because HiGHS prints a banner there from 1.16
+        on."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.setOptionValue("output_flag", False)  # whatever was called until now
+            self.setOptionValue("output_flag", False)  # before any other call
 
         def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name
             self.setOptionValue("output_flag", False)
@@ -50,9 +51,9 @@ def silent_solver() -> Any:
 
 
 class Solved(msgspec.Struct, frozen=True):
-    """``objective``: cost; ``prices`` float64[K] of items; ``ask`` float64[T]: what a bin costs, its share of all other
-    rows included; ``duals`` float64[Q] of ``rows``; ``values`` float64[columns]; ``missing``: items that no bin takes,
-    float64[K]; ``iterations`` of the simplex."""
+    """A solution. ``objective``: cost; ``prices`` float64[K] of items; ``ask`` float64[T]: cost of a bin including its
+    share of all other rows; ``duals`` float64[Q] of ``rows``; ``values`` float64[columns]; ``missing``: items without a
+    bin, float64[K]; ``iterations`` of the simplex."""
 
     objective: float
     prices: NDArray[np.float64]
@@ -64,7 +65,7 @@ class Solved(msgspec.Struct, frozen=True):
 
 
 class Master:
-    """Minimise cost over columns (a kind of bin and what it holds), every item in some bin.
+    """Minimises the cost over columns (a kind of bin and what it holds), with every item in some bin.
 
     ``kind`` and ``pattern`` of each column, in the order they were added. Costs are those of the kinds times ``scale``.
     """
@@ -80,8 +81,8 @@ class Master:
         # Simplex: a vertex has integral values more often, and the next solve starts from it. The number of threads is
         # left alone: HiGHS has one pool for the process and refuses another number.
         highs.setOptionValue("solver", "simplex")
-        highs.setOptionValue("presolve", "off")  # each program is the one before with some columns more
-        highs.setOptionValue("simplex_strategy", 0)  # whichever suits: after new columns the primal one
+        highs.setOptionValue("presolve", "off")  # each program is the previous one with additional columns
+        highs.setOptionValue("simplex_strategy", 0)  # the solver chooses: the primal simplex after new columns
         self._solved = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kModelEmpty)
         self._infinity = highspy.kHighsInf
         none = np.zeros(0, dtype=np.int32)
@@ -91,15 +92,15 @@ class Master:
         self._row_of = np.full(kinds.size, -1)
         self._row_of[self._bounded] = np.arange(len(self._bounded))
         for t in self._bounded.tolist():
-            most = float(kinds.available[t]) if kinds.available[t] != UNLIMITED else self._infinity
-            highs.addRow(float(kinds.least[t]), most, 0, [], [])
-        # The solver's tolerances are absolute: rows of bytes would be lost in them.
+            maximum = float(kinds.available[t]) if kinds.available[t] != UNLIMITED else self._infinity
+            highs.addRow(float(kinds.least[t]), maximum, 0, [], [])
+        # The solver's tolerances are absolute, so rows in bytes have to be scaled.
         self._row_scale = 1.0 / np.abs(kinds.rows).max(axis=1, initial=1).astype(np.float64)
         self._rows = kinds.rows * self._row_scale[:, None]
         for low, high in zip(*self._row_bounds(kinds.low, kinds.high), strict=True):
             highs.addRow(low, high, 0, [], [])
         dear = _DEAR * float(self._cost.max(initial=1.0))
-        # An item may stay without and a row may be broken, at a price: there is always a solution.
+        # An item may have no bin and a row may be violated, at a cost, so that there is always a solution.
         number = np.arange(kinds.classes, dtype=np.int32)
         highs.addCols(kinds.classes, np.full(kinds.classes, dear), np.zeros(kinds.classes),
                       np.full(kinds.classes, self._infinity), kinds.classes, number, number,
@@ -109,7 +110,7 @@ class Master:
             for sign in (1.0, -1.0):
                 highs.addCol(dear, 0.0, self._infinity, 1, np.array([first + q], dtype=np.int32), np.array([sign]))
         self._slacks = kinds.classes + 2 * len(kinds.rows)
-        # Bins that must be there, or that make up for others in a row, even if they stay empty.
+        # Bins that are required, or that balance others in a row, even if they stay empty.
         self.kind: list[int] = np.flatnonzero((kinds.least > 0) | (kinds.rows < 0).any(axis=0)).tolist()
         self.pattern: list[NDArray[np.int64]] = [np.zeros(kinds.classes, dtype=np.int64) for _ in self.kind]
         self._known: set[tuple[int, bytes]] = set()
@@ -117,24 +118,27 @@ class Master:
             self._columns(np.array(self.kind), np.array(self.pattern))
 
     def add(self, kinds: NDArray[np.integer[Any]], patterns: NDArray[np.integer[Any]]) -> int:
-        """Add fillings ``patterns`` int[N, K] of the kinds ``kinds`` int[N]; how many are neither empty nor known."""
-        whole = np.ascontiguousarray(patterns, dtype=np.int64)
-        known, fresh = self._known, []
-        text, size = whole.tobytes(), whole.shape[1] * whole.itemsize
+        """Add fillings as columns, and return how many of them are new and not empty.
+
+        ``kinds`` int[N]: their kinds; ``patterns`` int[N, K]: their contents.
+        """
+        dense = np.ascontiguousarray(patterns, dtype=np.int64)
+        existing, fresh = self._known, []
+        text, size = dense.tobytes(), dense.shape[1] * dense.itemsize
         numbers = kinds.tolist()
-        for i in np.flatnonzero(whole.any(axis=1)).tolist():
+        for i in np.flatnonzero(dense.any(axis=1)).tolist():
             key = numbers[i], text[i * size : (i + 1) * size]
-            if key not in known:
-                known.add(key)
+            if key not in existing:
+                existing.add(key)
                 fresh.append(i)
         if fresh:
             self.kind += [numbers[i] for i in fresh]
-            self.pattern += list(whole[fresh])
-            self._columns(kinds[fresh], whole[fresh])
+            self.pattern += list(dense[fresh])
+            self._columns(kinds[fresh], dense[fresh])
         return len(fresh)
 
     def _columns(self, kinds: NDArray[np.integer[Any]], patterns: NDArray[np.int64]) -> None:
-        """Tell the solver about columns."""
+        """Add columns to the solver."""
         last = len(kinds)
         parts = [patterns.astype(np.float64)]
         if len(self._bounded):
@@ -148,11 +152,11 @@ class Master:
         column, row = np.nonzero(matrix)
         starts = np.searchsorted(column, np.arange(last)).astype(np.int32)
         cost, zero = self._cost[kinds], np.zeros(last)
-        most = np.full(last, self._infinity)
-        self._highs.addCols(last, cost, zero, most, len(row), starts, row.astype(np.int32), matrix[column, row])
+        maximum = np.full(last, self._infinity)
+        self._highs.addCols(last, cost, zero, maximum, len(row), starts, row.astype(np.int32), matrix[column, row])
 
     def solve(self) -> Solved:
-        """The cheapest cover with the columns known so far."""
+        """Return the cheapest cover with the current columns. Raises NativeError if the solver fails."""
         highs, kinds = self._highs, self.kinds
         highs.run()
         if highs.getModelStatus() not in self._solved:
@@ -162,12 +166,12 @@ class Master:
         values = np.asarray(solution.col_value, dtype=np.float64)
         of_kinds = duals[kinds.classes : kinds.classes + len(self._bounded)]
         of_rows = duals[kinds.classes + len(self._bounded) :] * self._row_scale
-        ask = kinds.cost - of_rows @ kinds.rows
-        ask[self._bounded] -= of_kinds
+        bin_cost = kinds.cost - of_rows @ kinds.rows
+        bin_cost[self._bounded] -= of_kinds
         return Solved(
             objective=float(info.objective_function_value) / self.scale,
             prices=np.maximum(duals[: kinds.classes], 0.0),
-            ask=np.maximum(ask, 0.0),
+            ask=np.maximum(bin_cost, 0.0),
             duals=of_rows,
             values=values[self._slacks :],
             missing=values[: kinds.classes],
@@ -175,31 +179,36 @@ class Master:
         )
 
     def ranked(self, solved: Solved) -> NDArray[np.intp]:
-        """The columns in an order: those that a solution uses, then the others, nearest to being used first. It may be
-        one of fewer columns."""
+        """Return the columns in order: those that a solution uses, then the others by how close they are to use.
+
+        ``solved`` may be a solution with fewer columns.
+        """
         kind = np.array(self.kind, dtype=np.intp)
-        ask = solved.ask[kind]
-        surplus = ask - np.array(self.pattern).reshape(len(kind), self.kinds.classes) @ solved.prices
-        surplus /= np.maximum(ask, _FREE)
+        bin_cost = solved.ask[kind]
+        surplus = bin_cost - np.array(self.pattern).reshape(len(kind), self.kinds.classes) @ solved.prices
+        surplus /= np.maximum(bin_cost, _FREE)
         idle = np.ones(len(kind), dtype=bool)
         idle[: len(solved.values)] = solved.values <= 0
         return np.lexsort((np.arange(len(kind)), surplus, idle))
 
     def reduced(self, most: int) -> Master:
-        """Another program with at most so many of the columns: those that are in use or come next."""
+        """Return another program with at most ``most`` of the columns.
+
+        These are the columns in use, then those closest to being used.
+        """
         best = self.ranked(self.solve())[:most]
-        made = Master(self.kinds)
-        made.add(np.array(self.kind, dtype=np.intp)[best], np.array(self.pattern)[best])
-        return made
+        result = Master(self.kinds)
+        result.add(np.array(self.kind, dtype=np.intp)[best], np.array(self.pattern)[best])
+        return result
 
     def integral(
         self, most_nodes: int, stop: Callable[[], bool] = lambda: False
     ) -> tuple[NDArray[np.int64] | None, int]:
-        """(int64[columns]: whole bins of each column, the cheapest that a branch and bound over ``most_nodes`` nodes
-        finds; None where it finds none, and where ``stop``, which is asked time and again, ends it; how many nodes it
-        looked at). An item may be in more bins than it has copies.
+        """Return the cheapest integral solution that a branch and bound finds, and the number of nodes that it visited.
 
-        The program is done with afterwards.
+        The solution is int64[columns], the number of bins of each column; None if none is found within ``most_nodes``,
+        or if ``stop`` (polled) returns True. An item may be in more bins than it has copies. The program cannot be used
+        afterwards.
         """
         integer = library("highspy", "linear programming").HighsVarType.kInteger
         highs = self._highs
@@ -229,13 +238,16 @@ class Master:
         low: NDArray[np.float64],
         high: NDArray[np.float64],
     ) -> None:
-        """What is left to do once some bins are settled: items, bins of each kind, what the rows still allow."""
+        """Restrict the program to what remains after some bins are fixed.
+
+        ``count``: items; ``available``, ``least``: bins of each kind; ``low``, ``high``: bounds of the rows.
+        """
         highs, first = self._highs, self.kinds.classes
         for k, n in enumerate(count.tolist()):
             highs.changeRowBounds(k, float(n), self._infinity)
         for i, t in enumerate(self._bounded.tolist()):
-            most = float(available[t]) if available[t] != UNLIMITED else self._infinity
-            highs.changeRowBounds(first + i, float(least[t]), most)
+            maximum = float(available[t]) if available[t] != UNLIMITED else self._infinity
+            highs.changeRowBounds(first + i, float(least[t]), maximum)
         first += len(self._bounded)
         for q, (least_of, most_of) in enumerate(zip(*self._row_bounds(low, high), strict=True)):
             highs.changeRowBounds(first + q, least_of, most_of)
@@ -243,5 +255,5 @@ class Master:
     def _row_bounds(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[list[float], list[float]]:
         """Return the bounds of the rows in the solver's units."""
         least = np.maximum(low * self._row_scale, -self._infinity)
-        most = np.minimum(high * self._row_scale, self._infinity)
-        return least.tolist(), most.tolist()
+        upper = np.minimum(high * self._row_scale, self._infinity)
+        return least.tolist(), upper.tolist()

@@ -1,12 +1,12 @@
 """Column generation over bins of several kinds, with a proven bound at every step.
 
-Its prices are those of resources, kind by kind: an item that only dear kinds take is dear. Where items are small
-against bins they prove nearly all that there is to prove, after one small linear program; and with whole bins it tells
-how many of each kind may be enough.
+:class:`Fluid` prices resources kind by kind, so that an item that only expensive kinds can hold is expensive. If items
+are small compared to bins, one small linear program proves nearly all that can be proven. With integral bins it
+proposes how many bins of each kind may be enough.
 
-The linear program over all fillings is solved over those known so far; its prices tell which filling would help. Most
-of the time a relaxation, rounded, finds one in microseconds. When it finds no more, tables and searches do, exactly,
-and what they cannot find they prove not to be there: that is the bound.
+:class:`Generation` solves the linear program over all fillings with those known so far. Its prices tell which filling
+would help. Usually a rounded relaxation finds one in microseconds. If it finds no more, tables and exact searches
+follow; what they do not find is proven not to exist, which gives the bound.
 """
 
 from __future__ import annotations
@@ -39,22 +39,23 @@ from kscale.snapshot.columns import median
 __all__ = ["Flow", "Fluid", "Generation"]
 
 
-_FLOWS = 40_000  # pairs of a class and a kind up to which the program is one of a moment
-_NODES = 50  # of the search for whole bins
-_CLOSE = 5e-4  # to the cheapest whole bins is near enough
-_DEAR = 1000.0  # an item without a bin costs so many times the dearest bin
+_FLOWS = 40_000  # maximum number of pairs of a class and a kind for which the program takes no noticeable time
+_NODES = 50  # node limit of the search for integral bins
+_CLOSE = 5e-4  # relative gap at which the search for integral bins ends
+_DEAR = 1000.0  # cost of an item without a bin, in multiples of the most expensive bin
 
 
 class Flow(msgspec.Struct, frozen=True):
-    """``share`` float64[T, K]: how many items of a class are in bins of a kind; ``bins`` int64[T]."""
+    """Result of a fluid program. ``share`` float64[T, K]: items of each class in bins of each kind; ``bins``
+    int64[T]."""
 
     share: NDArray[np.float64]
     bins: NDArray[np.int64]
 
 
 class Fluid:
-    """The program of an instance (extra ``[solver]``): every item flows into bins that have room for all that they
-    take, and for no more items of one class than they hold by themselves."""
+    """The fluid relaxation of an instance (extra ``[solver]``): items flow into bins that have capacity for the sum of
+    their demands, and for no more items of one class than fit one bin alone."""
 
     def __init__(self, kinds: BinKinds) -> None:
         make = silent_solver()
@@ -72,10 +73,10 @@ class Fluid:
         highs.setOptionValue("mip_max_nodes", _NODES)
         highs.setOptionValue("mip_rel_gap", _CLOSE)
 
-        # Rows: items of a class, room of a kind, items of a class in one bin of a kind, rows of the instance.
+        # Rows: items of a class, capacity of a kind, items of a class in one bin of a kind, rows of the instance.
         flows, size, resources = len(self._kind), kinds.size, kinds.demand.shape[1]
-        held = _held(kinds)[self._kind, self._class]
-        limited = np.flatnonzero(kinds.most[self._kind, self._class] < held)
+        fitting = _held(kinds)[self._kind, self._class]
+        limited = np.flatnonzero(kinds.most[self._kind, self._class] < fitting)
         room = kinds.classes
         limit = room + size * resources
         extra = limit + len(limited)
@@ -83,7 +84,7 @@ class Fluid:
         high = np.full(len(low), infinity)
         low[:room] = kinds.count
         high[room:extra] = 0.0
-        # The solver's tolerances are absolute: rows of bytes would be lost in them.
+        # The solver's tolerances are absolute, so rows in bytes have to be scaled.
         self._row_scale = 1.0 / np.abs(kinds.rows).max(axis=1, initial=1).astype(np.float64)
         low[extra:] = np.maximum(kinds.low * self._row_scale, -infinity)
         high[extra:] = np.minimum(kinds.high * self._row_scale, infinity)
@@ -108,25 +109,27 @@ class Fluid:
             ),
             (first + limited, limit + np.arange(len(limited)), np.ones(len(limited))),
         ]
-        column, at, value = (np.concatenate([part[i] for part in parts]) for i in range(3))
-        column, at, value = column[value != 0], at[value != 0], value[value != 0].astype(np.float64)
-        order = np.lexsort((at, column))
+        column, row_index, value = (np.concatenate([part[i] for part in parts]) for i in range(3))
+        column, row_index, value = column[value != 0], row_index[value != 0], value[value != 0].astype(np.float64)
+        order = np.lexsort((row_index, column))
         columns = first + flows
         starts = np.searchsorted(column[order], np.arange(columns)).astype(np.int32)
-        cost, least, most = np.zeros(columns), np.zeros(columns), np.full(columns, infinity)
+        cost, least, maximum = np.zeros(columns), np.zeros(columns), np.full(columns, infinity)
         cost[:size] = kinds.cost * self._scale
         cost[size:first] = _DEAR * max(1.0, float(cost[:size].max(initial=0.0)))
         least[:size] = kinds.least
-        most[:size] = np.where(kinds.available == UNLIMITED, infinity, kinds.available)
-        highs.addCols(columns, cost, least, most, len(order), starts, at[order].astype(np.int32), value[order])
+        maximum[:size] = np.where(kinds.available == UNLIMITED, infinity, kinds.available)
+        highs.addCols(
+            columns, cost, least, maximum, len(order), starts, row_index[order].astype(np.int32), value[order]
+        )
 
     @staticmethod
     def small(kinds: BinKinds) -> bool:
-        """Whether the program is small enough to be looked at beside others."""
+        """Check whether the program is small enough to be solved in addition to others."""
         return kinds.size * kinds.classes <= _FLOWS
 
     def bound(self) -> Proof | None:
-        """What its prices prove, in integers; None where the solver gives none."""
+        """Return the bound that its prices prove, in integers; None if the solver finds no optimum."""
         kinds = self.kinds
         self._highs.run()
         if self._highs.getModelStatus() not in self._optimal:
@@ -141,8 +144,10 @@ class Fluid:
         return least_cost(kinds, values, surrogate(kinds, values, weight), of_rows)
 
     def whole(self, effort: Effort, count: NDArray[np.int64]) -> Flow | None:
-        """The cheapest whole bins into which ``count`` int64[K] items flow, no fewer than there are; None where a short
-        search finds none. The program is one of whole bins afterwards."""
+        """Return the cheapest integral bins into which items flow; None if a short search finds none.
+
+        ``count`` int64[K]: items of each class; the solution has at least as many. The program is integral afterwards.
+        """
         kinds, highs = self.kinds, self._highs
         for k, n in enumerate(count.tolist()):
             highs.changeRowBounds(k, float(n), self._infinity)
@@ -160,35 +165,36 @@ class Fluid:
 
 
 def _held(kinds: BinKinds) -> NDArray[np.int64]:
-    """int64[T, K]: how many items of a class the room of a bin is enough for."""
-    found = np.repeat(kinds.count[None], kinds.size, axis=0)
+    """Return how many items of each class fit the capacity of a bin: int64[T, K]."""
+    fitting = np.repeat(kinds.count[None], kinds.size, axis=0)
     for r in range(kinds.demand.shape[1]):
         used = kinds.demand[:, r] > 0
-        found[:, used] = np.minimum(found[:, used], kinds.capacity[:, r, None] // kinds.demand[used, r])
-    return found
+        fitting[:, used] = np.minimum(fitting[:, used], kinds.capacity[:, r, None] // kinds.demand[used, r])
+    return fitting
 
 
-_FEW_NODES = 100_000  # of a search, as long as searches of so many find something
+_FEW_NODES = 100_000  # node limit of a search, as long as such searches find something
 _MOST_NODES = 1_600_000
-_HITS = 12  # kinds with a new filling after which the program is solved again
-_SMOOTHING = 0.7  # share of the best prices so far in those that are asked about
+_HITS = 12  # number of kinds with a new filling after which the program is solved again
+_SMOOTHING = 0.7  # share of the best prices so far in the prices used
 _CALMING = 0.7  # share of the prices asked about before in the next ones of a single kind: its program's own jump about
-_UNITS, _UNITS_OF_ONE = 8_000, 2_500  # of a table: what is lost by rounding has to be searched
-_BATCH = 4  # searches at a time
+_UNITS, _UNITS_OF_ONE = 8_000, 2_500  # units of a table; what rounding loses has to be searched
+_BATCH = 4  # number of searches per batch
 _SWAPS = 6
-_SLACK = 0.35  # share of the gap that fillings may be worth too much without being looked for
-_FEW_COLUMNS = 30  # new ones of a round, below which it looks harder
-_CELLS_A_UNIT = 1_500  # of tables: filled in the time of a unit
-_A_NODE = 0.2  # of a search: units
-_FEW_FOUND = 3  # new ones of searches, below which those that were given up get more nodes
+_SLACK = 0.35  # share of the gap by which fillings may be too valuable without being searched for
+_FEW_COLUMNS = 30  # number of new columns per round below which exact searches start
+_CELLS_A_UNIT = 1_500  # table entries filled per unit of effort
+_A_NODE = 0.2  # units of effort per node of a search
+_FEW_FOUND = 3  # number of columns from searches below which unfinished searches get more nodes
 
 
 class Generation:
-    """``run`` until the bound is as good as the program gets, ``enough`` says so, or the effort is over.
+    """Column generation. ``run`` until the bound is as good as the program gets, ``enough`` returns True, or the effort
+    is used up.
 
     ``objective`` is the value of the program over the fillings found (cost, fractional bins), ``proof`` the best bound,
-    ``complete`` says that they are within ``tolerance`` of each other. ``integral``: the cost of a packing is a whole
-    number (one kind, cost 1), and the bound is as good as it gets when rounding up makes them equal.
+    ``complete`` says that they are within ``tolerance`` of each other. ``integral``: the cost of a packing is an
+    integer (one kind, cost 1), and the bound is as good as it gets when rounding up makes them equal.
     """
 
     def __init__(
@@ -204,9 +210,12 @@ class Generation:
         rare: NDArray[np.bool_] | None = None,
         threads: int = 1,
     ) -> None:
-        """``known``: fillings to start from: kinds int64[N], what they hold int64[N, K]. ``prove``: False = end once
-        the relaxations find nothing more, without a bound. ``rare`` bool[T]: kinds that are not searched for fillings
-        before a proof needs them; every proof is about these kinds, too."""
+        """Initialise the program with its kinds.
+
+        ``known``: fillings to start from: kinds int64[N], contents int64[N, K]. ``prove``: False = end once the
+        relaxations find nothing more, without a bound. ``rare`` bool[T]: kinds that are not searched for fillings
+        before a proof needs them; every proof covers these kinds, too.
+        """
         self.kinds, self.effort, self.tolerance, self.threads = kinds, effort, tolerance, threads
         self.master = Master(kinds)
         self._integral = integral
@@ -217,26 +226,26 @@ class Generation:
         self._enough = enough
         self._known, self._to_prove = known, prove
         self._best: NDArray[np.float64] | None = None  # the prices of the best bound
-        self._calm: NDArray[np.float64] | None = None  # those asked about last, of a single kind
+        self._calm: NDArray[np.float64] | None = None  # the last prices used, with a single kind
         self._nodes = _FEW_NODES
         self._share = _SLACK
         self._tiers: list[Tier] | None = None
-        self._memory: dict[bytes, NDArray[np.int32]] = {}  # of the tiers' tables, by their kinds
+        self._memory: dict[bytes, NDArray[np.int32]] = {}  # memory of the tiers' tables, by their kinds
         self._least = 1e-9 * float(kinds.cost.max(initial=1))
         self._choose(np.ones(kinds.size, dtype=bool) if rare is None else ~rare)
 
     @property
     def bound(self) -> int:
-        """The best proven least cost so far."""
+        """Return the best proven lower bound of the cost so far."""
         return self.proof.value if self.proof is not None else 0
 
     @property
     def objective(self) -> float:
-        """The value of the restricted program."""
+        """Return the value of the restricted program."""
         return self.solved.objective if self.solved is not None else 0.0
 
     def run(self) -> None:
-        """To the end, see the class."""
+        """Run column generation to the end; see the class."""
         if not self.kinds.count.any() or not self.kinds.size:
             self.solved, self.complete = self._solve(), True
             return
@@ -257,11 +266,11 @@ class Generation:
                 if not added:
                     return
             elif added < min(_FEW_COLUMNS, self.kinds.size):
-                found, given_up = self._exact(prices, relaxed, solved)
+                new_columns, given_up = self._exact(prices, relaxed, solved)
                 if self._done():
                     break
-                added += found
-                sharper = self._sharpen(given_up, found)
+                added += new_columns
+                sharper = self._sharpen(given_up, new_columns)
                 if added:
                     smoothing = _SMOOTHING
                 elif smoothing:
@@ -285,7 +294,7 @@ class Generation:
         self._rest = self.kinds.only(self._others)
 
     def _start(self) -> None:
-        """Each class by itself, where that is cheapest: a feasible start."""
+        """Add a feasible start, which packs each class alone into its cheapest kind."""
         kinds = self.kinds
         limit = np.minimum(kinds.most, kinds.count)
         with np.errstate(divide="ignore"):
@@ -305,14 +314,20 @@ class Generation:
         return solved
 
     def _look_calmly(self, solved: Solved) -> int:
-        """New columns at prices between those asked about last and the program's own, as long as there is no bound."""
+        """Add columns at prices between the last ones used and the program's own, as long as there is no bound.
+
+        Returns how many columns are new.
+        """
         if self._calm is None or self._best is not None:
             return 0
         self._calm = _CALMING * self._calm + (1.0 - _CALMING) * solved.prices
         return self._look(self._calm, solved)[1]
 
     def _look(self, prices: NDArray[np.float64], solved: Solved) -> tuple[Relaxed, int]:
-        """(hints at some prices, how many new columns they gave)."""
+        """Add fillings from a relaxation at some prices.
+
+        Returns the relaxation and the number of new columns.
+        """
         relaxed = self._relax(prices, solved.ask[self._numbers], self._few)
         added = self._add_relaxed(relaxed, solved)
         if added < _FEW_COLUMNS:
@@ -337,34 +352,38 @@ class Generation:
         return Relaxed(*(np.concatenate(pair)[order] for pair in parts))
 
     def _add_relaxed(self, relaxed: Relaxed, solved: Solved) -> int:
-        """New columns of those fillings that help at the program's own prices."""
+        """Add the relaxation's fillings that help at the program's prices; return how many are new."""
         worth = relaxed.filling @ solved.prices
         better = np.flatnonzero(worth > solved.ask[self._numbers] * (1.0 + 1e-7) + self._least)
         return self.master.add(self._numbers[better], relaxed.filling[better])
 
     def _add_around(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> int:
-        """The same of fillings that hold a certain class each."""
+        """Add fillings with one certain class each that help at the program's prices; return how many are new."""
         kinds = self._few
         self.effort.spend(kinds.classes * (2 + kinds.classes / 8))
-        ask = solved.ask[self._numbers]
-        kind, fillings = relax_around(kinds, prices, kinds.count, ask, relaxed, threads=self.threads)
+        bin_cost = solved.ask[self._numbers]
+        kind, fillings = relax_around(kinds, prices, kinds.count, bin_cost, relaxed, threads=self.threads)
         worth = fillings @ solved.prices
-        better = np.flatnonzero(worth > ask[kind] * (1.0 + 1e-7) + self._least)
+        better = np.flatnonzero(worth > bin_cost[kind] * (1.0 + 1e-7) + self._least)
         return self.master.add(self._numbers[kind[better]], fillings[better])
 
     def _exact(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> tuple[int, list[int]]:
-        """Tables, then searches where they leave something open; (columns added, kinds whose search was given up)."""
+        """Add fillings from exact searches, and update the proof.
+
+        Tables bound each kind. Kinds that they leave open are searched. Returns the number of columns added and the
+        kinds whose search was not finished.
+        """
         kinds = self.kinds
         relaxed = self._relax_all(prices, solved.ask, relaxed)
         values = Values.of(prices, kinds)
         upper = surrogate(kinds, values, relaxed.weight)
-        ask = solved.ask * values.one + max(1.0, self._least * values.one)
+        bin_cost = solved.ask * values.one + max(1.0, self._least * values.one)
         if self._tiers is None:
             self._tiers = tiers(kinds, relaxed.weight, _UNITS_OF_ONE if self._integral else _UNITS)
         tier_of = np.zeros(kinds.size, dtype=np.int64)
         for number, tier in enumerate(self._tiers):
             tier_of[tier.kinds] = number
-        made: dict[int, Tables] = {}
+        tables: dict[int, Tables] = {}
         tried = np.zeros(kinds.size, dtype=bool)
         found_at_least = max(
             1.0 + self._slack(prices), float((relaxed.worth / (solved.ask + self._least)).max(initial=0.0))
@@ -372,30 +391,30 @@ class Generation:
         added, hits = 0, 0
         given_up: list[int] = []
         while hits < _HITS:
-            ratio = np.where(tried, 0.0, upper / ask)
+            ratio = np.where(tried, 0.0, upper / bin_cost)
             worst = int(np.argmax(ratio))
             if ratio[worst] <= found_at_least * (1.0 + 1e-9):
                 break
             number = int(tier_of[worst])
-            if number not in made:
-                made[number] = self._tables(number, values, relaxed, solved)
+            if number not in tables:
+                tables[number] = self._tables(number, values, relaxed, solved)
                 tier = self._tiers[number]
-                upper[tier.kinds] = np.minimum(upper[tier.kinds], made[number].upper)
+                upper[tier.kinds] = np.minimum(upper[tier.kinds], tables[number].upper)
                 continue
             tier = self._tiers[number]
             open_ones = np.flatnonzero(~tried[tier.kinds] & (ratio[tier.kinds] > found_at_least * (1.0 + 1e-9)))
             batch = open_ones[np.argsort(-ratio[tier.kinds[open_ones]], kind="stable")][:_BATCH]
             members = tier.kinds[batch]
-            at_least = np.floor(ask[members] * found_at_least).astype(np.int64)
-            answers = made[number].search(batch.tolist(), at_least, self._nodes, threads=self.threads)
-            for t, least, (most, visited, fillings) in zip(members.tolist(), at_least.tolist(), answers, strict=True):
+            at_least = np.floor(bin_cost[members] * found_at_least).astype(np.int64)
+            answers = tables[number].search(batch.tolist(), at_least, self._nodes, threads=self.threads)
+            for t, least, (proven, visited, fillings) in zip(members.tolist(), at_least.tolist(), answers, strict=True):
                 self.effort.spend(20 + visited * _A_NODE)
                 tried[t] = True
-                upper[t] = min(int(upper[t]), most)
+                upper[t] = min(int(upper[t]), proven)
                 best = int(fillings[-1] @ values.value) if len(fillings) else least
-                if most > best:
+                if proven > best:
                     given_up.append(t)
-                found_at_least = max(found_at_least, best / float(ask[t]))
+                found_at_least = max(found_at_least, best / float(bin_cost[t]))
                 helpful = fillings[fillings @ solved.prices > solved.ask[t] * (1.0 + 1e-7)]
                 new = self.master.add(np.full(len(helpful), t), helpful)
                 added += new
@@ -408,30 +427,33 @@ class Generation:
                 self._choose(useful)
         return added, given_up
 
-    def _sharpen(self, given_up: list[int], found: int) -> bool:
-        """Better means for kinds whose search was given up: finer tables of their own and, where searches ``found``
-        few columns, more nodes; whether there were any."""
-        assert self._tiers is not None  # made before
+    def _sharpen(self, given_up: list[int], new_columns: int) -> bool:
+        """Set finer tables or higher node limits for kinds whose search was not finished; return whether any changed.
+
+        Such kinds get tables of their own. If they have those already and there are few ``new_columns``, searches may
+        visit more nodes.
+        """
+        assert self._tiers is not None  # set by _exact
         shared = [t for t in given_up if any(t in tier.kinds and len(tier.kinds) > 1 for tier in self._tiers)]
         if shared:
             self._tiers = [part for tier in self._tiers for part in tier.without(self.kinds, shared)]
-            kept = {tier.kinds.tobytes() for tier in self._tiers}
-            self._memory = {kinds: table for kinds, table in self._memory.items() if kinds in kept}
+            current = {tier.kinds.tobytes() for tier in self._tiers}
+            self._memory = {kinds: table for kinds, table in self._memory.items() if kinds in current}
             return True
-        if not given_up or found >= _FEW_FOUND or self._nodes >= _MOST_NODES:
+        if not given_up or new_columns >= _FEW_FOUND or self._nodes >= _MOST_NODES:
             return False
         self._nodes *= 4
         return True
 
     def _tables(self, number: int, values: Values, relaxed: Relaxed, solved: Solved) -> Tables:
-        """The tables of a tier, around what its most promising kinds would pay for what is priced out."""
-        assert self._tiers is not None  # made before
+        """Compute the tables of a tier, with prices of resources that are typical of its most promising kinds."""
+        assert self._tiers is not None  # set by _exact
         tier = self._tiers[number]
         promise = (relaxed.upper / (solved.ask + self._least))[tier.kinds]
-        near = tier.kinds[np.argsort(-promise, kind="stable")[:6]]
+        nearest = tier.kinds[np.argsort(-promise, kind="stable")[:6]]
         weight = np.zeros(self.kinds.demand.shape[1])
         for r in tier.priced.tolist():
-            some = relaxed.weight[near, r]
+            some = relaxed.weight[nearest, r]
             some = some[some > 0]
             weight[r] = median(some) if len(some) else 0.0
         kinds = tier.kinds.tobytes()
@@ -448,7 +470,7 @@ class Generation:
             self.proof, self._best = proof, prices.copy()
 
     def _prove_by_relaxation(self) -> None:
-        """A bound where there was no time for a better one."""
+        """Record a bound by the relaxation alone, if there was no time for a better one."""
         solved = self.solved or self._solve()
         relaxed = self._relax_all(solved.prices, solved.ask)
         values = Values.of(solved.prices, self.kinds)
@@ -456,12 +478,12 @@ class Generation:
 
     @property
     def reachable(self) -> int:
-        """Of an integral program: nothing beyond this can be proven."""
+        """Return the highest bound that an integral program can prove."""
         # The solver's tolerance decides only when to stop, never what is proven.
         return ceil_div(int(self.objective * 1e6) - 1, 1_000_000)
 
     def _slack(self, prices: NDArray[np.float64]) -> float:
-        """By how much a filling may be worth more than its bin costs without being looked for."""
+        """Return by how much a filling may be worth more than its bin costs without being searched for."""
         if not self._integral:
             gap = self.objective / self.bound - 1.0 if self.bound > 0 else 1.0
             return max(self.tolerance / 4, self._share * min(gap, 0.05))

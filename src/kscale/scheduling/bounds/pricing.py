@@ -5,8 +5,8 @@ Prices are integers here (:class:`Values`). A kind's filling is bounded from abo
 by a search with these tables as bounds, which also finds the fillings.
 
 Every item has a price, and no bin of kind t holds items worth more than ``upper[t]``. If that is never more than the
-bin costs, the bins of any packing cost at least what all items are worth. Where it is more, all prices are lowered
-together; of a kind of which there are few, the surplus is paid for each of them instead.
+bin costs, the bins of any packing cost at least what all items are worth. Otherwise all prices are lowered together.
+For a kind with few bins, the surplus is paid for each of its bins instead.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from kscale.snapshot.columns import distinct
 __all__ = ["Proof", "Relaxed", "Tables", "Tier", "Values", "least_cost", "relax", "relax_around", "surrogate", "tiers"]
 
 
-_VALUE_BITS = 51  # the kernels want sum(value * limit) below 2**52
+_VALUE_BITS = 51  # the kernels require sum(value * limit) below 2**52
 _SUM_BITS = 60  # ... and sum(value * count) below 2**62
-_PRICE_BITS = 38  # ... and what one unit of a resource is worth, seldom more than a bin costs, below 2**38
+_PRICE_BITS = 38  # ... and the value of one unit of a resource, rarely more than a bin costs, below 2**38
 _ENTRY_BITS = 30  # ... and of a table below 2**31, so that rounding leaves a little room
 _WEIGHT_BITS = 24  # prices of what is priced out are multiples of 2**-24
-_FACTORS = (0.0, 0.8, 1.0, 1.2)  # of the usual price of what is priced out, one table each
-_CELLS = 6_000_000  # of all tables of a tier
-_FEW = 16  # a resource of which no bin has more is looked at exactly
-_CANDIDATES = 4096  # units that are tried, about
-_SIZES = 2.0  # kinds whose capacities differ by no more share tables
-_KEEP = 50  # of the fillings that a search finds
+_FACTORS = (0.0, 0.8, 1.0, 1.2)  # factors of the usual price of resources that are priced out, one table each
+_CELLS = 6_000_000  # maximum number of entries of all tables of a tier
+_FEW = 16  # a resource of which no bin has more is exact in the tables
+_CANDIDATES = 4096  # approximate number of units that are tried
+_SIZES = 2.0  # kinds whose capacities differ by at most this factor share tables
+_KEEP = 50  # number of fillings that a search returns
 
 
 class Values(msgspec.Struct, frozen=True):
-    """Prices as integers: ``value`` int64[K], multiples of ``1 / one`` of the unit that costs have."""
+    """Prices as integers: ``value`` int64[K], multiples of ``1 / one`` of the unit of costs."""
 
     value: NDArray[np.int64]
     one: int
 
     @classmethod
     def of(cls, prices: NDArray[np.float64], kinds: BinKinds) -> Values:
-        """Rounded down, as fine as the kernels' range allows."""
-        most = float(prices @ kinds.most.max(axis=0, initial=0)) + float(kinds.cost.max(initial=1))
+        """Round prices down to integers, as fine as the kernels' range allows."""
+        one_bin = float(prices @ kinds.most.max(axis=0, initial=0)) + float(kinds.cost.max(initial=1))
         worth = float(prices @ kinds.count)
         fine = _PRICE_BITS - int(np.ceil(np.log2(float(kinds.cost.max(initial=1)) + 2.0)))
-        bits = min(36, fine, *(room - int(np.ceil(np.log2(total + 2.0))) for room, total in _limits(most, worth)))
+        bits = min(36, fine, *(room - int(np.ceil(np.log2(total + 2.0))) for room, total in _limits(one_bin, worth)))
         return cls(np.floor(prices * 2.0**bits).astype(np.int64), 1 << bits) if bits > 0 else cls._coarse(prices, kinds)
 
     @classmethod
@@ -63,13 +63,13 @@ class Values(msgspec.Struct, frozen=True):
 
 
 def _limits(one_bin: float, all_items: float) -> tuple[tuple[int, float], ...]:
-    """(bits that the kernels have for it, a sum of prices)."""
+    """Return (number of bits that the kernels allow, value) for one bin and for all items."""
     return (_VALUE_BITS, one_bin), (_SUM_BITS, all_items)
 
 
 class Relaxed(msgspec.Struct, frozen=True):
     """Every kind's relaxation: ``upper`` float64[T], ``weight`` float64[T, R] (prices of resources), and a filling
-    ``filling`` int32[T, K] worth ``worth`` float64[T] where one worth more than asked was looked for."""
+    ``filling`` int32[T, K] worth ``worth`` float64[T], if one worth more than ``wanted`` was searched for."""
 
     upper: NDArray[np.float64]
     weight: NDArray[np.float64]
@@ -86,7 +86,7 @@ def relax(
     swaps: int = 6,
     threads: int = 1,
 ) -> Relaxed:
-    """Hints for every kind; no proof."""
+    """Return a relaxation of every kind, as a hint without proof."""
     return Relaxed(
         *_bin_pricing.price(
             prices, kinds.demand, kinds.most, count, kinds.capacity, wanted, swaps=swaps, threads=threads
@@ -104,9 +104,11 @@ def relax_around(
     swaps: int = 2,
     threads: int = 1,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """(int32[N], int32[N, K]): for each class that some kind takes, the most promising of these kinds, and a filling of
-    it with an item of the class."""
-    with np.errstate(over="ignore"):  # bins that cost next to nothing come first
+    """Return for each class its most promising kind, and a filling of that kind with an item of the class.
+
+    Kinds int32[N], fillings int32[N, K]. Classes that fit no kind are left out.
+    """
+    with np.errstate(over="ignore"):  # bins of almost no cost come first
         worth = np.where(kinds.most > 0, (relaxed.upper / np.maximum(ask, 1e-300))[:, None], -1.0)
     best = np.argmax(worth, axis=0).astype(np.int32)
     items = np.flatnonzero((worth.max(axis=0, initial=-1.0) >= 0) & (count > 0) & (prices > 0)).astype(np.int32)
@@ -117,16 +119,19 @@ def relax_around(
 
 
 def surrogate(kinds: BinKinds, values: Values, weight: NDArray[np.float64]) -> NDArray[np.int64]:
-    """int64[T]: proven upper bounds from the weights of the relaxation."""
+    """Return proven upper bounds of each kind's filling from the weights of the relaxation: int64[T]."""
     return _bin_pricing.surrogate_bounds(
         values.value, kinds.demand, kinds.most, kinds.count, kinds.capacity, weight * float(values.one)
     )
 
 
 class Tier(msgspec.Struct, frozen=True):
-    """Kinds of bins of like size that share tables: exact in ``main`` (in units of ``unit``, about ``most_units`` in
-    the largest bin at most) and in ``few`` (-1 = none; ``all_parts``: of it in the bin that has most), the resources of
-    ``priced`` priced out. ``order``: the classes, those that take of ``few`` first, then the largest."""
+    """Kinds of bins of similar size that share tables.
+
+    Exact in ``main`` (in units of ``unit``, about ``most_units`` in the largest bin) and in ``few`` (-1 = none;
+    ``all_parts``: amount of it in the bin that has most), with the resources of ``priced`` priced out. ``order``: the
+    classes, those that use ``few`` first, then the largest.
+    """
 
     kinds: NDArray[np.intp]
     main: int
@@ -145,9 +150,12 @@ class Tier(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, kinds: BinKinds, members: NDArray[np.intp], main: int, most_units: int) -> Tier:
-        """The tier of some kinds, exact in the resource ``main``, of which the largest has ``most_units`` units."""
-        most = np.minimum(kinds.most[members].max(axis=0), kinds.count)
-        used = np.flatnonzero(most)
+        """Build the tier of some kinds, exact in the resource ``main``.
+
+        ``most_units``: maximum number of units in the largest bin.
+        """
+        per_bin = np.minimum(kinds.most[members].max(axis=0), kinds.count)
+        used = np.flatnonzero(per_bin)
         capacity = kinds.capacity[members]
         few = _few(kinds, capacity, used, main)
         takes = kinds.demand[used, few] if few >= 0 else np.zeros(len(used), dtype=np.int64)
@@ -155,7 +163,7 @@ class Tier(msgspec.Struct, frozen=True):
         order, parts = used[largest_first], takes[largest_first]
         have = capacity[:, few] if few >= 0 else np.zeros(len(members), dtype=np.int64)
         tables, all_parts = len(_FACTORS), int(have.max(initial=0))
-        rows = len(order) + 1 + int((parts > 0).sum()) * all_parts  # one serves all that take no parts
+        rows = len(order) + 1 + int((parts > 0).sum()) * all_parts  # one row for all classes that use no parts
         units = max(16, min(most_units, _CELLS // (tables * rows)))
         top = int(capacity[:, main].max(initial=0))
         unit = _unit(kinds.demand[order, main], kinds.count[order], top, units)
@@ -170,7 +178,7 @@ class Tier(msgspec.Struct, frozen=True):
             unit=unit,
             units=(kinds.demand[order, main] // unit).astype(np.int32),
             parts=parts.astype(np.int32),
-            limit=most[order].astype(np.int64),
+            limit=per_bin[order].astype(np.int64),
             all_parts=all_parts,
             shape=(tables, rows, top // unit + 1),
             bin_units=capacity[:, main] // unit,
@@ -178,37 +186,43 @@ class Tier(msgspec.Struct, frozen=True):
         )
 
     def without(self, kinds: BinKinds, some: Sequence[int]) -> list[Tier]:
-        """Some of its kinds in tiers of their own, whose tables can be finer, and the tier of the others."""
-        apart = np.isin(self.kinds, some)
-        if not apart.any():
+        """Split some kinds off into tiers of their own, whose tables can be finer.
+
+        Returns those tiers and the tier of the other kinds.
+        """
+        separated = np.isin(self.kinds, some)
+        if not separated.any():
             return [self]
-        parts = [*self.kinds[apart, None], self.kinds[~apart]]
+        parts = [*self.kinds[separated, None], self.kinds[~separated]]
         return [Tier.of(kinds, members, self.main, self.most_units) for members in parts if len(members)]
 
 
 def _few(kinds: BinKinds, capacity: NDArray[np.int64], order: NDArray[np.intp], main: int) -> int:
-    """The resource of which there is least, among those of which every bin has few and some class takes some."""
-    most = capacity.max(axis=0, initial=0)
-    found = [
-        (int(most[r]), r)
-        for r in range(len(most))
-        if r != main and 0 < most[r] <= _FEW and kinds.demand[order, r].any()
+    """Return the scarcest resource of which every bin has few and that some class uses; -1 if there is none."""
+    largest = capacity.max(axis=0, initial=0)
+    candidates = [
+        (int(largest[r]), r)
+        for r in range(len(largest))
+        if r != main and 0 < largest[r] <= _FEW and kinds.demand[order, r].any()
     ]
-    return min(found)[1] if found else -1
+    return min(candidates)[1] if candidates else -1
 
 
 def _unit(demand: NDArray[np.int64], count: NDArray[np.int64], top: int, units: int) -> int:
-    """The unit that loses least by rounding the demands down, so that the largest bin has no more than ``units``."""
+    """Return the unit that loses least when demands are rounded down.
+
+    The largest bin has at most ``units`` of it.
+    """
     least = max(1, -(-top // units))
     used = demand > 0
     exact = int(np.gcd.reduce(demand[used])) if used.any() else 1
     if exact >= least:
         return exact
     sizes, weights = demand[used], count[used].astype(np.float64)
-    step = max(1, 7 * least // _CANDIDATES)  # units in bytes are many: a sample of them
+    step = max(1, 7 * least // _CANDIDATES)  # there are many units in bytes: try a sample
     candidates = np.arange(least, 8 * least + 1, step, dtype=np.int64)
     best, unit = np.inf, least
-    losses = ((sizes[:, None] % candidates) * weights[:, None]).sum(axis=0)  # row by row: the same on every machine
+    losses = ((sizes[:, None] % candidates) * weights[:, None]).sum(axis=0)  # by row: same on every machine
     for candidate, lost in zip(candidates.tolist(), losses.tolist(), strict=True):
         if lost < best * 0.95:
             best, unit = lost, candidate
@@ -216,22 +230,24 @@ def _unit(demand: NDArray[np.int64], count: NDArray[np.int64], top: int, units: 
 
 
 def tiers(kinds: BinKinds, weight: NDArray[np.float64], units: int) -> list[Tier]:
-    """Every kind in one tier, by the resource that is worth most in it (``weight`` float64[T, R]) and by size.
-    ``units``: at most so many in the largest bin of a tier."""
+    """Assign every kind to one tier, by its most valuable resource (``weight`` float64[T, R]) and by size.
+
+    ``units``: maximum number of units in the largest bin of a tier.
+    """
     worth = weight * kinds.capacity
     plenty = kinds.capacity.max(axis=0) > _FEW
     main = np.argmax(np.where(plenty, worth, -1.0), axis=1) if plenty.any() else np.zeros(kinds.size, dtype=np.int64)
-    found = []
+    result = []
     for r in distinct(main).tolist():
         members = np.flatnonzero(main == r)
         size = kinds.capacity[members, r].astype(np.float64)
         level = np.floor(np.log(np.maximum(size.max(initial=1.0), 1.0) / np.maximum(size, 1.0)) / np.log(_SIZES) + 1e-9)
-        found += [Tier.of(kinds, members[level == n], r, units) for n in distinct(level)]
-    return found
+        result += [Tier.of(kinds, members[level == n], r, units) for n in distinct(level)]
+    return result
 
 
 class Tables:
-    """The tables of a tier at some prices: proven bounds for its kinds, and a search of single bins."""
+    """Tables of a tier at some prices: proven bounds for its kinds, and a search of single bins."""
 
     def __init__(
         self,
@@ -243,7 +259,10 @@ class Tables:
         memory: NDArray[np.int32] | None = None,
         threads: int = 1,
     ) -> None:
-        """``weight`` float64[R]: the usual price of what is priced out; ``memory`` of ``tier.shape`` is used again."""
+        """Compute the tables. ``weight`` float64[R]: usual prices of the resources that are priced out.
+
+        ``memory`` of shape ``tier.shape`` is reused.
+        """
         self.kinds, self.tier, self.values = kinds, tier, values
         self.table = np.empty(tier.shape, dtype=np.int32) if memory is None else memory
         resources = kinds.demand.shape[1]
@@ -268,23 +287,26 @@ class Tables:
             upper = np.minimum(upper, (self.table[m, first, tier.bin_units].astype(np.int64) << shift[m]) + rest)
         self._worth = np.ldexp(1.0, shift)
         self.upper: NDArray[np.int64] = upper
-        """int64: proven, of the kinds of the tier."""
+        """int64: proven upper bounds of the tier's kinds."""
 
     @property
     def work(self) -> int:
-        """Entries computed."""
+        """Return the number of entries computed."""
         return int(np.prod(self.tier.shape))
 
     def search(
         self, which: Sequence[int], at_least: NDArray[np.int64], nodes: int, *, threads: int = 1
     ) -> list[tuple[int, int, NDArray[np.int64]]]:
-        """Of some kinds of the tier, by position in it: (proven upper bound, nodes, fillings worth more than
-        ``at_least``, int64[S, K], best last)."""
+        """Search fillings of some kinds of the tier, by position in it.
+
+        Returns for each kind a proven upper bound, the number of nodes visited, and fillings int64[S, K] worth more
+        than ``at_least``, the best last.
+        """
         tier, kinds = self.tier, self.kinds
         chosen = np.asarray(which, dtype=np.intp)
         members = tier.kinds[chosen]
         limit = np.minimum(kinds.most[members], kinds.count)[:, tier.order]
-        found = _bin_pricing.search(
+        results = _bin_pricing.search(
             np.ascontiguousarray(self.values.value[tier.order]),
             tier.units,
             tier.parts,
@@ -303,45 +325,45 @@ class Tables:
             threads=threads,
         )
         answers = []
-        for _, upper, visited, fillings in found:
-            whole = np.zeros((len(fillings), kinds.classes), dtype=np.int64)
-            whole[:, tier.order] = fillings
-            answers.append((upper, visited, whole))
+        for _, upper, visited, fillings in results:
+            dense = np.zeros((len(fillings), kinds.classes), dtype=np.int64)
+            dense[:, tier.order] = fillings
+            answers.append((upper, visited, dense))
         return answers
 
 
 def _narrow(value: NDArray[np.int64], tier: Tier) -> tuple[NDArray[np.int32], int]:
-    """(values that tables hold, rounded up; by how many bits they are shifted)."""
+    """Return values rounded up to the tables' dtype, and by how many bits they are shifted."""
     shift = max(0, int(value.max(initial=0)).bit_length() - _ENTRY_BITS)
     while True:
-        found = (-(-value >> shift)).astype(np.int32)
-        most = _bin_pricing.most_of_tables(
-            found, tier.units, tier.parts, tier.limit, all_units=tier.shape[2] - 1, all_parts=tier.all_parts
+        narrow = (-(-value >> shift)).astype(np.int32)
+        largest = _bin_pricing.most_of_tables(
+            narrow, tier.units, tier.parts, tier.limit, all_units=tier.shape[2] - 1, all_parts=tier.all_parts
         )
-        if most < 2.0**_ENTRY_BITS:
-            return found, shift
+        if largest < 2.0**_ENTRY_BITS:
+            return narrow, shift
         if not value.max(initial=0) >> shift:
             raise InputError("a bin holds 2**30 items and more: no bound is looked for")
-        shift += max(1, int(np.log2(most)) - _ENTRY_BITS)
+        shift += max(1, int(np.log2(largest)) - _ENTRY_BITS)
 
 
 def _times(amounts: NDArray[np.int64], weights: NDArray[np.int64], *, up: bool) -> NDArray[np.int64]:
-    """int64[n]: ``amounts`` int64[n, R] times weights in units of 2**-24, rounded down or up, exactly."""
+    """Return ``amounts`` int64[n, R] times weights in units of 2**-24, rounded down or up exactly: int64[n]."""
     used = np.flatnonzero(weights)
     rounding = (1 << _WEIGHT_BITS) - 1 if up else 0
-    most = sum(float(amounts[:, r].max(initial=0)) * float(weights[r]) for r in used)
-    if most < 2.0**61:
-        found: NDArray[np.int64] = (amounts[:, used] @ weights[used] + rounding) >> _WEIGHT_BITS
-        return found
+    largest = sum(float(amounts[:, r].max(initial=0)) * float(weights[r]) for r in used)
+    if largest < 2.0**61:
+        products: NDArray[np.int64] = (amounts[:, used] @ weights[used] + rounding) >> _WEIGHT_BITS
+        return products
     exact = amounts[:, used].astype(object) @ weights[used].astype(object)
     capped = [min((int(n) + rounding) >> _WEIGHT_BITS, 1 << 61) for n in exact]
     return np.array(capped, dtype=np.int64)
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """No packing costs less than ``value`` (in the unit of the kinds' costs).
+    """Proof that no packing costs less than ``value`` (in the unit of the kinds' costs).
 
-    ``prices`` int64[K] in multiples of ``1 / one``; ``upper`` int64[T]: what the items in one bin may be worth at most;
+    ``prices`` int64[K] in multiples of ``1 / one``; ``upper`` int64[T]: maximum value of the items in one bin;
     ``duals``: prices of the rows, integers in the same unit. ``value`` follows from these (:func:`least_cost`).
     """
 
@@ -353,26 +375,29 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 def least_cost(kinds: BinKinds, values: Values, upper: NDArray[np.int64], duals: NDArray[np.float64]) -> Proof:
-    """The proof that prices give. ``duals`` float64[Q]: any numbers; they are rounded to integers."""
-    whole, fixed = _row_prices(kinds, duals, values.one)
-    value = _value(kinds, values, upper, whole, fixed)
-    if value is None:  # the rows would pay for bins without limit: leave them out
-        whole, fixed = (0,) * len(duals), 0
-        value = _value(kinds, values, upper, whole, fixed)
-    return Proof(value or 0, values.value, values.one, upper, whole)
+    """Return the proof that prices give.
+
+    ``duals`` float64[Q]: any numbers; they are rounded to integers, and dropped if the rows would make the proof fail.
+    """
+    row_prices, fixed = _row_prices(kinds, duals, values.one)
+    value = _value(kinds, values, upper, row_prices, fixed)
+    if value is None:  # the rows would pay for unlimited bins: ignore them
+        row_prices, fixed = (0,) * len(duals), 0
+        value = _value(kinds, values, upper, row_prices, fixed)
+    return Proof(value or 0, values.value, values.one, upper, row_prices)
 
 
 def _row_prices(kinds: BinKinds, duals: NDArray[np.float64], one: int) -> tuple[tuple[int, ...], int]:
-    """(integer prices of the rows, what they are worth together)."""
-    whole, fixed = [], 0
+    """Return the integer prices of the rows, and their total contribution to the bound."""
+    row_prices, fixed = [], 0
     for dual, low, high in zip(duals.tolist(), kinds.low.tolist(), kinds.high.tolist(), strict=True):
         price = round(dual * one)
         limit = low if price > 0 else high
         if not np.isfinite(limit):
             price, limit = 0, 0
-        whole.append(price)
+        row_prices.append(price)
         fixed += price * int(limit)
-    return tuple(whole), fixed
+    return tuple(row_prices), fixed
 
 
 def _value(kinds: BinKinds, values: Values, upper: NDArray[np.int64], rows: tuple[int, ...], fixed: int) -> int | None:
@@ -380,17 +405,17 @@ def _value(kinds: BinKinds, values: Values, upper: NDArray[np.int64], rows: tupl
     asks = [cost * values.one for cost in kinds.cost.tolist()]
     for price, weights in zip(rows, kinds.rows.tolist(), strict=True):
         asks = [ask - price * weight for ask, weight in zip(asks, weights, strict=True)]
-    most = upper.tolist()
+    limits = upper.tolist()
     share = Fraction(1)
     endless = np.flatnonzero(kinds.available == UNLIMITED).tolist()
     for t in endless:
         if asks[t] < 0:
             return None
-        if most[t] * share.numerator > asks[t] * share.denominator:
-            share = Fraction(asks[t], most[t])
+        if limits[t] * share.numerator > asks[t] * share.denominator:
+            share = Fraction(asks[t], limits[t])
     total = share * numerator + fixed
     for t in np.flatnonzero((kinds.available != UNLIMITED) | (kinds.least > 0)).tolist():
-        surplus = asks[t] - share * most[t]
+        surplus = asks[t] - share * limits[t]
         bins = int(kinds.least[t]) if surplus >= 0 else int(kinds.available[t])
         total += surplus * bins
     return max(0, ceil_div(total.numerator, total.denominator * values.one))

@@ -1,2 +1,2 @@
-"""From pod classes and nodes to what the packing engine takes: everything that can be said in advance becomes a bit for
-each (row, node class), everything that depends on where pods are becomes a counter."""
+"""Compiles pod classes and nodes for the packing engine: whatever depends only on a pod and a node becomes a bit for
+each (row, node class), whatever depends on where pods are becomes a counter."""

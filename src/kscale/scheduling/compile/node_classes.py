@@ -1,4 +1,4 @@
-"""Node classes: nodes that agree in every column that a predicate reads, and copies of templates."""
+"""Node classes: nodes that agree in every column that a predicate reads, including copies of templates."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Domains:
             self.keys[key] = engine.add_key(label.ids, domains)
 
     def of_copy(self, facts: NodeFacts) -> list[int]:
-        """Domain of a new node under each key: -1 = no label, -2 = its own."""
+        """Return the domain of a new node for each key: -1 = no such label, -2 = a domain of its own."""
         return [self._of(key, facts) for key in self.keys]
 
     def _of(self, key: str, facts: NodeFacts) -> int:
@@ -48,29 +48,29 @@ class Domains:
         value = facts.labels.get(key)
         if value is None:
             return _NONE
-        known = self._snapshot.columns.label(key).index.get(value)
-        return self._new[key, value] if known is None else known
+        domain = self._snapshot.columns.label(key).index.get(value)
+        return self._new[key, value] if domain is None else domain
 
 
 Codes = NDArray[np.int64]
 
 
 class _Kept(dict[frozenset[str], tuple[Any, ...]]):
-    """Classes of nothing but a snapshot's nodes, by columns: kept with it."""
+    """Node classes of a snapshot's nodes by columns, cached with the snapshot."""
 
 
 class _DeviceContents(msgspec.Struct, frozen=True):
-    """What devices the existing nodes have, as numbers of distinct contents; kept with a snapshot."""
+    """Device contents of the existing nodes, as numbers of distinct contents; cached with a snapshot."""
 
     codes: Codes
     known: dict[Hashable, int]
 
 
 class NodeClasses:
-    """Classes over the existing nodes (0..N-1) and further ``extra`` nodes (N..): ``of[i]`` is a node's class.
+    """Classes of the existing nodes (0..N-1) and of ``extra`` nodes (N..): ``of[i]`` is a node's class.
 
-    ``exemplars``: the first node of each class. ``group(columns)``: classes that agree in a subset of the columns, so
-    that a verdict is computed once each.
+    ``exemplars``: the first node of each class. ``group(columns)``: groups of classes that agree in a subset of the
+    columns, so that a verdict is computed once per group.
     """
 
     def __init__(self, ctx: Context, extra: Sequence[NodeFacts], columns: frozenset[str]) -> None:
@@ -81,16 +81,16 @@ class NodeClasses:
         self.size = self.existing + len(extra)
         self._facts: dict[int, NodeFacts] = {}
         self._groups: dict[frozenset[str], tuple[list[int], NDArray[np.int32]]] = {}
-        kept = None
-        if not extra and columns.isdisjoint((CSI, DEVICES)):  # nothing but the snapshot's nodes counts
-            kept = ctx.snapshot.memo.of(_Kept, _Kept)
-        if kept is None or columns not in kept:
-            of, exemplars = _numbered(self._combine(columns))
-            parts: tuple[Any, ...] = of, exemplars.tolist(), self._groups
-            if kept is not None:
-                kept[columns] = parts
+        cached = None
+        if not extra and columns.isdisjoint((CSI, DEVICES)):  # only the snapshot's nodes matter
+            cached = ctx.snapshot.memo.of(_Kept, _Kept)
+        if cached is None or columns not in cached:
+            class_of, exemplars = _numbered(self._combine(columns))
+            parts: tuple[Any, ...] = class_of, exemplars.tolist(), self._groups
+            if cached is not None:
+                cached[columns] = parts
         else:
-            parts = kept[columns]
+            parts = cached[columns]
         self.of: NDArray[np.int32] = parts[0]
         self.exemplars: list[int] = parts[1]
         self._groups = parts[2]
@@ -99,39 +99,42 @@ class NodeClasses:
         return len(self.exemplars)
 
     def facts(self, i: int) -> NodeFacts:
-        """Facts of a node by number, extra ones after the existing."""
+        """Return the facts of a node by number; extra nodes follow the existing ones."""
         if i >= self.existing:
             return self.extra[i - self.existing]
-        found = self._facts.get(i)
-        if found is None:
-            found = self._facts[i] = self.ctx.node(i)
-        return found
+        facts = self._facts.get(i)
+        if facts is None:
+            facts = self._facts[i] = self.ctx.node(i)
+        return facts
 
     def group(self, columns: frozenset[str]) -> tuple[list[int], NDArray[np.int32]]:
-        """(one node per group, group of each class) of the classes that agree in ``columns``."""
-        found = self._groups.get(columns)
-        if found is None:
+        """Group the classes that agree in ``columns``; return one node per group, and the group of each class."""
+        cached = self._groups.get(columns)
+        if cached is None:
             group, first = _numbered(self._combine(columns, self.exemplars))
-            found = [self.exemplars[i] for i in first.tolist()], group
-            self._groups[columns] = found
-        return found
+            cached = [self.exemplars[i] for i in first.tolist()], group
+            self._groups[columns] = cached
+        return cached
 
     def evaluate(self, columns: frozenset[str], verdict: Callable[[NodeFacts], Any]) -> NDArray[np.bool_]:
-        """bool[classes]: the truth of ``verdict`` per class, called once per group."""
+        """Return the truth of ``verdict`` for each class, bool[classes]; it is called once per group."""
         nodes, group = self.group(columns)
         truth = np.fromiter((bool(verdict(self.facts(i))) for i in nodes), dtype=bool, count=len(nodes))
         result: NDArray[np.bool_] = truth[group]
         return result
 
     def values(self, columns: frozenset[str], value: Callable[[NodeFacts], int]) -> NDArray[np.int64]:
-        """int64[existing nodes]: ``value`` of each, called once per group."""
+        """Return ``value`` of each existing node, int64[existing nodes]; it is called once per group."""
         nodes, group = self.group(columns)
-        found = np.fromiter((value(self.facts(i)) for i in nodes), dtype=np.int64, count=len(nodes))
-        result: NDArray[np.int64] = found[group][self.of[: self.existing]]
+        group_values = np.fromiter((value(self.facts(i)) for i in nodes), dtype=np.int64, count=len(nodes))
+        result: NDArray[np.int64] = group_values[group][self.of[: self.existing]]
         return result
 
     def _combine(self, columns: frozenset[str], nodes: list[int] | None = None) -> Codes:
-        """int64[nodes]: equal for nodes that agree in all of the columns; ``nodes``: only of some."""
+        """Return codes that are equal for nodes that agree in all of the columns: int64[nodes].
+
+        ``nodes``: the nodes to include (None: all).
+        """
         codes = np.zeros(self.size if nodes is None else len(nodes), dtype=np.int64)
         for column in sorted(columns) if len(codes) else ():
             part = self.codes(column) if nodes is None else self.codes(column)[nodes]
@@ -145,7 +148,7 @@ class NodeClasses:
         return codes
 
     def codes(self, column: str) -> Codes:
-        """int64[nodes]: equal for nodes that agree in the column."""
+        """Return codes that are equal for nodes that agree in the column: int64[nodes]."""
         if column == NAME:
             return np.arange(self.size, dtype=np.int64)
         nodes = self.ctx.snapshot.columns
@@ -178,18 +181,18 @@ class NodeClasses:
         nodes = self.ctx.snapshot.columns
         if not self.extra:
             return nodes.taint_ids.astype(np.int64)
-        known = {_taint_key(taints): i for i, taints in enumerate(nodes.taints)}
+        codes_by_key = {_taint_key(taints): i for i, taints in enumerate(nodes.taints)}
         ids = []
         for facts in self.extra:
             key = _taint_key(tuple(t for t in facts.taints if t.effect in ("NoSchedule", "NoExecute")))
-            ids.append(known.setdefault(key, len(known)))
+            ids.append(codes_by_key.setdefault(key, len(codes_by_key)))
         return self._with_extra(nodes.taint_ids, ids)
 
     @cached_property
     def _devices(self) -> Codes:
-        kept = self.ctx.snapshot.memo.of(_DeviceContents, lambda: self._device_contents({}, range(self.existing)))
-        extra = self._device_contents(dict(kept.known), range(self.existing, self.size))
-        return np.concatenate([kept.codes, extra.codes])
+        existing = self.ctx.snapshot.memo.of(_DeviceContents, lambda: self._device_contents({}, range(self.existing)))
+        extra = self._device_contents(dict(existing.known), range(self.existing, self.size))
+        return np.concatenate([existing.codes, extra.codes])
 
     def _device_contents(self, known: dict[Hashable, int], nodes: range) -> _DeviceContents:
         devices = Devices.of(self.ctx)
@@ -198,8 +201,8 @@ class NodeClasses:
         return _DeviceContents(codes, known)
 
     def _opaque(self, column: str) -> Codes:
-        """Columns of values that are compared as a whole."""
-        known: dict[Any, int] = {}
+        """Return codes of a column whose values are compared as whole objects."""
+        numbers: dict[Any, int] = {}
         codes = np.empty(self.size, dtype=np.int64)
         for i in range(self.size):
             if column == FEATURES:
@@ -208,19 +211,19 @@ class NodeClasses:
                     if i >= self.existing
                     else frozenset(self.ctx.snapshot.columns.objects[i].status.declared_features)
                 )
-                codes[i] = known.setdefault(features, len(known))
+                codes[i] = numbers.setdefault(features, len(numbers))
             else:
                 csi = (
                     self.extra[i - self.existing].csi_node
                     if i >= self.existing
                     else self.ctx.csi_node(self.ctx.snapshot.nodes[i])
                 )
-                codes[i] = known.setdefault(_csi_key(csi), len(known))
+                codes[i] = numbers.setdefault(_csi_key(csi), len(numbers))
         return codes
 
 
 def _numbered(codes: Codes) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """(number of each code, where each number is first seen): numbers in order of appearance."""
+    """Number codes in order of appearance; return the number of each code, and the first position of each number."""
     width = int(codes.max(initial=-1)) + 1
     if width <= 1:
         return np.zeros(len(codes), dtype=np.int32), np.zeros(width, dtype=np.int64)
@@ -228,7 +231,7 @@ def _numbered(codes: Codes) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         codes = np.unique(codes, return_inverse=True)[1]
         width = int(codes.max(initial=-1)) + 1
     seen = np.full(width, len(codes), dtype=np.int64)
-    seen[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of equal codes the last one written stays: the first
+    seen[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # the last write, the first position, wins
     first = np.sort(seen[seen < len(codes)])
     number = np.zeros(width, dtype=np.int32)
     number[codes[first]] = np.arange(len(first), dtype=np.int32)

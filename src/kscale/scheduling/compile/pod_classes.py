@@ -1,7 +1,7 @@
-"""Compile pod classes: PreFilter verdicts, static filter verdicts and the counters each class reads.
+"""Compiles pod classes: PreFilter verdicts, static filter verdicts and the counters that each class reads.
 
-All of it is kept with the cluster from snapshot to snapshot, and found anew only for classes whose plug-ins stand on
-other objects by now (:meth:`kscale.scheduling.plugins.base.Plugin.grounds`).
+The results are cached with the cluster from snapshot to snapshot. They are recomputed only for classes whose plug-ins
+depend on objects that changed (:meth:`kscale.scheduling.plugins.base.Plugin.grounds`).
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _LOOKING: Final = tuple(plugin for plugin in PROFILE if type(plugin).looks is no
 
 
 class Question(msgspec.Struct, eq=False):
-    """What a class asks; many may share one. ``looks``: (name of a plug-in, what it looks at); ``columns``: of nodes,
-    that judges and PreFilters read; ``grounds``: what all of this stands on, ``seen``: the backdrop it was last found
-    to stand on."""
+    """What verdicts on a class depend on; classes may share one. ``looks``: (name of a plug-in, the counters that it
+    reads); ``columns``: node columns that judges and PreFilters read; ``grounds``: the objects that all of this depends
+    on; ``seen``: the backdrop for which that was last checked."""
 
     outcome: PreFilterOutcome
     judges: Judges
@@ -59,8 +59,8 @@ class Question(msgspec.Struct, eq=False):
 
 
 class KeptQuestions:
-    """Questions of classes. ``backdrop``: what plug-ins told of the last context, ``number`` counts how often that
-    changed."""
+    """Cached questions of classes. ``backdrop``: the objects that plug-ins reported for the last context; ``number``
+    counts its changes."""
 
     def __init__(self) -> None:
         self._class: dict[int, PodClass] = {}
@@ -69,17 +69,17 @@ class KeptQuestions:
         self._number = 0
 
     def get(self, pod: PodClass) -> Question | None:
-        """That of a class, as it was last found."""
+        """Return the cached question of a class; None if there is none."""
         index = pod.index
-        return self._question[index] if self._class.get(index) is pod else None  # numbers of classes are given again
+        return self._question[index] if self._class.get(index) is pod else None  # numbers of classes are reused
 
     def put(self, pod: PodClass, question: Question) -> None:
-        """Keep that of a class."""
+        """Cache the question of a class."""
         self._question[pod.index] = question
         self._class[pod.index] = pod
 
     def before(self, backdrop: tuple[Any, ...]) -> int:
-        """The number of a backdrop."""
+        """Return the number of a backdrop, which increases when the backdrop changes."""
         if not _same(self._backdrop, backdrop):
             self._backdrop = backdrop
             self._number += 1
@@ -87,23 +87,23 @@ class KeptQuestions:
 
 
 class _Kept:
-    """Questions for each profile and mode that was last in use; kept with an interner."""
+    """Cached questions for each profile and mode used recently; cached with an interner."""
 
     def __init__(self) -> None:
         self._found: list[tuple[SchedulerProfile, bool, bool, KeptQuestions]] = []
 
     def of(self, profile: SchedulerProfile, *, csi: bool, dra: bool) -> KeptQuestions:
-        """Those of a profile and a mode."""
+        """Return the cached questions of a profile and a mode; create an empty cache if there is none."""
         for entry in self._found:
             if entry[1:3] == (csi, dra) and entry[0] == profile:
                 return entry[3]
-        made = KeptQuestions()
-        self._found = [(profile, csi, dra, made), *self._found[: _MOST_PROFILES - 1]]
-        return made
+        questions = KeptQuestions()
+        self._found = [(profile, csi, dra, questions), *self._found[: _MOST_PROFILES - 1]]
+        return questions
 
 
 class Questions:
-    """What the classes of a context ask. ``kept``: what is known of earlier ones."""
+    """Questions of the classes of a context. ``kept``: the cache of earlier ones."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -112,31 +112,33 @@ class Questions:
         self._together: dict[Judges, tuple[Judges, frozenset[str]]] = {}
         self._plain: dict[tuple[int, int, str, frozenset[str]], Question] = {}
         self._may_be_plain = not ctx.profile.default_constraints
-        self._devices = ctx.dra  # and not whether a class stands for a resource: there may be one later
+        self._devices = ctx.dra  # not whether a device class provides a resource, as one may be added later
         self._seen = self.kept.before(tuple(each for plugin in _GROUNDED for each in plugin.backdrop(ctx)))
 
     def of(self, pod: PodClass) -> Question:
-        """What a class asks, as things stand."""
-        known = self.kept.get(pod)
-        if known is not None and (not known.grounds or known.seen == self._seen):
-            return known
+        """Return the question of a class in the current state, from the cache if nothing changed."""
+        cached = self.kept.get(pod)
+        if cached is not None and (not cached.grounds or cached.seen == self._seen):
+            return cached
         if self.is_plain(pod):
-            made = self._plainly(pod)
-            self.kept.put(pod, made)
-            return made
+            question = self._plainly(pod)
+            self.kept.put(pod, question)
+            return question
         grounds = self._grounds(pod)
         if grounds is None:
             return self._question(pod, ())
-        if known is not None and _same(known.grounds, grounds):
-            known.seen = self._seen
-            return known
-        made = self._question(pod, grounds)
-        self.kept.put(pod, made)
-        return made
+        if cached is not None and _same(cached.grounds, grounds):
+            cached.seen = self._seen
+            return cached
+        question = self._question(pod, grounds)
+        self.kept.put(pod, question)
+        return question
 
     def is_plain(self, pod: PodClass) -> bool:
-        """Whether what the class asks follows from its tolerations, selection, node and features: it has nothing else
-        that a plug-in reads."""
+        """Check whether the class's question depends only on its tolerations, selection, node name and features.
+
+        That is so if the pod has nothing else that a plug-in reads.
+        """
         if pod.volumes or pod.ports or pod.claims or pod.spread or not self._may_be_plain:
             return False
         if pod.affinity or pod.anti_affinity or pod.preferred_affinity or pod.preferred_anti_affinity:
@@ -145,35 +147,35 @@ class Questions:
 
     def _plainly(self, pod: PodClass) -> Question:
         key = pod.tolerations_id, pod.selection_id, pod.node_name, pod.features
-        found = self._plain.get(key)
-        if found is None:
-            found = self._plain[key] = self._question(pod, ())
-        return found
+        question = self._plain.get(key)
+        if question is None:
+            question = self._plain[key] = self._question(pod, ())
+        return question
 
     def _grounds(self, pod: PodClass) -> tuple[Any, ...] | None:
-        found: list[Any] = []
+        objects: list[Any] = []
         for plugin in _GROUNDED:
             grounds = plugin.grounds(pod, self._ctx)
             if grounds is None:
                 return None
-            found += grounds
-        return tuple(found)
+            objects += grounds
+        return tuple(objects)
 
     def _question(self, pod: PodClass, grounds: tuple[Any, ...]) -> Question:
         ctx, disabled = self._ctx, self._ctx.profile.disabled_filters
         outcome = run_prefilters(pod, ctx)
-        found: list[tuple[JudgeKey, Judge]] = []
+        judge_pairs: list[tuple[JudgeKey, Judge]] = []
         for plugin in STATIC if outcome.failure is None else ():
             judge = plugin.judge(pod, ctx) if plugin.name not in disabled else None
             if judge is not None:
                 key = plugin.ordinal, judge.key
-                found.append(self._pairs.setdefault(key, (key, judge)))
+                judge_pairs.append(self._pairs.setdefault(key, (key, judge)))
         looks = []
         for plugin in _LOOKING:
             seen = plugin.looks(pod, ctx)
             if seen is not None:
                 looks.append((plugin.name, seen))
-        judges, columns = self._shared(tuple(found))
+        judges, columns = self._shared(tuple(judge_pairs))
         return Question(
             outcome=outcome,
             judges=judges,
@@ -184,12 +186,14 @@ class Questions:
         )
 
     def _shared(self, judges: Judges) -> tuple[Judges, frozenset[str]]:
-        """The same judges, and what they read: one object for all classes that have them, which is what many pods, no
-        two alike, cost the garbage collector."""
-        known = self._together.get(judges)
-        if known is None:
-            known = self._together[judges] = judges, frozenset().union(*(judge.columns for _, judge in judges))
-        return known
+        """Return the judges and the columns that they read, as one object shared by all classes with the same judges.
+
+        Sharing reduces the cost of garbage collection if there are many different pods.
+        """
+        cached = self._together.get(judges)
+        if cached is None:
+            cached = self._together[judges] = judges, frozenset().union(*(judge.columns for _, judge in judges))
+        return cached
 
 
 def _same(one: tuple[Any, ...], other: tuple[Any, ...] | None) -> bool:
@@ -197,11 +201,11 @@ def _same(one: tuple[Any, ...], other: tuple[Any, ...] | None) -> bool:
 
 
 _Row = tuple[frozenset[str] | None, tuple[JudgeKey, ...]]
-"""(names that PreFilters left, or None; judges)."""
+"""(names of nodes that PreFilters allow, or None; judges)."""
 
 
 class StaticRows:
-    """Rows of classes that agree in all they ask of a node alone."""
+    """Rows of static verdicts; classes with the same PreFilter node set and judges share one."""
 
     def __init__(self) -> None:
         self._judges: dict[JudgeKey, Judge] = {}
@@ -212,17 +216,20 @@ class StaticRows:
         return len(self._rows)
 
     def row(self, nodes: frozenset[str] | None, judges: Judges) -> int:
-        """The number of a row; the first, 0, passes everything."""
+        """Return the number of a row, which is added if it is new. Row 0 passes everything."""
         keys = tuple([key for key, _ in judges])
-        found = self._rows.get((nodes, keys))
-        if found is None:
-            found = self._rows[nodes, keys] = len(self._rows)
+        number = self._rows.get((nodes, keys))
+        if number is None:
+            number = self._rows[nodes, keys] = len(self._rows)
             for key, judge in judges:
                 self._judges.setdefault(key, judge)
-        return found
+        return number
 
     def table(self, classes: NodeClasses) -> NDArray[np.uint16]:
-        """uint16[rows, node classes]: bit i = plug-in i says no; bit 0 = a PreFilter leaves the node out."""
+        """Return the rows' verdicts: uint16[rows, node classes].
+
+        Bit i: plug-in i fails. Bit 0: a PreFilter excludes the node.
+        """
         parts: dict[JudgeKey, NDArray[np.uint16]] = {}
         for key, judge in self._judges.items():
             fails = classes.evaluate(judge.columns, partial(_fails, judge))
@@ -248,11 +255,14 @@ P = TypeVar("P", bound=Part)
 
 
 class PodClasses:
-    """``pods``: by number: first those that are asked about, ``asked`` many, then those that are only placed or taken
-    off, then placed ones that count in something. ``number``: by index. ``outcomes``: of those asked about.
+    """Pod classes of a session, compiled.
 
-    ``rows``, ``parts``, ``statics``: what they bring into the engine. Nothing changes once it is settled: then it is
-    kept, and serves any session that asks the same.
+    ``pods``: classes by number: first the ``asked`` many that may be checked, then those that are only placed or
+    removed, then placed ones that count in some counter. ``number``: number by index. ``outcomes``: PreFilter outcomes
+    of the classes that may be checked.
+
+    ``rows``, ``parts``, ``statics``: what the classes add to the engine. Nothing changes after ``settle``; then the
+    object is cached, and reused by any session with the same inputs.
     """
 
     def __init__(self, asked: Iterable[PodClass], questions: Sequence[Question], others: Iterable[PodClass]) -> None:
@@ -260,17 +270,17 @@ class PodClasses:
         self.number = {pod.index: i for i, pod in enumerate(self.pods)}
         self.asked = len(questions)
         self.given = len(self.pods)
-        """How many there are besides placed ones that count in something."""
+        """Number of classes without the placed ones that count in some counter."""
         self.outcomes: list[PreFilterOutcome] = [question.outcome for question in questions]
         self.rows = Rows()
         self._part_of = {plugin.name: part for plugin in PROFILE if (part := plugin.part(self.rows)) is not None}
         self.parts = list(self._part_of.values())
         self.statics = StaticRows()
         self.devices = False
-        """Whether any pod may want devices."""
+        """Whether any pod may request devices."""
         self._questions = questions
         self.memo = Memo()
-        """What is worked out of these classes and the profile, and of nothing else."""
+        """Cached results that depend only on these classes and the profile."""
         self._settled = False
         self._keep: Callable[[], None] = _not_at_all
 
@@ -278,24 +288,27 @@ class PodClasses:
     def of(
         cls, ctx: Context, asked: Iterable[PodClass], others: Iterable[PodClass], templates: Sequence[NodeTemplate]
     ) -> PodClasses:
-        """Those of a session, which are to be settled; kept ones if they were made for the very same."""
+        """Return the classes of a session, which the caller has to ``settle``.
+
+        They come from the cache if the inputs are the same.
+        """
         wanted = {pod.index: pod for pod in asked}
-        known = Questions(ctx)
-        questions = [known.of(pod) for pod in wanted.values()]
+        all_questions = Questions(ctx)
+        questions = [all_questions.of(pod) for pod in wanted.values()]
         more = {pod.index: pod for pod in others if pod.index not in wanted}
-        made = cls(wanted.values(), questions, more.values())
-        made.devices = Claims.of(ctx).concern(made.pods)
-        if made.devices:  # they are counted together with what else there is
-            made._ask(ctx)
-            return made
-        kept = ctx.snapshot.interner.memo.of(_KeptOfPodClasses, _KeptOfPodClasses)
-        signature = made._signature(ctx, known.kept, templates)
-        found = kept.find(signature)
-        if found is not None:
-            return found
-        made._ask(ctx)
-        made._keep = lambda: kept.add(signature, made)
-        return made
+        classes = cls(wanted.values(), questions, more.values())
+        classes.devices = Claims.of(ctx).concern(classes.pods)
+        if classes.devices:  # devices are counted together with those of other classes, so nothing can be cached
+            classes._ask(ctx)
+            return classes
+        cache = ctx.snapshot.interner.memo.of(_KeptOfPodClasses, _KeptOfPodClasses)
+        signature = classes._signature(ctx, all_questions.kept, templates)
+        cached = cache.find(signature)
+        if cached is not None:
+            return cached
+        classes._ask(ctx)
+        classes._keep = lambda: cache.add(signature, classes)
+        return classes
 
     def _signature(self, ctx: Context, profile: KeptQuestions, templates: Sequence[NodeTemplate]) -> _Signature:
         placed = ctx.snapshot.placed_classes
@@ -308,17 +321,20 @@ class PodClasses:
         for part in self.parts:
             part.present(ctx.snapshot.placed_classes)
             part.present(self.pods)
-        for pod, question in zip(self.pods, self._questions, strict=False):  # the first of them are asked about
+        for pod, question in zip(self.pods, self._questions, strict=False):  # the first of them may be checked
             for name, looks in question.looks:
                 self._part_of[name].ask(pod, looks)
 
     def columns(self) -> frozenset[str]:
-        """Node columns that verdicts and counters depend on."""
+        """Return the node columns that verdicts and counters depend on."""
         return self.rows.columns().union(*{question.columns for question in self._questions})
 
     def settle(self, ctx: Context, copies: list[NodeFacts], elsewhere: Callable[[int], bool]) -> None:
-        """All is known that classes may meet: ``copies``, new nodes that may come. ``elsewhere``: whether it is not a
-        judge that decides on the devices of a class."""
+        """Compile the classes once all inputs are known.
+
+        ``copies``: new nodes that may be added. ``elsewhere``: whether the ledger, not a judge, decides on a class's
+        devices.
+        """
         if self._settled:
             return
         for part in self.parts:
@@ -347,23 +363,26 @@ class PodClasses:
         self.extras = _pod_classes.Extras(entries)
         self._counting = [i for i, entry in enumerate(entries) if entry is not None]
         self._settled = True
-        keep, self._keep = self._keep, _not_at_all  # it knows these classes: they would be a cycle
+        keep, self._keep = self._keep, _not_at_all  # it refers to this object: avoid a reference cycle
         keep()
 
     def _entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any] | None:
         spread, rows = self.rows.counted(pod)
-        found: dict[str, Any] = {"spread_touch": spread} if spread else {}
+        entry: dict[str, Any] = {"spread_touch": spread} if spread else {}
         if rows:
-            found["touch"] = rows
+            entry["touch"] = rows
         for part in self.parts:
             if part.concerns(pod):
                 for name, value in part.entry(pod, ctx, asked=asked).items():
-                    found[name] = found[name] + value if name in found else value
-        return found or None
+                    entry[name] = entry[name] + value if name in entry else value
+        return entry or None
 
     def _arrays(self, static_rows: list[int]) -> None:
-        """``static_row``: row of static verdicts, int32; ``failed``: whether the PreFilter fails, uint8; ``hosts``:
-        whether hosts are spread over, uint8; by number."""
+        """Set the arrays by class number.
+
+        ``static_row`` int32: row of static verdicts; ``failed`` uint8: whether the PreFilter fails; ``hosts`` uint8:
+        whether the class spreads over hosts.
+        """
         self.static_row = np.zeros(len(self.pods), dtype=np.int32)
         self.static_row[: self.asked] = static_rows
         self.failed, self.hosts = np.zeros((2, len(self.pods)), dtype=np.uint8)
@@ -371,8 +390,8 @@ class PodClasses:
         self.hosts[:] = [spreads_over_hosts(pod) for pod in self.pods]
 
     def placed(self, snapshot: Snapshot) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """(class by number, node) of the placed pods that count in something: int32[n] each."""
-        if not self._counting:  # all placed pods would be looked through for nothing
+        """Return class number and node of each placed pod that counts in some counter: int32[n] each."""
+        if not self._counting:  # avoids a useless scan of all placed pods
             return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
         numbers = np.full(len(snapshot.interner.classes), -1, dtype=np.int32)
         for i in self._counting:
@@ -382,33 +401,33 @@ class PodClasses:
         return pods[count], snapshot.placed_node[count]
 
     def part(self, kind: type[P]) -> P:
-        """The part of a plug-in."""
+        """Return the part of a plug-in by its type."""
         return next(part for part in self.parts if isinstance(part, kind))
 
 
 def _not_at_all() -> None:
-    """What depends on more than a signature says is not kept."""
+    """Do nothing. Used if the classes depend on more than the signature, and cannot be cached."""
 
 
 _Signature = tuple[list[Any], ...]
-"""Lists of objects: two are the same if these are the same objects."""
+"""Lists of objects. Two signatures are equal if their objects are identical."""
 
 _MOST: Final = 8
 
 
 class _KeptOfPodClasses:
-    """What was compiled last, by what it was compiled from; kept with an interner."""
+    """The most recently compiled classes by their inputs; cached with an interner."""
 
     def __init__(self) -> None:
         self._found: list[tuple[_Signature, PodClasses]] = []
 
     def find(self, signature: _Signature) -> PodClasses | None:
-        """What was compiled from the very same."""
-        for known, classes in self._found:
-            if all(len(a) == len(b) and all(map(is_, a, b)) for a, b in zip(known, signature, strict=True)):
+        """Return the classes compiled from identical inputs; None if there are none."""
+        for compiled_from, classes in self._found:
+            if all(len(a) == len(b) and all(map(is_, a, b)) for a, b in zip(compiled_from, signature, strict=True)):
                 return classes
         return None
 
     def add(self, signature: _Signature, classes: PodClasses) -> None:
-        """Keep something instead of the oldest."""
+        """Cache compiled classes under their signature; the oldest entry is dropped."""
         self._found = [(signature, classes), *self._found[: _MOST - 1]]

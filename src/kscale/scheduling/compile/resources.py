@@ -19,8 +19,8 @@ __all__ = ["Resources"]
 
 
 class _Amounts:
-    """What classes ask and take. ``scalars``: the resources that those which are asked about want something of. Kept
-    with the classes."""
+    """Amounts that classes request and use. ``scalars``: resources that the classes to be checked request. Cached with
+    the classes."""
 
     def __init__(self, classes: PodClasses, ctx: Context) -> None:
         self.demands: list[Mapping[str, int]] = [counted(pod, ctx) for pod in classes.pods]
@@ -30,27 +30,27 @@ class _Amounts:
         self._matrices: dict[tuple[str, ...], _Matrices] = {}
 
     def matrices(self, names: tuple[str, ...]) -> _Matrices:
-        """int64[classes, resources] each."""
-        found = self._matrices.get(names)
-        if found is None:
-            found = self._matrices[names] = _matrix(self.demands, names), _matrix(self.taken, names)
-        return found
+        """Return the amounts that classes request, and those that they use: int64[classes, resources] each."""
+        matrices = self._matrices.get(names)
+        if matrices is None:
+            matrices = self._matrices[names] = _matrix(self.demands, names), _matrix(self.taken, names)
+        return matrices
 
 
 _Matrices = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def _matrix(amounts: Sequence[Mapping[str, int]], names: tuple[str, ...]) -> NDArray[np.int64]:
-    found = np.zeros((len(amounts), len(names)), dtype=np.int64)
+    matrix = np.zeros((len(amounts), len(names)), dtype=np.int64)
     for r, name in enumerate(names):
-        found[:, r] = [each.get(name, 0) for each in amounts]
-    return found
+        matrix[:, r] = [each.get(name, 0) for each in amounts]
+    return matrix
 
 
 class Resources:
     """``names``: the columns: cpu, memory, ephemeral storage, scalar resources by name, then counted devices.
 
-    ``devices``: what is counted of devices.
+    ``devices``: counted devices, if any.
     """
 
     def __init__(self, ctx: Context, classes: PodClasses, more: Iterable[str], devices: DeviceCounting | None) -> None:
@@ -70,13 +70,13 @@ class Resources:
                 self._taken[i] = {**self._taken[i], **devices.taken(pod)}
 
     def amounts(self) -> _Matrices:
-        """(what classes ask, what they take): int64[classes, resources] each."""
+        """Return the amounts that classes request, and those that they use: int64[classes, resources] each."""
         if self._devices is None:
             return self._amounts.matrices(self.names)
         return _matrix(self._demands, self.names), _matrix(self._taken, self.names)
 
     def free(self, existing: int) -> NDArray[np.int64]:
-        """What existing nodes have free: int64[resources, nodes]."""
+        """Return the free amounts of existing nodes: int64[resources, nodes]."""
         return np.stack([self._free(name, existing) for name in self.names])
 
     def _free(self, name: str, existing: int) -> NDArray[np.int64]:
@@ -90,19 +90,19 @@ class Resources:
         return free
 
     def free_of_copy(self, extra: int, allocatable: Mapping[str, int], taken: Mapping[str, int]) -> list[int]:
-        """What a new node has free, ``extra`` its place among all nodes."""
-        found = []
+        """Return the free amounts of a new node, in the order of ``names``; ``extra``: its position among all nodes."""
+        amounts = []
         for name in self.names:
             if self._is_device(name) and self._devices is not None:
-                found.append(int(self._devices.free(name)[extra]))
+                amounts.append(int(self._devices.free(name)[extra]))
                 continue
             have = allocatable.get(name, 0)
             free = _wrap(have - taken.get(name, 0))
-            found.append(free + PLENTY if self._delegated(name) and have <= 0 else free)
-        return found
+            amounts.append(free + PLENTY if self._delegated(name) and have <= 0 else free)
+        return amounts
 
     def readable(self, free: Iterable[int]) -> dict[str, int]:
-        """Free amounts by resource, as people know them."""
+        """Return free amounts by resource, without counted devices and internal offsets."""
         amounts = zip(self.names, free, strict=True)
         return {
             name: n - PLENTY if n > PLENTY // 2 and self._delegated(name) else n
@@ -111,18 +111,21 @@ class Resources:
         }
 
     def demand(self, number: int, allocatable: Mapping[str, int]) -> Mapping[str, int]:
-        """What NodeResourcesFit counts of a class on a node with so much of everything."""
-        found = self._demands[number]
+        """Return the amounts that NodeResourcesFit counts for a class on a node with these allocatable amounts."""
+        demand = self._demands[number]
         if not self._ctx.dra:
-            return found
+            return demand
         return {
             name: amount
-            for name, amount in found.items()
+            for name, amount in demand.items()
             if not self._is_device(name) and not (allocatable.get(name, 0) <= 0 and self._delegated(name))
         }
 
     def _delegated(self, name: str) -> bool:
-        """Whether DynamicResources sees to a resource where nodes have none of it: a device class stands for it."""
+        """Check whether a device class provides a resource.
+
+        Then DynamicResources decides on nodes that do not offer it.
+        """
         return self._ctx.dra and is_scalar(name) and self._claims.delegable(name)
 
     @staticmethod

@@ -1,7 +1,7 @@
-"""Copies of node templates: names, domains and everything predicates read of new nodes.
+"""Copies of node templates: names, domains and everything that predicates read of new nodes.
 
-The name of a copy, ``<template>-e-<number>``, is its host name too. Copies that no selector can tell apart share a node
-class; those whose name some selector spells out have one of their own.
+The name of a copy, ``<template>-e-<number>``, is its host name, too. Copies that no selector can distinguish share a
+node class; those whose name occurs in some selector have a class of their own.
 """
 
 from __future__ import annotations
@@ -26,35 +26,37 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["Copies", "copy_number"]
 
 _COPY: Final = re.compile(r"(.*)-e-(0|[1-9][0-9]{0,8})", re.DOTALL)
-_FRESH: Final = "\0"  # no selector can spell out the name of a fresh copy
+_FRESH: Final = "\0"  # no selector contains the name of such a copy
 
 
 def copy_number(name: str) -> tuple[str, int] | None:
-    """(template, number) that a name says, if it is one of a copy."""
+    """Return the template and the number in the name of a copy; None if it is no such name."""
     match = _COPY.fullmatch(name)
     return None if match is None else (match[1], int(match[2]))
 
 
 class _HostNames(dict[str, dict[int, int]]):
-    """Template name -> {copy number: domain}, of host names that look like that of a copy; kept with a snapshot."""
+    """Template name -> {copy number: domain}, for host names in the cluster that have the form of a copy's name; cached
+    with a snapshot."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _HostNames:
         def make() -> _HostNames:
-            found = cls()
+            names = cls()
             for value, domain in snapshot.columns.label(HOSTNAME).index.items():
                 copy = copy_number(value)
                 if copy is not None:
-                    found.setdefault(copy[0], {})[copy[1]] = domain
-            return found
+                    names.setdefault(copy[0], {})[copy[1]] = domain
+            return names
 
         return snapshot.memo.of(cls, make)
 
 
 class Copies:
-    """Of each template a copy whose name nothing spells out, and those whose name something does.
+    """For each template one copy whose name occurs in no selector, and the copies whose name does.
 
-    ``facts``: of all of these, template after template; ``pods``: the classes of the pods that come with each template.
+    ``facts``: facts of all of these, template after template; ``pods``: classes of the pods that come with each
+    template.
     """
 
     def __init__(self, ctx: Context, templates: Sequence[NodeTemplate]) -> None:
@@ -66,14 +68,14 @@ class Copies:
             [classify(pod, placed=True) for pod in template.pods] for template in templates
         ]
         self._first: list[int] = []
-        self._special: list[dict[int, int]] = []  # copy number -> place in ``facts``
+        self._special: list[dict[int, int]] = []  # copy number -> index in ``facts``
         self._room: list[tuple[int, list[int]]] = []
         self._identities: list[str | None] = []
 
     @property
     def claims(self) -> bool:
-        """Whether pods that come with new nodes claim devices."""
-        return any(pod.claims for found in self.pods for pod in found)
+        """Return whether pods that come with new nodes claim devices."""
+        return any(pod.claims for pod_classes in self.pods for pod in pod_classes)
 
     def spell_out(self, names: Collection[str]) -> None:
         """Find the copies; ``names``: node names and host names that selectors spell out."""
@@ -107,8 +109,11 @@ class Copies:
         *,
         alike: bool,
     ) -> list[_engine.Template]:
-        """The engine's templates. ``number``: of a class by its index; ``alike``: the engine can tell copies of equal
-        templates from each other by nothing else."""
+        """Build the engine's templates.
+
+        ``number``: number of a class by its index; ``alike``: the engine cannot distinguish copies of equal templates
+        by anything else.
+        """
         return [
             self._prepare(i, engine, classes, domains, resources, parts, number, alike)
             for i in range(len(self.templates))
@@ -136,7 +141,7 @@ class Copies:
         free = resources.free_of_copy(classes.existing + first, to_integers(amounts), taken)
         slots = (amounts[PODS].value() if PODS in amounts else 0) - len(pods)
         self._room.append((slots, free))
-        given: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "node_class": int(of_node[first]),
             "unschedulable": node.spec.unschedulable,
             "slots": slots,
@@ -146,14 +151,14 @@ class Copies:
             "named_key": domains.keys.get(HOSTNAME, -1),
         }
         for part in parts:
-            given |= part.of_copy(facts)
+            arguments |= part.of_copy(facts)
         taken_names = _HostNames.of(self._ctx.snapshot).get(node.metadata.name) if HOSTNAME in domains.keys else None
         special = self._special[i]
-        self._identities.append(None if special or taken_names or not alike else repr(given))
+        self._identities.append(None if special or taken_names or not alike else repr(arguments))
         return _engine.Template(
             engine,
-            **given,
-            exceptions={copy: int(of_node[at]) for copy, at in special.items()},
+            **arguments,
+            exceptions={copy: int(of_node[index]) for copy, index in special.items()},
             taken=taken_names,
             number=i,
         )
@@ -161,32 +166,35 @@ class Copies:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def facts_of(self, i: int, copy: int | None = None) -> NodeFacts:
-        """What predicates read of a copy of a template; None = one whose name nothing spells out."""
+        """Return what predicates read of a copy of a template.
+
+        ``copy`` None: a copy whose name occurs in no selector.
+        """
         return self.facts[self._first[i] if copy is None else self._special[i].get(copy, self._first[i])]
 
     def identity(self, i: int) -> str | None:
-        """Equal for templates whose copies the engine cannot tell apart; None: that is not known."""
+        """Return a key that is equal for templates whose copies the engine cannot distinguish; None if unknown."""
         return self._identities[i]
 
     def room(self, i: int) -> tuple[int, list[int]]:
-        """(free pod places, what is free of each resource) of an empty copy of a template."""
+        """Return an empty copy's free pod slots, and its free amounts of each resource."""
         return self._room[i]
 
 
 def spelled_out(ctx: Context, pods: Iterable[PodClass]) -> frozenset[str]:
-    """Node names and host names that some selector of pods, of their volumes or of the profile spells out."""
-    found: set[str] = set()
+    """Return node names and host names that occur in selectors of pods, of their volumes or of the profile."""
+    names: set[str] = set()
     with_volumes = False
     selectors = [ctx.profile.added_affinity]
     for pod in pods:
         selectors.append(pod.node_affinity)
-        found.add(pod.node_name)
-        found.update((pod.node_selector or {}).values())
+        names.add(pod.node_name)
+        names.update((pod.node_selector or {}).values())
         with_volumes = with_volumes or bool(pod.volumes)
     for selector in selectors:
         for term in selector.node_selector_terms if selector else ():
             for requirement in (*term.match_expressions, *term.match_fields):
-                found.update(requirement.values)
+                names.update(requirement.values)
     if with_volumes:
-        found |= Volumes.of(ctx).spelled
-    return frozenset(found)
+        names |= Volumes.of(ctx).spelled
+    return frozenset(names)

@@ -1,3 +1,3 @@
-"""Devices of dynamic resource allocation: what nodes offer, what claims want, and whether the two meet."""
+"""Devices of dynamic resource allocation: what nodes offer, what claims request, and their allocation."""
 
 from __future__ import annotations

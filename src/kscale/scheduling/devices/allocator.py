@@ -1,9 +1,9 @@
-"""The structured allocator: devices for all requests of some claims on one node, and CEL selectors over a device
-(upstream: ``structured``).
+"""The structured allocator: finds devices for all requests of some claims on one node, and evaluates CEL selectors over
+a device (upstream: ``structured``).
 
-Exact counts, All, first-available alternatives, CEL selectors, attribute constraints, admin access, device taints,
-shared counters and consumable capacity. The search is a backtracking one in slice order, so that the first solution is
-upstream's for that order; among devices that nothing can tell apart only the first is tried.
+Supports exact counts, All, first-available alternatives, CEL selectors, attribute constraints, admin access, device
+taints, shared counters and consumable capacity. The search backtracks in slice order, so that the first solution is
+upstream's for that order. Of equivalent devices only the first is tried.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ _HINT = (
     "fields"
 )
 _OVERFLOW = "return error for overflow"
-"""What cel-python says of any ValueError."""
+"""cel-python's text for any ValueError."""
 TOO_DEEP = "compilation failed: the expression is nested too deep"
 
 
 class SelectorError(ValueError):
-    """An expression that does not compile, fails on a device or gives no truth value. The text is upstream's;
-    ``compiles``: it is the device that it fails on."""
+    """An expression that does not compile, fails on a device or gives no boolean. The text is upstream's; ``compiles``:
+    the expression compiles, but fails on a device."""
 
     def __init__(self, text: str, *, compiles: bool = False) -> None:
         super().__init__(text)
@@ -75,7 +75,7 @@ class SelectorError(ValueError):
 
 
 def attribute_value(attribute: DeviceAttribute) -> tuple[str, int | bool | str] | None:
-    """(type, value) of an attribute; None if it has none."""
+    """Return the type and value of an attribute; None if it has no value."""
     if attribute.bool_ is not None:
         return "bool", attribute.bool_
     if attribute.int_ is not None:
@@ -86,9 +86,9 @@ def attribute_value(attribute: DeviceAttribute) -> tuple[str, int | bool | str] 
 
 
 def selects(expression: str, driver: str, device: Device) -> bool:
-    """Whether the expression is true of a device of the driver.
+    """Check whether a CEL expression is true for a device of a driver.
 
-    Raises SelectorError, and MissingExtraError without the library.
+    Raises SelectorError if the expression is invalid or fails, and MissingExtraError if cel-python is not installed.
     """
     library = _library()
     program = library.program(expression)
@@ -96,7 +96,7 @@ def selects(expression: str, driver: str, device: Device) -> bool:
         verdict = program.evaluate({"device": library.view(driver, device)})
     except RecursionError:
         raise SelectorError(TOO_DEEP) from None
-    except IndexError:  # cel-python cannot write what it found where a truth value was needed
+    except IndexError:  # cel-python fails to format a value that is no boolean
         raise SelectorError("no such overload", compiles=True) from None
     except (library.error, ValueError) as problem:
         text = str(problem.args[0]) if problem.args else str(problem)
@@ -118,17 +118,17 @@ def _library() -> CelLibrary:
 
 
 MOST_DEVICES = 32
-"""Devices that a claim may hold (``AllocationResultsMaxSize``)."""
+"""Maximum number of devices of a claim (``AllocationResultsMaxSize``)."""
 
 _Exact = ExactDeviceRequest | DeviceSubRequest
 
 
 class AllocationError(Exception):
-    """A class or a selector is at fault: no verdict on the node, but an error."""
+    """An invalid class, claim or selector, which is an error and no verdict on the node."""
 
 
 class Given(msgspec.Struct, frozen=True, eq=False):
-    """A device for a request; ``consumed``: what is taken of its capacities, if it may be shared."""
+    """A device allocated to a request; ``consumed``: the amounts used of its capacities, if it may be shared."""
 
     request: str
     offer: Offer
@@ -137,7 +137,7 @@ class Given(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def hold(self) -> Hold:
-        """What the claim has of the device then."""
+        """Return the claim's hold on the device."""
         return Hold(self.offer.identity, shared=self.offer.shareable, consumed=self.consumed)
 
 
@@ -148,7 +148,7 @@ class _Part(msgspec.Struct, eq=False):
     name: str
     exact: _Exact
     admin: bool
-    all: list[Offer] | None  # every device there is, for allocation mode All
+    all: list[Offer] | None  # all devices, for allocation mode All
     count: int
 
 
@@ -159,7 +159,7 @@ class _Taken(msgspec.Struct, eq=False):
 
 
 class Allocator:
-    """Allocates against an inventory. Verdicts of selectors are kept."""
+    """Allocates devices of an inventory to claims. Results of selectors are cached."""
 
     def __init__(self, inventory: Inventory, classes: Mapping[str, DeviceClass]) -> None:
         self.inventory = inventory
@@ -167,13 +167,16 @@ class Allocator:
         self._selected: dict[tuple[str, int], bool | SelectorError] = {}
 
     def on(self, inventory: Inventory) -> Allocator:
-        """An allocator of the same devices in another state."""
+        """Return an allocator for another state of the same devices."""
         other = copy(self)
         other.inventory = inventory
         return other
 
     def allocate(self, claims: Sequence[ResourceClaim], offers: Sequence[Offer]) -> list[list[Given]] | None:
-        """Results per claim; None if they cannot all be satisfied. Raises AllocationError."""
+        """Return the devices for each claim; None if the claims cannot all be satisfied.
+
+        Raises AllocationError if a claim is invalid or requests too many devices, or if a selector fails.
+        """
         requests = []
         for index, claim in enumerate(claims):
             least = 0
@@ -228,7 +231,10 @@ class Allocator:
         return _Part(index, name, exact, admin, devices, len(devices))
 
     def usable(self, claim: ResourceClaim, exact: _Exact, offers: Sequence[Offer]) -> int:
-        """How many of the devices a request could have as things stand. Raises AllocationError."""
+        """Return how many of the devices a request could have in the current state.
+
+        Raises AllocationError if the request is invalid or a selector fails.
+        """
         self._part([claim], 0, "", exact, ())
         return sum(
             not offer.trouble
@@ -240,18 +246,24 @@ class Allocator:
         )
 
     def room(self, exact: _Exact, offer: Offer, others: Amounts) -> Amounts | None:
-        """What the request takes of the device's capacities beside claims and ``others``; None = no room."""
+        """Return the amounts that the request uses of the device's capacities.
+
+        None if they are not free, given the amounts used by claims and by ``others``.
+        """
         device, driver = offer.device, offer.identity[0]
         asked = requested(exact.capacity, driver)
         if not asked and not device.capacity:
             return {}
-        held = self.inventory.consumed.get(offer.identity, {})
+        used = self.inventory.consumed.get(offer.identity, {})
         if others:
-            held = {**held, **{name: held[name] + q if name in held else q for name, q in others.items()}}
-        return consumption(device, driver, asked, held)
+            used = {**used, **{name: used[name] + q if name in used else q for name, q in others.items()}}
+        return consumption(device, driver, asked, used)
 
     def selected(self, claim: ResourceClaim, exact: _Exact, offer: Offer) -> bool:
-        """Whether all selectors of class and request say yes. Raises AllocationError."""
+        """Check whether all selectors of the device class and the request are true.
+
+        Raises AllocationError if one fails.
+        """
         for title, selectors in (
             (f"class {exact.device_class_name}", self.classes[exact.device_class_name].spec.selectors),
             (f"claim {claim.key}", exact.selectors),
@@ -278,7 +290,7 @@ class Allocator:
 
 
 class _Search:
-    """One backtracking search; ``taken`` is the solution once ``request(0)`` said yes."""
+    """One backtracking search; ``taken`` is the solution after ``request(0)`` returned True."""
 
     def __init__(
         self, owner: Allocator, claims: Sequence[ResourceClaim], offers: Sequence[Offer], requests: list[list[_Part]]
@@ -291,20 +303,20 @@ class _Search:
         self._left: dict[CounterKey, Quantity] = {}
 
     def request(self, i: int) -> bool:
-        """Devices for the requests from number ``i`` on."""
+        """Find devices for the requests from number ``i`` on; return whether that is possible."""
         return i == len(self.requests) or any(self._fill(i, part, 0, 0) for part in self.requests[i])
 
     def _fill(self, i: int, part: _Part, given: int, start: int) -> bool:
         if part.all is not None and not part.all:
-            return False  # of nothing there is no "all"
+            return False  # "all" of no devices is not satisfied
         if given == part.count:
             return self.request(i + 1)
         if given == 0 and sum(t.part.claim == part.claim for t in self.taken) + part.count > MOST_DEVICES:
             return False
         pool = self.offers if part.all is None else part.all[given : given + 1]
         tried: set[Hashable] = set()
-        for at in range(start if part.all is None else 0, len(pool)):
-            offer = pool[at]
+        for position in range(start if part.all is None else 0, len(pool)):
+            offer = pool[position]
             same = self._sameness(offer)
             if same in tried or not self._free(part, offer):
                 continue
@@ -320,14 +332,18 @@ class _Search:
             if first_untolerated(part.exact.tolerations, taints_of(offer)) is None:
                 self.taken.append(_Taken(part, offer, consumed if offer.shareable else None))
                 # With "all", upstream checks constraints before the capacity: a contradiction is an error.
-                if self._constraints_hold(part) and consumed is not None and self._fill(i, part, given + 1, at + 1):
+                if (
+                    self._constraints_hold(part)
+                    and consumed is not None
+                    and self._fill(i, part, given + 1, position + 1)
+                ):
                     return True
                 self.taken.pop()
             self._return_counters(counted)
         return False
 
     def _sameness(self, offer: Offer) -> Hashable:
-        """Equal for devices that nothing can tell apart: if one of them will not do, no other will."""
+        """Return a key that is equal for equivalent devices. If one of them fails, the others do too."""
         pool = offer.identity[:2] if offer.device.consumes_counters else None
         return offer.kind, pool, offer.identity if offer.shareable else None
 
@@ -336,21 +352,24 @@ class _Search:
             return False
         if offer.shareable:
             return part.admin or offer.identity not in self.owner.inventory.used
-        if part.admin:  # may be in use, but not twice in one claim
+        if part.admin:  # may be in use by others, but not twice in one claim
             return all(t.offer is not offer or t.part.claim != part.claim for t in self.taken)
         return offer.identity not in self.owner.inventory.used and all(t.offer is not offer for t in self.taken)
 
     def _shared(self, offer: Offer) -> Amounts:
-        """What this search takes of a shared device so far."""
-        found: Amounts = {}
+        """Return the amounts that this search has used of a shared device."""
+        amounts: Amounts = {}
         for taken in self.taken if offer.shareable else ():
             if taken.offer is offer and taken.consumed is not None:
                 for name, amount in taken.consumed.items():
-                    found[name] = found[name] + amount if name in found else amount
-        return found
+                    amounts[name] = amounts[name] + amount if name in amounts else amount
+        return amounts
 
     def _counters(self, offer: Offer) -> list[tuple[CounterKey, Quantity]]:
-        """A shared device that is in use has taken its counters already."""
+        """Return the counters that a device would use, with amounts.
+
+        Empty for a shared device in use, which has them already.
+        """
         if not offer.device.consumes_counters:
             return []
         if offer.shareable and (
@@ -366,7 +385,7 @@ class _Search:
         pool = uses[0][0][:2]
         for key, amount in uses:
             self._left[key] = self._left.get(key, available[key]) - amount
-        # No counter of the pool may be overdrawn, be it one of this device or not.
+        # No counter of the pool may be overdrawn, even one that this device does not use.
         if any(self._left.get(key, left).sign < 0 for key, left in available.items() if key[:2] == pool):
             self._return_counters(uses)
             return False
@@ -390,7 +409,10 @@ class _Search:
         return False
 
     def _holds(self, claim: int, constraint: DeviceConstraint) -> bool:
-        """matchAttribute: one value for all devices of the named requests; distinctAttribute: all different."""
+        """Check a constraint over the devices taken for a claim.
+
+        matchAttribute: all named requests' devices have the same value. distinctAttribute: all values differ.
+        """
         key = constraint.match_attribute or constraint.distinct_attribute or ""
         names = constraint.requests
         values = [
@@ -405,13 +427,16 @@ class _Search:
 
 
 def _attribute(offer: Offer, key: str) -> tuple[str, int | bool | str] | None:
-    """By its full name; an unqualified name belongs to the driver's domain."""
-    found = offer.device.attributes or {}
+    """Return an attribute's type and value by its full name; None if the device has none.
+
+    An unqualified name belongs to the driver's domain.
+    """
+    attributes = offer.device.attributes or {}
     domain, _, name = key.rpartition("/")
-    attribute = found.get(key) or (found.get(name) if domain == offer.identity[0] else None)
+    attribute = attributes.get(key) or (attributes.get(name) if domain == offer.identity[0] else None)
     return None if attribute is None else attribute_value(attribute)
 
 
 def taints_of(offer: Offer) -> list[Taint]:
-    """The taints of a device, as taints of nodes are written."""
+    """Return the taints of a device as node taints."""
     return [Taint(key=t.key, value=t.value, effect=t.effect) for t in offer.device.taints]

@@ -1,5 +1,6 @@
 """The CEL environment of device selectors, for cel-python (upstream: ``k8s.io/dynamic-resource-allocation/cel``).
 
+cel-python lacks some of CEL's syntax. Expressions are rewritten to equivalent ones before they are parsed:
 ``cel.bind(v, e, body)`` becomes ``[e].map(v, body)[0]``; ``a.?f`` and ``a[?k]`` become ``a.optional__item(k)``,
 ``a.orValue(d)`` becomes a choice between the value of ``a`` and ``d``, and so on; ``[a, ?o]`` becomes a function of a
 list of optional values; ``m.all(k, v, p)`` becomes the macro of one variable over the pairs of ``m``, with ``k`` and
@@ -48,9 +49,9 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 
 def plain(expression: str) -> str:
-    """The expression without what is listed above; nothing else of it changes."""
+    """Rewrite the syntax listed above to what cel-python parses; the rest of the expression is unchanged."""
     if "\0" in _LITERAL.sub("", expression):
-        return expression  # no CEL: below, NUL marks the place of a literal
+        return expression  # not CEL; NUL is used below as a placeholder of literals
     literals: list[str] = []
 
     def keep(match: re.Match[str] | str) -> str:
@@ -58,33 +59,36 @@ def plain(expression: str) -> str:
         return f"\0{len(literals) - 1}\0"
 
     text = _without_last_commas(_NAMESPACED.sub(r"\1__\2", _LITERAL.sub(keep, expression)))
-    while (found := _BIND.search(text)) is not None:
-        end = _closing(text, found.end())
-        parts = _arguments(text[found.end() : end])
+    while (match := _BIND.search(text)) is not None:
+        end = _closing(text, match.end())
+        parts = _arguments(text[match.end() : end])
         if end < 0 or len(parts) != 3:
             break
         name, value, body = parts
-        text = f"{text[: found.start()]}([{value}].map({name.strip()}, {body})[0]){text[end + 1 :]}"
+        text = f"{text[: match.start()]}([{value}].map({name.strip()}, {body})[0]){text[end + 1 :]}"
     text = _FIELD.sub(lambda match: f".optional__item({keep(repr(match[1]))})", text)
-    while (found := _ITEM.search(text)) is not None:
-        end = _closing(text, found.end())
+    while (match := _ITEM.search(text)) is not None:
+        end = _closing(text, match.end())
         if end < 0:
             break
-        text = f"{text[: found.start()]}.optional__item({text[found.end() : end]}){text[end + 1 :]}"
-    made = 0
-    while (found := _CHOICE.search(text)) is not None:
-        start, end = _operand(text, found.start()), _closing(text, found.end())
-        parts = [text[start : found.start()], *(part.strip() for part in _arguments(text[found.end() : end]))]
-        if end < 0 or start == found.start() or len(parts) != (3 if found[1].startswith("opt") else 2):
+        text = f"{text[: match.start()]}.optional__item({text[match.end() : end]}){text[end + 1 :]}"
+    choice_count = 0
+    while (match := _CHOICE.search(text)) is not None:
+        start, end = _operand(text, match.start()), _closing(text, match.end())
+        parts = [text[start : match.start()], *(part.strip() for part in _arguments(text[match.end() : end]))]
+        if end < 0 or start == match.start() or len(parts) != (3 if match[1].startswith("opt") else 2):
             break
-        made += 1
-        text = text[:start] + _CHOICES[found[1]].format(*parts, o=f"o__{made}") + text[end + 1 :]
+        choice_count += 1
+        text = text[:start] + _CHOICES[match[1]].format(*parts, o=f"o__{choice_count}") + text[end + 1 :]
     text = _over_pairs(_with_filters(_with_optional_elements(text)))
     return re.sub(r"\0(\d+)\0", lambda match: literals[int(match[1])], text)
 
 
 def _without_last_commas(text: str) -> str:
-    """Literals of lists and maps may end with a comma; what stands in brackets behind a value may not."""
+    """Remove trailing commas of list and map literals.
+
+    Trailing commas of calls and of an index behind a value are invalid and stay.
+    """
 
     def last(match: re.Match[str]) -> str:
         start = _opening(text, match.start())
@@ -94,21 +98,21 @@ def _without_last_commas(text: str) -> str:
 
 
 def _with_filters(text: str) -> str:
-    """``map(v, p, e)`` as ``filter(v, p).map(v, e)``."""
-    at = 0
-    while (found := _MAP.search(text, at)) is not None:
-        at, end = found.end(), _closing(text, found.end())
-        parts = [part.strip() for part in _arguments(text[at:end])]
+    """Rewrite ``map(v, p, e)`` to ``filter(v, p).map(v, e)``."""
+    position = 0
+    while (match := _MAP.search(text, position)) is not None:
+        position, end = match.end(), _closing(text, match.end())
+        parts = [part.strip() for part in _arguments(text[position:end])]
         if end >= 0 and len(parts) == 3 and _VARIABLE.fullmatch(parts[0]):
             name, condition, body = parts
-            text = f"{text[: found.start()]}.filter({name}, {condition}).map({name}, {body}){text[end + 1 :]}"
+            text = f"{text[: match.start()]}.filter({name}, {condition}).map({name}, {body}){text[end + 1 :]}"
     return text
 
 
 def _with_optional_elements(text: str) -> str:
-    """``[a, ?o]`` and ``{k: a, ?l: o}`` as functions of optional values: what is there for certain is made one."""
-    while (found := _OPTIONAL.search(text)) is not None:
-        start = found.start() if text[found.start()] in _OPEN else _opening(text, found.start())
+    """Rewrite ``[a, ?o]`` and ``{k: a, ?l: o}`` to functions of optional values; other elements become optionals."""
+    while (match := _OPTIONAL.search(text)) is not None:
+        start = match.start() if text[match.start()] in _OPEN else _opening(text, match.start())
         end = -1 if start < 0 else _closing(text, start + 1)
         if end < 0 or text[start] == "(":
             break
@@ -126,7 +130,7 @@ def _element(text: str, *, is_map: bool) -> str:
 
 
 def _entry(text: str) -> tuple[str, str]:
-    """Key and value of an entry of a map: the colon of a choice is none of an entry."""
+    """Split a map entry into key and value. The colon of a conditional expression does not split."""
     depth = choices = 0
     for i, letter in enumerate(text):
         depth += (letter in _OPEN) - (letter in _CLOSE)
@@ -137,26 +141,26 @@ def _entry(text: str) -> tuple[str, str]:
 
 
 def _over_pairs(text: str) -> str:
-    """Macros of two variables as those of one."""
-    at = made = 0
-    while (found := _PAIRS.search(text, at)) is not None:
-        start, end, name = _operand(text, found.start()), _closing(text, found.end()), found[1]
-        parts = [part.strip() for part in _arguments(text[found.end() : end])]
+    """Rewrite macros of two variables to macros of one variable over pairs."""
+    position = pair_count = 0
+    while (match := _PAIRS.search(text, position)) is not None:
+        start, end, name = _operand(text, match.start()), _closing(text, match.end()), match[1]
+        parts = [part.strip() for part in _arguments(text[match.end() : end])]
         makes = name.startswith("transform")
         if end >= 0 and name == "existsOne" and len(parts) == 2:
-            text = f"{text[: found.start()]}.exists_one({text[found.end() :]}"
-        two = end >= 0 and len(parts) in ((3, 4) if makes else (3,)) and parts[0] != parts[1]
-        if not two or not all(map(_VARIABLE.fullmatch, parts[:2])):
-            at = found.start() + 1
+            text = f"{text[: match.start()]}.exists_one({text[match.end() :]}"
+        has_two_variables = end >= 0 and len(parts) in ((3, 4) if makes else (3,)) and parts[0] != parts[1]
+        if not has_two_variables or not all(map(_VARIABLE.fullmatch, parts[:2])):
+            position = match.start() + 1
             continue
-        made += 1
-        text = text[:start] + _macro(name, text[start : found.start()], f"p__{made}", *parts) + text[end + 1 :]
-        at = start
+        pair_count += 1
+        text = text[:start] + _macro(name, text[start : match.start()], f"p__{pair_count}", *parts) + text[end + 1 :]
+        position = start
     return text
 
 
 def _macro(name: str, of: str, pair: str, key: str, value: str, *bodies: str) -> str:
-    """A macro over the pairs of a list (its places and elements) or of a map."""
+    """Build a macro over the pairs of a list (indices and elements) or of a map (keys and values)."""
     *conditions, body = [f"[{pair}[0]].map({key}, [{pair}[1]].map({value}, {each})[0])[0]" for each in bodies]
     pairs = f"pairs__of({of})" + "".join(f".filter({pair}, {each})" for each in conditions)
     if name == "transformList":
@@ -169,21 +173,23 @@ def _macro(name: str, of: str, pair: str, key: str, value: str, *bodies: str) ->
 
 
 def where(expression: str, name: str, *, called: bool) -> tuple[int, int]:
-    """(line, column) of a name, or of the bracket behind it if it is ``called``, from 1 and 0: where upstream says that
-    it does not know it."""
+    """Return line (from 1) and column (from 0) of a name, where upstream reports that it is undeclared.
+
+    If the name is ``called``, the position is that of the bracket behind it.
+    """
     blank = _LITERAL.sub(lambda match: " " * len(match[0]), expression)
-    found = re.search(rf"(?<!\w){re.escape(name)}(?!\w)" + (r"\s*(?=\()" if called else ""), blank)
-    at = 0 if found is None else found.end() if called else found.start()
-    return _place(expression, at)
+    match = re.search(rf"(?<!\w){re.escape(name)}(?!\w)" + (r"\s*(?=\()" if called else ""), blank)
+    position = 0 if match is None else match.end() if called else match.start()
+    return _place(expression, position)
 
 
 def unclosed(expression: str) -> tuple[int, int] | None:
-    """(line, column) of a quote that begins a literal and has no end, from 1 and 0.
+    """Return line (from 1) and column (from 0) of a quote that begins an unterminated literal; None if there is none.
 
-    No parser needs to see it, and that of cel-python needs time without end to look for one behind many backslashes.
+    It is checked before parsing, because cel-python's parser takes practically forever on one with many backslashes.
     """
-    found = _QUOTE.search(_PASSED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), expression))
-    return None if found is None else _place(expression, found.start())
+    match = _QUOTE.search(_PASSED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), expression))
+    return None if match is None else _place(expression, match.start())
 
 
 def _place(text: str, at: int) -> tuple[int, int]:
@@ -191,7 +197,7 @@ def _place(text: str, at: int) -> tuple[int, int]:
 
 
 def _closing(text: str, start: int) -> int:
-    """Where the bracket that is open at ``start`` closes; -1 = nowhere."""
+    """Return the position where the bracket that is open at ``start`` closes; -1 if it does not."""
     depth = 1
     for i in range(start, len(text)):
         depth += (text[i] in _OPEN) - (text[i] in _CLOSE)
@@ -201,7 +207,7 @@ def _closing(text: str, start: int) -> int:
 
 
 def _opening(text: str, end: int) -> int:
-    """Where the bracket that is open at ``end`` opens; -1 = nowhere."""
+    """Return the position where the bracket that is open at ``end`` opens; -1 if there is none."""
     depth = 1
     for i in range(end - 1, -1, -1):
         depth += (text[i] in _CLOSE) - (text[i] in _OPEN)
@@ -222,7 +228,7 @@ def _arguments(text: str) -> list[str]:
 
 
 def _operand(text: str, end: int) -> int:
-    """Where the member expression that ends before ``end`` begins."""
+    """Return the start of the member expression that ends before ``end``."""
     i = end
     while i > 0:
         letter = text[i - 1]
@@ -254,7 +260,7 @@ _FUNCTIONS: Final = {"quantity": _QUANTITY, "add": _QUANTITY, "sub": _QUANTITY, 
     }.items()
     for name in names.split()
 }
-"""Functions that give one type whatever they are given."""
+"""Functions whose result type does not depend on their arguments."""
 _NUMBERS: Final = frozenset({"int", "uint", "double"})
 _ORDERED: Final = _NUMBERS | {"string", "bytes", "bool"}
 _EQUALITIES: Final = {"relation_eq": "==", "relation_ne": "!="}
@@ -266,9 +272,9 @@ _ARITHMETIC: Final = frozenset({"addition", "multiplication"})
 
 
 def result_type(tree: Any) -> str | None:
-    """By upstream's name; None: it is not told before, or by attributes of the device.
+    """Return upstream's name of an expression's type; None if it is not known before evaluation.
 
-    ``tree``: of cel-python's parser.
+    ``tree``: a tree of cel-python's parser. The types of device attributes are not known.
     """
     kind, children = tree.data, tree.children
     if kind == "literal":
@@ -287,7 +293,7 @@ def result_type(tree: Any) -> str | None:
         return result_type(children[0]) if len(children) == 1 and hasattr(children[0], "data") else None
     if kind in _JUDGING:
         return "bool"
-    if kind == "expr":  # a choice
+    if kind == "expr":  # a conditional expression
         return _one(children[1], children[2])
     if kind == "unary":
         return "bool" if children[0].data == "unary_not" else result_type(children[1])
@@ -295,9 +301,9 @@ def result_type(tree: Any) -> str | None:
 
 
 def unlike(tree: Any) -> Iterator[tuple[str, int, int]]:
-    """(text, line, column) of every comparison of types that are known and do not go together, from line 1, column 0.
+    """Yield (text, line, column) for each comparison of known types that cannot be compared.
 
-    ``tree``: of cel-python's parser.
+    Lines count from 1, columns from 0. ``tree``: a tree of cel-python's parser.
     """
     for node in tree.iter_subtrees_topdown():
         if node.data != "relation" or len(node.children) != 2:
@@ -320,9 +326,9 @@ def _comparable(relation: str, left: str, right: str) -> bool:
 
 
 def _one(left: Any, right: Any) -> str | None:
-    """The type of two of which both have the same."""
-    found = result_type(left)
-    return found if found == result_type(right) else None
+    """Return the type of both expressions; None if they differ or are unknown."""
+    left_type = result_type(left)
+    return left_type if left_type == result_type(right) else None
 
 
 def _is_device(tree: Any) -> bool:
@@ -333,19 +339,19 @@ def _is_device(tree: Any) -> bool:
 
 _FAILED = "compilation failed: "
 _PROGRAMS = 1024
-"""Expressions that are kept compiled. A process lives for months, and claims come and go."""
+"""Number of compiled expressions to cache. The limit matters because a process may run for months."""
 _MACROS = frozenset({"map", "filter", "all", "exists", "exists_one"})
 
 
 class CelLibrary:
-    """cel-python, with Kubernetes' functions over quantities and versions.
+    """cel-python with Kubernetes' functions for quantities and versions.
 
     Quantities and versions are opaque to CEL: only their functions and equality apply.
     """
 
     def __init__(self) -> None:
-        what = "a CEL selector of a device class or claim"
-        celpy, celtypes = library("celpy", what), library("celpy.celtypes", what)
+        purpose = "a CEL selector of a device class or claim"
+        celpy, celtypes = library("celpy", purpose), library("celpy.celtypes", purpose)
         self.error: type[Exception] = celpy.CELEvalError
         self.bool_type: type = celtypes.BoolType
         self._celpy = celpy
@@ -353,14 +359,15 @@ class CelLibrary:
         self._environment = celpy.Environment()
         self.program: Callable[[str], Any] = lru_cache(_PROGRAMS)(self._compile)
         """The compiled expression. Raises SelectorError."""
-        known = celpy.evaluation.base_functions | functions(celtypes)
-        equal = equality(celtypes, known["optional_type"])
-        self._functions = known | comparisons(celtypes, self.error, equal) | {"type": type_of(celtypes, known)}
+        available = celpy.evaluation.base_functions | functions(celtypes)
+        equal = equality(celtypes, available["optional_type"])
+        self._functions = available | comparisons(celtypes, self.error, equal) | {"type": type_of(celtypes, available)}
 
         map_type: Any = celtypes.MapType
 
         class Domains(map_type):  # type: ignore[misc]  # cel-python is not typed
-            """A domain that the device does not have reads as empty; ``in`` still says that it is not there."""
+            """A map in which a domain that the device does not have reads as empty; ``in`` still reports it as
+            absent."""
 
             def __getitem__(self, key: Any) -> Any:
                 return super().__getitem__(key) if key in self else map_type()
@@ -391,7 +398,7 @@ class CelLibrary:
             raise SelectorError(TOO_DEEP) from None
 
     def _check(self, expression: str, tree: Any) -> None:
-        """Every name is that of something. Raises SelectorError."""
+        """Check that every name is declared. Raises SelectorError for an unknown function or variable."""
         called, named, bound = set(), set(), {"device"}
         for node in tree.iter_subtrees():
             if node.data in ("ident_arg", "dot_ident_arg"):
@@ -407,14 +414,14 @@ class CelLibrary:
                 named.add(str(node.children[0]))
         for name in sorted(called & NOT_HAD):
             raise SelectorError(f"compilation failed: kscale does not have the function '{name.replace('__', '.')}'")
-        known = self._functions.keys() | {"has", "dyn"}
-        for name in sorted(called - known - _MACROS):
+        declared = self._functions.keys() | {"has", "dyn"}
+        for name in sorted(called - declared - _MACROS):
             raise SelectorError(_undeclared(expression, name, called=True))
-        for name in sorted(named - bound - known):
+        for name in sorted(named - bound - declared):
             raise SelectorError(_undeclared(expression, name, called=False))
 
     def view(self, driver: str, device: Device) -> Any:
-        """``device`` as expressions see it; an unqualified name is in the driver's domain."""
+        """Return ``device`` as expressions see it; an unqualified name is in the driver's domain."""
         text, mapping = self._types.StringType, self._types.MapType
         return mapping(
             {
@@ -434,10 +441,10 @@ class CelLibrary:
         return self._domains({text(domain): names for domain, names in domains.items()})
 
     def _attribute(self, attribute: DeviceAttribute) -> Any:
-        found = attribute_value(attribute)
-        if found is None:
+        typed_value = attribute_value(attribute)
+        if typed_value is None:
             return None
-        kind, value = found
+        kind, value = typed_value
         if kind == "bool":
             return self._types.BoolType(value)
         if kind == "int":

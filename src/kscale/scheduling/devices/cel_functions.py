@@ -1,8 +1,6 @@
 """Functions and comparisons that Kubernetes adds to CEL, for cel-python.
 
-A text that cannot be read is refused with upstream's words up to those of Go's parser.
-
-Upstream: ip.go.
+Errors for invalid texts are upstream's, without the part that Go's parser adds. Upstream: ip.go.
 """
 
 from __future__ import annotations
@@ -43,9 +41,10 @@ _ORDERS: Final = {"_<_": operator.lt, "_<=_": operator.le, "_>_": operator.gt, "
 
 
 def equality(types: Any, optional: type) -> Callable[[Any, Any], bool]:
-    """Whether two values are equal: numbers by value, those of unlike types never; ``types``: cel-python's.
+    """Return a function that checks whether two values are equal.
 
-    What it gives raises TypeError where a quantity, version or address is asked about something else.
+    Numbers are compared by value; values of different types are not equal. ``types``: cel-python's types. The function
+    raises TypeError if a quantity, version or address is compared with a value of another type.
     """
     numbers = types.IntType, types.UintType, types.DoubleType
     of_cel: tuple[type, ...] = (*numbers, types.BoolType, str, types.BytesType, types.ListType, types.MapType)
@@ -62,9 +61,10 @@ def equality(types: Any, optional: type) -> Callable[[Any, Any], bool]:
             return len(a) == len(b) and all(map(equal, a, b))
         if isinstance(a, types.MapType) and isinstance(b, types.MapType):
             return len(a) == len(b) and all(
-                any(equal(key, other) and equal(value, found) for other, found in b.items()) for key, value in a.items()
+                any(equal(key, other) and equal(value, other_value) for other, other_value in b.items())
+                for key, value in a.items()
             )
-        if type(a) is type(b) or (isinstance(a, str) and isinstance(b, str)):  # added texts are str to cel-python
+        if type(a) is type(b) or (isinstance(a, str) and isinstance(b, str)):  # concatenations are plain str
             return bool(a == b)
         if not isinstance(a, of_cel):
             raise TypeError(_NO_OVERLOAD)
@@ -77,12 +77,18 @@ def equality(types: Any, optional: type) -> Callable[[Any, Any], bool]:
 
 
 def comparisons(types: Any, error: type[Exception], equal: Callable[[Any, Any], bool]) -> dict[str, Callable[..., Any]]:
-    """The operators that compare, by cel-python's name; ``types`` and ``error``: cel-python's."""
+    """Return the comparison operators by cel-python's names.
+
+    ``types`` and ``error``: cel-python's types and error class; ``equal``: the result of :func:`equality`.
+    """
     numbers = types.IntType, types.UintType, types.DoubleType
     ordered = str, types.BytesType, types.BoolType, types.DurationType, types.TimestampType
 
     def judged(judge: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
-        """Errors are values to cel-python: ``||`` and ``&&`` may do without them."""
+        """Wrap a comparison to return errors instead of raising them.
+
+        cel-python treats errors as values, which ``||`` and ``&&`` may ignore.
+        """
 
         def answer(a: Any, b: Any) -> Any:
             for side in (a, b):
@@ -127,7 +133,10 @@ def comparisons(types: Any, error: type[Exception], equal: Callable[[Any, Any], 
 
 
 def type_of(types: Any, named: dict[str, Callable[..., Any]]) -> Callable[[Any], Any]:
-    """``type``: of a value what the name of its type stands for in ``named``, which has functions by name."""
+    """Return CEL's ``type`` function: it maps a value to the entry of ``named`` that represents its type.
+
+    ``named``: functions by name, including those that represent types.
+    """
     kinds = {
         types.BoolType: "bool", types.IntType: "int", types.UintType: "uint", types.DoubleType: "double",
         str: "string", types.BytesType: "bytes", types.ListType: "list", types.MapType: "map",
@@ -148,7 +157,7 @@ def type_of(types: Any, named: dict[str, Callable[..., Any]]) -> Callable[[Any],
 
 
 def _same(types: Any, a: Any, b: Any) -> tuple[float, float]:
-    """Two numbers as whole ones or, if either is a double, as doubles."""
+    """Convert two numbers to doubles if either is a double, else to integers."""
     convert = float if isinstance(a, types.DoubleType) or isinstance(b, types.DoubleType) else int
     return convert(a), convert(b)
 
@@ -165,41 +174,44 @@ _MAPPED: Final = 'IPv4-mapped IPv6 address "{}" is not allowed'
 
 
 def address(text: str) -> _Address:
-    """An address without a zone, not of IPv4 within IPv6. Raises ValueError."""
+    """Parse an IP address without a zone. Raises ValueError for others, and for IPv4-mapped IPv6 addresses."""
     try:
-        found = ip_address(text)
+        parsed = ip_address(text)
     except ValueError:
         raise ValueError(f'IP Address "{text}" {_FAILED}') from None
-    if isinstance(found, IPv6Address):
-        if found.scope_id is not None:
+    if isinstance(parsed, IPv6Address):
+        if parsed.scope_id is not None:
             raise ValueError(f'IP address "{text}" with zone value is not allowed')
-        if found.ipv4_mapped is not None:
+        if parsed.ipv4_mapped is not None:
             raise ValueError(_MAPPED.format(text))
-    return found
+    return parsed
 
 
 def prefix(text: str) -> _Prefix:
-    """An address and the length of its network; bits behind the network are kept. Raises ValueError."""
+    """Parse an address and prefix length; host bits are kept. Raises ValueError if invalid."""
     first, slash, length = text.rpartition("/")
     try:
         if not slash or not _LENGTH.fullmatch(length) or "%" in first:
             raise ValueError(text)
-        found = ip_interface(text)
+        parsed = ip_interface(text)
     except ValueError:
         raise ValueError(f"network address {_FAILED}: network address {_FAILED}") from None
-    if isinstance(found, IPv6Interface) and found.ipv4_mapped is not None:
+    if isinstance(parsed, IPv6Interface) and parsed.ipv4_mapped is not None:
         raise ValueError(f"network address {_FAILED}: {_MAPPED.format(text)}")
-    return found
+    return parsed
 
 
 def network_functions(types: Any) -> dict[str, Callable[..., Any]]:
-    """By name; ``types``: cel-python's. A function of a namespace has two underscores for the dot."""
+    """Return the functions on addresses and networks by name.
+
+    Names have two underscores for the dot of a namespace. ``types``: cel-python's.
+    """
     boolean, integer, text = types.BoolType, types.IntType, types.StringType
 
     def readable(read: Callable[[str], Any]) -> Callable[[Any], Any]:
-        def answer(given: Any) -> Any:
+        def answer(value: Any) -> Any:
             try:
-                read(str(given))
+                read(str(value))
             except ValueError:
                 return boolean(False)
             return boolean(True)
@@ -207,33 +219,33 @@ def network_functions(types: Any) -> dict[str, Callable[..., Any]]:
         return answer
 
     def of_address(ask: Callable[[_Address], bool]) -> Callable[[Any], Any]:
-        def answer(given: Any) -> Any:
-            if not isinstance(given, _Address) or isinstance(given, _Prefix):
+        def answer(value: Any) -> Any:
+            if not isinstance(value, _Address) or isinstance(value, _Prefix):
                 raise TypeError("no such overload")
-            return boolean(ask(given))
+            return boolean(ask(value))
 
         return answer
 
-    def ip(given: Any) -> Any:
-        if isinstance(given, str):
-            return address(given)
-        return given.ip if isinstance(given, _Prefix) else given
+    def ip(value: Any) -> Any:
+        if isinstance(value, str):
+            return address(value)
+        return value.ip if isinstance(value, _Prefix) else value
 
-    def contains_ip(outer: Any, given: Any) -> Any:
+    def contains_ip(outer: Any, value: Any) -> Any:
         try:
-            return boolean(ip(given) in outer.network)
-        except ValueError:  # what upstream says of a text that it cannot read here
+            return boolean(ip(value) in outer.network)
+        except ValueError:  # upstream's error for an invalid text in this place
             raise TypeError("no such overload") from None
 
-    def contains_cidr(outer: Any, given: Any) -> Any:
-        inner = prefix(str(given)) if isinstance(given, str) else given
+    def contains_cidr(outer: Any, value: Any) -> Any:
+        inner = prefix(str(value)) if isinstance(value, str) else value
         narrower = outer.version == inner.version and outer.network.prefixlen <= inner.network.prefixlen
         return boolean(narrower and inner.ip in outer.network)
 
-    def string(given: Any) -> Any:
-        if isinstance(given, boolean):
-            return text(str(bool(given)).lower())
-        return text(str(given)) if isinstance(given, _Address) else text(given)
+    def string(value: Any) -> Any:
+        if isinstance(value, boolean):
+            return text(str(bool(value)).lower())
+        return text(str(value)) if isinstance(value, _Address) else text(value)
 
     return {
         "ip": ip,
@@ -255,16 +267,16 @@ def network_functions(types: Any) -> dict[str, Callable[..., Any]]:
     }
 
 
-def _is_link_local_multicast(given: _Address) -> bool:
-    if isinstance(given, IPv4Address):
-        return given in _LINK_LOCAL_MULTICAST_4
-    return any(given in network for network in _LINK_LOCAL_MULTICAST_6)
+def _is_link_local_multicast(value: _Address) -> bool:
+    if isinstance(value, IPv4Address):
+        return value in _LINK_LOCAL_MULTICAST_4
+    return any(value in network for network in _LINK_LOCAL_MULTICAST_6)
 
 
-def _is_global_unicast(given: _Address) -> bool:
-    """Private addresses count, as in Go."""
-    special = given.is_unspecified or given.is_loopback or given.is_multicast or given.is_link_local
-    return not special and given != _BROADCAST
+def _is_global_unicast(value: _Address) -> bool:
+    """Check whether an address is global unicast. Private addresses are, as in Go."""
+    special = value.is_unspecified or value.is_loopback or value.is_multicast or value.is_link_local
+    return not special and value != _BROADCAST
 
 
 NOT_HAD: Final = frozenset(
@@ -272,7 +284,7 @@ NOT_HAD: Final = frozenset(
         "format", "url", "isURL", "image", "isImage", "authorizer",
     }
 )  # fmt: skip
-"""Functions of upstream's that are not here."""
+"""Upstream's functions that kscale does not have."""
 
 _VERSION = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
@@ -282,8 +294,10 @@ _VERSION = re.compile(
 
 
 class Version:
-    """A semantic version: a pre-release comes before its release, numbers before words; what was built does not count.
-    Raises ValueError."""
+    """A semantic version. A pre-release sorts before its release, numbers before words; build metadata is ignored.
+
+    Raises ValueError for an invalid text.
+    """
 
     __slots__ = ("key", "text")
 
@@ -298,7 +312,7 @@ class Version:
 
     @classmethod
     def normal(cls, text: str) -> Version:
-        """Of a text that may begin with ``v``, lack parts or have zeros in front. Raises ValueError."""
+        """Parse a version that may begin with ``v``, lack parts or have leading zeros. Raises ValueError if invalid."""
         parts = text.removeprefix("v").split(".", 2)
         parts = [re.sub(r"^0+(?=[0-9])", "", part) for part in parts]
         if len(parts) < 3 and re.search(r"[+-]", parts[-1]):
@@ -319,19 +333,19 @@ class Version:
 
 
 def functions(types: Any) -> dict[str, Callable[..., Any]]:
-    """By name; ``types``: cel-python's. A function of a namespace has two underscores for the dot."""
+    """Return all functions by name, with two underscores for the dot of a namespace; ``types``: cel-python's."""
     parts = _numbers, _strings, _pairs, _optionals, network_functions
-    found = {name: function for part in parts for name, function in part(types).items()}
-    return found | _lists(types, found)
+    result = {name: function for part in parts for name, function in part(types).items()}
+    return result | _lists(types, result)
 
 
 def _numbers(types: Any) -> dict[str, Callable[..., Any]]:
     boolean, integer = types.BoolType, types.IntType
 
     def readable(read: Callable[..., Any]) -> Callable[..., Any]:
-        def answer(*given: Any) -> Any:
+        def answer(*args: Any) -> Any:
             try:
-                read(*given)
+                read(*args)
             except (ValueError, QuantityError):
                 return boolean(False)
             return boolean(True)
@@ -344,18 +358,18 @@ def _numbers(types: Any) -> dict[str, Callable[..., Any]]:
     def version(text: Any, normalize: Any = False) -> Version:
         return Version.normal(str(text)) if normalize else Version(str(text))
 
-    def whole(amount: Quantity) -> Any:
-        found = amount.as_int64()
-        if found is None:
+    def as_integer(amount: Quantity) -> Any:
+        number = amount.as_int64()
+        if number is None:
             raise ValueError("cannot convert value to integer")
-        return integer(found)
+        return integer(number)
 
     return {
         "add": lambda a, b: a + (b if isinstance(b, Quantity) else quantity(b)),
         "sub": lambda a, b: a - (b if isinstance(b, Quantity) else quantity(b)),
         "sign": lambda a: integer(a.sign),
         "isInteger": lambda a: boolean(a.as_int64() is not None),
-        "asInteger": whole,
+        "asInteger": as_integer,
         "asApproximateFloat": lambda a: types.DoubleType(a.approximate_float()),
         "major": lambda a: integer(a.key[0]),
         "minor": lambda a: integer(a.key[1]),
@@ -397,11 +411,11 @@ def _strings(types: Any) -> dict[str, Callable[..., Any]]:
     def last_index(value: Any, part: Any, before: int) -> Any:
         return types.IntType(str(value).rfind(str(part), 0, before + len(part)))
 
-    def found(value: Any, pattern: Any, most: Any = -1) -> Any:
+    def find_all(value: Any, pattern: Any, most: Any = -1) -> Any:
         matches = [text(match[0]) for match in re.finditer(str(pattern), str(value))]
         return many(matches if most < 0 else matches[: int(most)])
 
-    def found_first(value: Any, pattern: Any) -> Any:
+    def find_first(value: Any, pattern: Any) -> Any:
         match = re.search(str(pattern), str(value))
         return text(match[0] if match else "")
 
@@ -414,8 +428,8 @@ def _strings(types: Any) -> dict[str, Callable[..., Any]]:
         "split": split,
         "join": lambda a, by="": text(str(by).join(map(str, a))),
         "substring": substring,
-        "find": found_first,
-        "findAll": found,
+        "find": find_first,
+        "findAll": find_all,
         "strings__quote": lambda a: text('"' + str(a).translate(_ESCAPES) + '"'),
         "indexOf": lambda a, part, at=0: types.IntType(str(a).find(str(part), within(a, at))),
         "lastIndexOf": lambda a, part, at=None: last_index(a, part, len(a) if at is None else within(a, at)),
@@ -428,7 +442,7 @@ _ESCAPES: Final = str.maketrans(
 
 
 def _lists(types: Any, others: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """``others``: functions, some of them of strings by the same name as of lists."""
+    """Return the functions on lists by name; ``others`` has functions on strings that may have the same name."""
     boolean = types.BoolType
     equal = equality(types, cast(type, others["optional_type"]))
 
@@ -436,8 +450,8 @@ def _lists(types: Any, others: dict[str, Callable[..., Any]]) -> dict[str, Calla
         def answer(of: Any, wanted: Any, *rest: Any) -> Any:
             if not isinstance(of, list):
                 return others[name](of, wanted, *rest)
-            found = [i for i, item in enumerate(of) if equal(item, wanted)]
-            return types.IntType(found[at] if found else -1)
+            positions = [i for i, item in enumerate(of) if equal(item, wanted)]
+            return types.IntType(positions[at] if positions else -1)
 
         return answer
 
@@ -472,7 +486,7 @@ def _lists(types: Any, others: dict[str, Callable[..., Any]]) -> dict[str, Calla
 
 
 def _pairs(types: Any) -> dict[str, Callable[..., Any]]:
-    """What macros of two variables are made of; see :mod:`~kscale.scheduling.devices.cel`."""
+    """Return the functions that macros of two variables are rewritten to; see :mod:`~kscale.scheduling.devices.cel`."""
     many, mapping = types.ListType, types.MapType
 
     def pairs(of: Any) -> Any:
@@ -502,7 +516,8 @@ def _optionals(types: Any) -> dict[str, Callable[..., Any]]:
     map_type: Any = types.MapType
 
     class Optional(map_type):  # type: ignore[misc]  # cel-python is not typed
-        """A value that may be there. Fields and items of one that is are optional, too: to cel-python it is a map."""
+        """An optional value. Its fields and items are optional, too. It is a map, because cel-python indexes only
+        those."""
 
         def __init__(self, *value: Any) -> None:
             super().__init__()
@@ -513,12 +528,12 @@ def _optionals(types: Any) -> dict[str, Callable[..., Any]]:
             return item(self.value, key) if self.there else self
 
     def item(of: Any, key: Any) -> Any:
-        """``of.?key`` and ``of[?key]``."""
+        """Return the optional value of ``of.?key`` or ``of[?key]``."""
         if isinstance(of, Optional):
             return of[key]
         if isinstance(of, list):
-            at = int(key)
-            return Optional(of[at]) if 0 <= at < len(of) else Optional()
+            index = int(key)
+            return Optional(of[index]) if 0 <= index < len(of) else Optional()
         if not isinstance(of, dict):
             raise TypeError("no such overload")
         try:

@@ -1,6 +1,5 @@
-"""Claims of a pod: which have devices, which need some, whether allocated devices suit a node, and the devices of
-nodes.
-"""
+"""Resource claims of pods: which are allocated, which need devices, and whether allocated devices suit a node; the
+devices of nodes."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ __all__ = [
 
 
 MOST_CONSUMERS = 256
-"""Consumers that a claim may be reserved for (``ResourceClaimReservedForMaxSize``)."""
+"""Maximum number of consumers of a claim (``ResourceClaimReservedForMaxSize``)."""
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 _EXTENDED_CLAIM = "<extended-resources>"
@@ -56,8 +55,9 @@ class ClaimError(Exception):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """``allocated``: claims that have their devices; ``open``: claims that need some; ``extended``: amounts of extended
-    resources that a device class stands for. ``stale``: a claim that was made for these before is in the way."""
+    """What a pod requests. ``allocated``: claims that have devices; ``open``: claims that need some; ``extended``:
+    amounts of extended resources that a device class provides. ``stale``: an earlier claim for these resources is in
+    the way."""
 
     allocated: tuple[ResourceClaim, ...] = ()
     open: tuple[ResourceClaim, ...] = ()
@@ -66,12 +66,15 @@ class Wanted(msgspec.Struct, frozen=True):
 
     @property
     def nothing(self) -> bool:
-        """Nothing to look at."""
+        """Return whether the pod requests nothing."""
         return not (self.allocated or self.open or self.extended or self.stale)
 
 
 def device_class_of(resource: str, classes: Mapping[str, DeviceClass]) -> DeviceClass | None:
-    """The device class behind a name of an extended resource: the first that declares it, or is named in it."""
+    """Return the device class that provides an extended resource; None if there is none.
+
+    It is the first class that declares the resource, or whose implicit resource name it is.
+    """
     for device_class in classes.values():
         if resource in (device_class.spec.extended_resource_name, _IMPLICIT + device_class.name):
             return device_class
@@ -79,29 +82,32 @@ def device_class_of(resource: str, classes: Mapping[str, DeviceClass]) -> Device
 
 
 class Claims:
-    """What pods of a context claim."""
+    """Resource claims of the pods of a context."""
 
     def __init__(self, ctx: Context) -> None:
-        self._dra, self._informers = ctx.dra, ctx.informers  # not the context, which keeps this: they would be a cycle
+        self._dra, self._informers = ctx.dra, ctx.informers  # not the context: no reference cycle
         self._wanted: dict[int, Wanted] = {}
         self._delegable: dict[str, bool] = {}
 
     @classmethod
     def of(cls, ctx: Context) -> Claims:
-        """Those of a context."""
+        """Return the claims of a context, cached in it."""
         return ctx.memo.of(cls, lambda: cls(ctx))
 
     def delegable(self, resource: str) -> bool:
-        """Whether a device class stands for the resource on nodes that have none of it themselves."""
-        found = self._delegable.get(resource)
-        if found is None:
+        """Check whether a device class provides the resource on nodes that do not offer it themselves."""
+        delegable = self._delegable.get(resource)
+        if delegable is None:
             classes = self._informers.device_classes
-            found = self._dra and device_class_of(resource, classes) is not None
-            self._delegable[resource] = found
-        return found
+            delegable = self._dra and device_class_of(resource, classes) is not None
+            self._delegable[resource] = delegable
+        return delegable
 
     def extended(self, pod: PodClass) -> tuple[tuple[str, int], ...]:
-        """(resource, amount) of what the pod asks for and a device class stands for, by name."""
+        """Return the extended resources that the pod requests and a device class provides.
+
+        They are (resource, amount), sorted by name.
+        """
         if not self._dra or not self._informers.device_classes:
             return ()
         return tuple(
@@ -111,20 +117,23 @@ class Claims:
         )
 
     def concern(self, pods: Iterable[PodClass]) -> bool:
-        """Whether any of the pods may want devices."""
+        """Check whether any of the pods may request devices."""
         return self._dra and any(pod.claims or self.extended(pod) for pod in pods)
 
     def of_pod(self, pod: PodClass) -> list[ResourceClaim]:
-        """The claims of a pod, in its order. Raises ClaimError."""
-        found = []
-        statuses = dict(reversed(pod.claim_statuses))  # the first of a name counts
-        for entry, given, _ in pod.claims:
-            name = given
+        """Return the claims of a pod, in its order.
+
+        Raises ClaimError if a claim does not exist, is being deleted, or was created from a template for another pod.
+        """
+        claims = []
+        statuses = dict(reversed(pod.claim_statuses))  # the first status of a name wins
+        for entry, claim_name, _ in pod.claims:
+            name = claim_name
             if name is None:
                 if entry not in statuses:
                     raise ClaimError(f'pod "{pod.namespace}/{pod.pod_name}": ResourceClaim not created yet')
                 name = statuses[entry]
-                if name is None:  # the template asked for nothing
+                if name is None:  # the template requests nothing
                     continue
             if not self._dra:
                 raise ClaimError("object not found: dra manager is disabled")
@@ -134,23 +143,23 @@ class Claims:
             if claim.metadata.deletion_timestamp is not None:
                 raise ClaimError(f'resourceclaim "{name}" is being deleted')
             owners = claim.metadata.owner_references
-            if given is None and not any(owner.controller and owner.uid == pod.pod_uid for owner in owners):
-                whose = f"{pod.namespace}/{pod.pod_name}"
+            if claim_name is None and not any(owner.controller and owner.uid == pod.pod_uid for owner in owners):
+                pod_key = f"{pod.namespace}/{pod.pod_name}"
                 raise ClaimError(
-                    f"ResourceClaim {pod.namespace}/{name} was not created for Pod {whose} (Pod is not owner)"
+                    f"ResourceClaim {pod.namespace}/{name} was not created for Pod {pod_key} (Pod is not owner)"
                 )
-            found.append(claim)
-        return found
+            claims.append(claim)
+        return claims
 
     def wanted(self, pod: PodClass) -> Wanted:
-        """What the plug-in has to see to. Raises ClaimError."""
-        found = self._wanted.get(pod.index)
-        if found is None:
-            found = self._wanted[pod.index] = self._find_wanted(pod)
-        return found
+        """Return what the pod requests. Raises ClaimError if a claim cannot be used."""
+        wanted = self._wanted.get(pod.index)
+        if wanted is None:
+            wanted = self._wanted[pod.index] = self._find_wanted(pod)
+        return wanted
 
     def settled(self, pod: PodClass) -> Wanted:
-        """The same; nothing of a pod whose PreFilter fails: no node is asked for it."""
+        """Return what the pod requests; nothing if its PreFilter fails, as no node is checked for it then."""
         if not pod.claims and not self._dra:
             return Wanted()
         try:
@@ -165,14 +174,17 @@ class Claims:
                 still_open.append(claim)
                 continue
             consumers = claim.status.reserved_for
-            mine = any(consumer.uid == pod.pod_uid for consumer in consumers)
-            if not mine and len(consumers) >= MOST_CONSUMERS:
+            is_consumer = any(consumer.uid == pod.pod_uid for consumer in consumers)
+            if not is_consumer and len(consumers) >= MOST_CONSUMERS:
                 raise ClaimError("resourceclaim in use")
             allocated.append(claim)
         return Wanted(tuple(allocated), tuple(still_open), *self.special(pod))
 
     def special(self, pod: PodClass) -> tuple[tuple[tuple[str, int], ...], bool]:
-        """(extended resources to allocate, whether an older claim for them is in the way). Raises ClaimError."""
+        """Return extended resources to allocate, and whether an earlier claim for them is in the way.
+
+        Raises ClaimError if the earlier claim is in use by too many pods.
+        """
         extended = self.extended(pod)
         left = self._leftover(pod) if extended else None
         if left is None:
@@ -180,19 +192,22 @@ class Claims:
         return () if left.status.allocation else extended, bool(left.spec.devices.requests)
 
     def _leftover(self, pod: PodClass) -> ResourceClaim | None:
-        """What the scheduler made for the extended resources of the pod when it tried before. Raises ClaimError."""
+        """Return the claim that an earlier attempt of the scheduler created for the pod's extended resources, or None.
+
+        Raises ClaimError if the claim is in use by too many pods.
+        """
         claim = self._informers.leftovers.get(pod.pod_uid) if pod.pod_uid else None
         if claim is None or all(owner.name != pod.pod_name for owner in claim.metadata.owner_references):
             return None
         consumers = claim.status.reserved_for
-        mine = any(consumer.uid == pod.pod_uid for consumer in consumers)
-        if claim.status.allocation is not None and not mine and len(consumers) >= MOST_CONSUMERS:
+        is_consumer = any(consumer.uid == pod.pod_uid for consumer in consumers)
+        if claim.status.allocation is not None and not is_consumer and len(consumers) >= MOST_CONSUMERS:
             raise ClaimError("resourceclaim in use")
         return claim
 
 
 def extended_claim(amounts: tuple[tuple[str, int], ...], classes: Mapping[str, DeviceClass]) -> ResourceClaim:
-    """The claim that stands for extended resources."""
+    """Build a claim that requests extended resources, with one request per resource."""
     requests = []
     for i, (name, amount) in enumerate(amounts):
         device_class = device_class_of(name, classes)
@@ -204,21 +219,24 @@ def extended_claim(amounts: tuple[tuple[str, int], ...], classes: Mapping[str, D
 
 
 def to_allocate(need: Wanted, node: NodeFacts, classes: Mapping[str, DeviceClass]) -> tuple[ResourceClaim, ...]:
-    """The open claims, and one for the extended resources that the node does not offer itself."""
+    """Return the open claims, and one for the extended resources that the node does not offer itself."""
     amounts = tuple((name, amount) for name, amount in need.extended if name not in node.offered)
     return (*need.open, extended_claim(amounts, classes)) if amounts else need.open
 
 
 _OPTIONAL_OPERATIONS = "DRAOptionalNodeOperations"
-"""What a node declares that can do without the operations which a device says it may skip."""
+"""The feature that a node declares if it can skip the operations that a device allows to skip."""
 
 
 def available(claim: ResourceClaim, node: NodeFacts, now: int | None, timeout: timedelta) -> bool:
-    """Whether an allocated claim can be used from the node; ``now`` and ``timeout``: see :func:`binding_failed`."""
-    given = claim.status.allocation
-    if given is None:
+    """Check whether a claim's allocation can be used from the node; True for a claim without allocation.
+
+    ``now`` and ``timeout``: see :func:`binding_failed`.
+    """
+    allocation = claim.status.allocation
+    if allocation is None:
         return True
-    selector = given.node_selector
+    selector = allocation.node_selector
     if selector is not None and not compile_node_selector(selector).matches(node.labels, node.name):
         return False
     if skips_operations(claim) and _OPTIONAL_OPERATIONS not in node.features:
@@ -227,18 +245,21 @@ def available(claim: ResourceClaim, node: NodeFacts, now: int | None, timeout: t
 
 
 def skips_operations(claim: ResourceClaim) -> bool:
-    """Whether a node must be able to do without some operation."""
-    given = claim.status.allocation
-    return given is not None and any(result.skip_node_operations for result in given.devices.results)
+    """Check whether an allocated device requires a node that supports skipping node operations."""
+    allocation = claim.status.allocation
+    return allocation is not None and any(result.skip_node_operations for result in allocation.devices.results)
 
 
 def binding_failed(claim: ResourceClaim, now: int | None, timeout: timedelta) -> bool:
-    """Whether the devices of an allocated claim will not do: a condition says that binding failed, or what they wait
-    for did not come within ``timeout`` of their allocation (``now`` None: they may take any time)."""
-    given = claim.status.allocation
-    if given is None:
+    """Check whether binding the devices of an allocated claim failed.
+
+    It failed if a failure condition is true, or if binding conditions are not true within ``timeout`` of the
+    allocation. ``now`` None: there is no time limit.
+    """
+    allocation = claim.status.allocation
+    if allocation is None:
         return False
-    for result in given.devices.results:
+    for result in allocation.devices.results:
         if not result.binding_conditions:
             continue
         conditions = _conditions(claim, result)
@@ -252,7 +273,7 @@ def binding_failed(claim: ResourceClaim, now: int | None, timeout: timedelta) ->
 
 
 def _conditions(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> dict[str, Condition] | None:
-    """What the driver says of the device, the first of each type; None = nothing."""
+    """Return the driver's conditions of the device, the first of each type; None if it reports none."""
     for device in claim.status.devices:
         if (device.driver, device.pool, device.device) == (result.driver, result.pool, result.device):
             return {condition.type: condition for condition in reversed(device.conditions)}
@@ -264,14 +285,15 @@ def _true(conditions: dict[str, Condition], name: str) -> bool:
 
 
 def _late(claim: ResourceClaim, now: int | None, timeout: timedelta) -> bool:
-    given = claim.status.allocation
-    if now is None or given is None or not given.allocation_timestamp:
+    allocation = claim.status.allocation
+    if now is None or allocation is None or not allocation.allocation_timestamp:
         return False
-    return moment_of(given.allocation_timestamp) + duration(timeout) < now
+    return moment_of(allocation.allocation_timestamp) + duration(timeout) < now
 
 
 class Devices:
-    """``local_slices``: those of nodes that the snapshot does not have; complete before anything else is asked."""
+    """Devices of a context. ``local_slices``: slices of nodes that the snapshot does not have; set them before any
+    query."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -279,25 +301,25 @@ class Devices:
 
     @classmethod
     def of(cls, ctx: Context) -> Devices:
-        """Those of a context."""
+        """Return the devices of a context, cached in it."""
         return ctx.memo.of(cls, lambda: cls(ctx))
 
     @cached_property
     def inventory(self) -> Inventory:
-        """All of them, and what claims hold of them."""
+        """Return all devices and the claims' holds on them."""
         informers = self._ctx.informers
-        kept = self._ctx.snapshot.memo.of(
+        inventory = self._ctx.snapshot.memo.of(
             Inventory, lambda: Inventory(informers.resource_slices, informers.resource_claims.values())
         )
-        return kept.with_slices(self.local_slices) if self.local_slices else kept
+        return inventory.with_slices(self.local_slices) if self.local_slices else inventory
 
     @cached_property
     def allocator(self) -> Allocator:
-        """Allocates these devices."""
+        """Return an allocator for these devices."""
         return Allocator(self.inventory, self._ctx.informers.device_classes)
 
     def content(self, node: NodeFacts) -> Hashable:
-        """Equal for nodes that DynamicResources cannot tell apart."""
+        """Return a key that is equal for nodes that DynamicResources cannot distinguish."""
         claims = Claims.of(self._ctx)
         offered = frozenset(name for name in node.offered if claims.delegable(name))
         return self.inventory.content(self.inventory.offers(node)), offered

@@ -1,4 +1,4 @@
-"""Devices that each node can use: the newest generation of every pool of resource slices.
+"""Devices that each node can use, from the newest generation of every pool of resource slices, and who uses them.
 
 Upstream: consumable_capacity.go.
 """
@@ -49,20 +49,21 @@ Amounts = dict[str, Quantity]
 
 
 def qualified(name: str, driver: str) -> str:
-    """A name without a domain belongs to the driver's."""
+    """Return a qualified name; a name without a domain belongs to the driver's domain."""
     return name if "/" in name else f"{driver}/{name}"
 
 
 def requested(capacity: Mapping[str, Any] | None, driver: str) -> Amounts:
-    """The amounts of a request (``capacity.requests``), for devices of a driver."""
+    """Return the amounts of a request (``capacity.requests``) by qualified name, for devices of a driver."""
     asked = (capacity or {}).get("requests") or {}
     return {qualified(name, driver): Quantity(str(amount)) for name, amount in asked.items()}
 
 
 def consumption(device: Device, driver: str, asked: Amounts, held: Amounts) -> Amounts | None:
-    """What a request takes of every capacity of a device; None if the device does not have it.
+    """Return the amounts that a request uses of every capacity of a device; None if the device does not have them.
 
-    ``held``: what others have already. Also without sharing a request must be within the device's policies and values.
+    ``held``: amounts that others use. A request must respect the device's policies and values even if the device is not
+    shared.
     """
     has = {qualified(name, driver): capacity for name, capacity in (device.capacity or {}).items()}
     if not asked.keys() <= has.keys():
@@ -79,7 +80,10 @@ def consumption(device: Device, driver: str, asked: Amounts, held: Amounts) -> A
 
 
 def _rounded(asked: Quantity | None, capacity: DeviceCapacity) -> Quantity:
-    """A request as the policy rounds it up; without one, the default, or everything."""
+    """Return the requested amount, rounded up by the policy.
+
+    If nothing is requested, return the policy's default or the full capacity.
+    """
     policy = capacity.request_policy or {}
     if asked is None:
         default = policy.get("default")
@@ -110,8 +114,8 @@ def _violates(amount: Quantity, policy: Mapping[str, Any] | None) -> bool:
         return False
     span = _range(policy)
     if span is not None:
-        most, step = span.get("max"), span.get("step")
-        if most is not None and amount > most:
+        maximum, step = span.get("max"), span.get("step")
+        if maximum is not None and amount > maximum:
             return True
         if step is None or step.sign <= 0:
             return False
@@ -129,21 +133,21 @@ def _range(policy: Mapping[str, Any]) -> dict[str, Quantity] | None:
 
 
 def _by_thousandths(span: Mapping[str, Quantity], amount: Quantity) -> bool:
-    """Whether thousandths, in 64 bits, say all of these amounts exactly; else whole numbers count, rounded up."""
-    found = [q.as_fraction() * 1000 for q in (*span.values(), amount)]
-    return all(f.denominator == 1 and abs(f) < 2**63 for f in found)
+    """Check whether all amounts are multiples of 1/1000 within 64 bits; if not, integers are used, rounded up."""
+    thousandths = [q.as_fraction() * 1000 for q in (*span.values(), amount)]
+    return all(f.denominator == 1 and abs(f) < 2**63 for f in thousandths)
 
 
 def _in(amount: Quantity, per: int) -> int:
-    """In units of one ``per``-th, rounded up."""
+    """Return an amount in units of 1/``per``, rounded up."""
     return ceil(amount.as_fraction() * per)
 
 
 INCOMPLETE = "currently being updated"
-"""Of a pool of which some slices are missing."""
+"""The trouble of a pool with missing slices."""
 
 INVALID = "currently invalid"
-"""Of a pool with two devices of a name, or with a device that takes of counters there are not."""
+"""The trouble of a pool with two devices of one name, or with a device that uses counters that do not exist."""
 
 DeviceId = tuple[str, str, str]
 """(driver, pool, device)."""
@@ -155,9 +159,9 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 
 class Offer(msgspec.Struct, eq=False):
-    """A device that a node can use. ``trouble``: why nothing can be had of its pool (empty = nothing is wrong);
-    ``kind``: equal for devices of one driver that differ in name and place only; ``local``: one node alone can use it,
-    else ``selector`` (None: all can)."""
+    """A device that a node can use. ``trouble``: why the pool's devices cannot be allocated (empty: they can);
+    ``kind``: equal for devices of one driver that differ only in name and pool; ``local``: only one node can use the
+    device, else ``selector`` selects nodes (None: all)."""
 
     identity: DeviceId
     device: Device
@@ -168,17 +172,17 @@ class Offer(msgspec.Struct, eq=False):
 
     @property
     def complete(self) -> bool:
-        """Whether its pool is whole and in order."""
+        """Return whether the device's pool is complete and valid."""
         return not self.trouble
 
     @property
     def shareable(self) -> bool:
-        """Whether several claims may have it at once."""
+        """Return whether several claims may use the device at the same time."""
         return bool(self.device.allow_multiple_allocations)
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """What a claim has of a device: all of it, or (``shared``) a share that takes these amounts of its capacities."""
+    """A claim's hold on a device: all of it, or (``shared``) a share that uses these amounts of its capacities."""
 
     identity: DeviceId
     shared: bool = False
@@ -186,7 +190,7 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 def counters_of(offer: Offer) -> list[tuple[CounterKey, Quantity]]:
-    """What the device takes of its pool's shared counters."""
+    """Return what the device uses of its pool's shared counters, as (counter, amount)."""
     return _counters(offer.identity[:2], offer.device)
 
 
@@ -199,7 +203,7 @@ def _counters(pool: tuple[str, str], device: Device) -> list[tuple[CounterKey, Q
 
 
 def holds_of(allocation: AllocationResult) -> list[Hold]:
-    """What a claim has, by its status."""
+    """Return the holds on devices that a claim's allocation describes."""
     return [
         Hold((result.driver, result.pool, result.device))
         if result.share_id is None
@@ -219,23 +223,26 @@ def _waits(spec: ResourceSliceSpec) -> bool:
 
 
 def for_node(slices: Iterable[ResourceSlice], node_name: str, suffix: str) -> list[ResourceSlice]:
-    """Node-local slices for another node: name and pool get the suffix (upstream: ``SanitizedNodeResourceSlices``)."""
-    made = []
+    """Copy node-local slices for another node; slice and pool names get the suffix.
+
+    Upstream: ``SanitizedNodeResourceSlices``.
+    """
+    copies = []
     for each in slices:
         pool = msgspec.structs.replace(each.spec.pool, name=f"{each.spec.pool.name}-{suffix}")
         spec = msgspec.structs.replace(each.spec, pool=pool, node_name=node_name, node_selector=None, all_nodes=None)
         metadata = msgspec.structs.replace(each.metadata, name=f"{each.metadata.name}-{suffix}", uid="")
-        made.append(msgspec.structs.replace(each, metadata=metadata, spec=spec))
-    return made
+        copies.append(msgspec.structs.replace(each, metadata=metadata, spec=spec))
+    return copies
 
 
 class Inventory:
-    """The devices of a set of slices, and which of them claims hold.
+    """Devices of a set of slices, and the claims' use of them.
 
-    ``used``: devices that are given away, and how often. Admin access counts: the autoscaler's snapshot takes every
-    result of an allocation for a device in use, where the scheduler's own does not. ``consumed``: what shares take of a
-    shared device; ``available``: what is left of the shared counters that pools have ``published``; ``selectors``:
-    those of slices that are not local to a node; ``shareable``: some device may be given to several claims.
+    ``used``: how often each device is allocated. Admin access counts: the autoscaler's snapshot considers every
+    allocated device used, the scheduler's does not. ``consumed``: amounts that shares use of a shared device;
+    ``available``: what is left of the shared counters that pools have ``published``; ``selectors``: those of slices
+    that are not local to a node; ``shareable``: some device may be allocated to several claims.
     """
 
     def __init__(self, slices: Sequence[ResourceSlice], claims: Iterable[ResourceClaim] = ()) -> None:
@@ -258,7 +265,7 @@ class Inventory:
                     self.take(hold)
 
     def with_slices(self, slices: Sequence[ResourceSlice]) -> Inventory:
-        """Another inventory that has these slices, of pools of their own, too."""
+        """Return a copy that also has these slices, which must belong to other pools."""
         other = copy(self)
         vars(other).update(
             _own={name: list(offers) for name, offers in self._own.items()},
@@ -275,7 +282,7 @@ class Inventory:
         return other
 
     def add(self, slices: Sequence[ResourceSlice]) -> None:
-        """Add pools that are not there yet."""
+        """Add pools that the inventory does not have yet."""
         newest: dict[tuple[str, str], int] = {}
         for each in slices:
             pool = each.spec.driver, each.spec.pool.name
@@ -297,10 +304,10 @@ class Inventory:
         for spec in current:
             pool = spec.driver, spec.pool.name
             for device in spec.devices:
-                known = names.setdefault(pool, set())
-                if device.name in known or not all(key in self.available for key, _ in _counters(pool, device)):
+                device_names = names.setdefault(pool, set())
+                if device.name in device_names or not all(key in self.available for key, _ in _counters(pool, device)):
                     trouble[pool] = INVALID
-                known.add(device.name)
+                device_names.add(device.name)
             if count[pool] != (spec.pool.resource_slice_count or 1):
                 trouble[pool] = INCOMPLETE
         for spec in current:
@@ -326,7 +333,7 @@ class Inventory:
                 self.selectors.append(selector)
 
     def _kind(self, driver: str, device: Device) -> int:
-        what = device.attributes, device.taints, device.allow_multiple_allocations
+        properties = device.attributes, device.taints, device.allow_multiple_allocations
         capacity = {
             name: (entry.value, _encode(entry.request_policy)) for name, entry in (device.capacity or {}).items()
         }
@@ -334,10 +341,12 @@ class Inventory:
             (use.counter_set, frozenset((name, counter.value) for name, counter in (use.counters or {}).items()))
             for use in device.consumes_counters
         )
-        return self._kinds.setdefault((driver, _encode(what), frozenset(capacity.items()), counters), len(self._kinds))
+        return self._kinds.setdefault(
+            (driver, _encode(properties), frozenset(capacity.items()), counters), len(self._kinds)
+        )
 
     def take(self, hold: Hold) -> None:
-        """Give a device, or a share of it, away."""
+        """Allocate a device, or a share of it."""
         first = not self._in_hand(hold.identity)
         counts = self.shares if hold.shared else self.used
         counts[hold.identity] = counts.get(hold.identity, 0) + 1
@@ -349,7 +358,7 @@ class Inventory:
             self._count(hold.identity, taken=True)
 
     def give_back(self, hold: Hold) -> None:
-        """Undo :meth:`take`."""
+        """Release a device, or a share of it, that :meth:`take` allocated."""
         counts = self.shares if hold.shared else self.used
         counts[hold.identity] -= 1
         if not counts[hold.identity]:
@@ -367,23 +376,23 @@ class Inventory:
 
     @property
     def own(self) -> dict[str, list[Offer]]:
-        """Node -> devices that are its alone."""
+        """Return node name -> devices that only this node can use."""
         return {name: [offer for _, offer in offers] for name, offers in self._own.items()}
 
     def counts(self, identity: DeviceId) -> bool:
-        """Whether a device takes of shared counters."""
+        """Return whether a device uses shared counters."""
         return identity in self._counted
 
     def replace(self, node_name: str, slices: Sequence[ResourceSlice]) -> None:
-        """These slices, all of the node alone, are what it has."""
+        """Replace the node-local slices of a node."""
         self._own.pop(node_name, None)
         self.add(slices)
 
     def steady(self, claims: Sequence[ResourceClaim]) -> bool:
-        """Whether giving devices away for these claims can only ever take possibilities from others.
+        """Check whether allocating devices to these claims can only reduce what other pods can get.
 
-        It is not so where counters are shared (one that is overdrawn stops a pool), or where "all" devices are fewer
-        once the capacity of some is used up.
+        That is not so if counters are shared (an overdrawn one blocks a pool), or if a request for "all" devices gets
+        fewer once the capacity of some is used up.
         """
         if self._counted or not self.shareable:
             return not self._counted
@@ -406,26 +415,26 @@ class Inventory:
                 self.available[key] = left - amount if taken else left + amount
 
     def offers(self, node: NodeFacts) -> list[Offer]:
-        """The devices that the node can use, in slice order."""
-        found = list(self._own.get(node.name, ()))
+        """Return the devices that the node can use, in slice order."""
+        ranked = list(self._own.get(node.name, ()))
         for rank, holder, offer in self._wide:
             if holder.all_nodes or (
                 holder.node_selector is not None
                 and compile_node_selector(holder.node_selector).matches(node.labels, node.name)
             ):
-                found.append((rank, offer))
+                ranked.append((rank, offer))
         if self._wide:
-            found.sort(key=lambda entry: entry[0])
-        return [offer for _, offer in found]
+            ranked.sort(key=lambda entry: entry[0])
+        return [offer for _, offer in ranked]
 
     def content(self, offers: Iterable[Offer]) -> Hashable:
-        """What verdicts depend on: nodes with equal content get equal verdicts."""
+        """Return a key of what verdicts depend on. Nodes with equal keys get equal verdicts."""
         pools: dict[tuple[str, str], int] = {}
-        found = []
+        states = []
         for offer in offers:
             pool = pools.setdefault(offer.identity[:2], len(pools))
             counters = tuple((key[2:], str(self.available.get(key))) for key, _ in counters_of(offer))
-            held = frozenset((name, str(q)) for name, q in self.consumed.get(offer.identity, {}).items())
-            state = offer.identity in self.used, offer.identity in self.shares, held
-            found.append((offer.kind, pool if counters else -1, offer.trouble, state, counters))
-        return tuple(found)
+            used_amounts = frozenset((name, str(q)) for name, q in self.consumed.get(offer.identity, {}).items())
+            state = offer.identity in self.used, offer.identity in self.shares, used_amounts
+            states.append((offer.kind, pool if counters else -1, offer.trouble, state, counters))
+        return tuple(states)

@@ -1,13 +1,13 @@
-"""Allocations of claims while pods are placed: counted in columns where columns can express a request, exact
-otherwise.
+"""Tracks allocations of claims while pods are placed: as counted resource columns if those can express the requests,
+otherwise exactly, in a ledger.
 
-The packing engine asks the ledger about pods that want devices (``check``), and tells it what happens: pods that are
-placed reserve their claims, pods that leave give them back, forks are reverted (upstream: the autoscaler's
-``PredicateSnapshot`` and its ``dynamicresources`` snapshot, around the Filter and Reserve of the plug-in).
+The packing engine asks the ledger about pods that request devices (``check``), and reports changes to it: placed pods
+reserve their claims, removed pods release them, forks are reverted (upstream: the autoscaler's ``PredicateSnapshot``
+and its ``dynamicresources`` snapshot, around the Filter and Reserve of the plug-in).
 
-The verdict of DynamicResources on one pod is static. Several pods compete for devices; as long as the sets of devices
-that the kinds of requests can use are, node by node, equal or disjoint, how many are left decides, and the packing
-engine counts them like any other resource. Everything else is the ledger's (:mod:`kscale.scheduling.devices.ledger`).
+DynamicResources' verdict on one pod alone is static. Several pods compete for devices. If the sets of devices that
+kinds of requests can use are equal or disjoint on every node, only the number of free devices matters, and the packing
+engine counts them like any other resource. Otherwise the ledger decides.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ ClaimKey = tuple[str, str]
 
 
 class HeldClaim(msgspec.Struct, frozen=True, eq=False):
-    """``claim``: as it was observed; ``consumers``, ``allocation``, ``holds``: as it stands. Without ``allocation`` it
-    holds nothing."""
+    """A claim in the simulation. ``claim``: as observed; ``consumers``, ``allocation``, ``holds``: in the current
+    state. Without ``allocation`` it holds no devices."""
 
     claim: ResourceClaim
     consumers: tuple[ResourceClaimConsumerReference, ...]
@@ -80,13 +80,18 @@ class HeldClaim(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, claim: ResourceClaim) -> HeldClaim:
-        """A claim as it was observed."""
-        found = claim.status.allocation
-        return cls(claim, tuple(claim.status.reserved_for), found, () if found is None else tuple(holds_of(found)))
+        """Build from a claim as observed."""
+        allocation = claim.status.allocation
+        return cls(
+            claim,
+            tuple(claim.status.reserved_for),
+            allocation,
+            () if allocation is None else tuple(holds_of(allocation)),
+        )
 
     @property
     def replaced(self) -> ResourceClaim:
-        """The claim with its status as it stands."""
+        """Return the claim with its current status."""
         status = msgspec.structs.replace(
             self.claim.status, allocation=self.allocation, reserved_for=list(self.consumers)
         )
@@ -94,7 +99,7 @@ class HeldClaim(msgspec.Struct, frozen=True, eq=False):
 
 
 def allocation(claim: ResourceClaim, devices: Iterable[Given], node_name: str) -> AllocationResult:
-    """What the allocator found, as a claim's status says it."""
+    """Build the allocation that a claim's status reports, from the devices that the allocator returned."""
     results = []
     terms: list[NodeSelectorTerm] = []
     local = False
@@ -107,7 +112,7 @@ def allocation(claim: ResourceClaim, devices: Iterable[Given], node_name: str) -
                 pool=pool,
                 device=device,
                 admin_access=True if each.admin else None,
-                # Upstream draws a random one.
+                # Upstream generates a random ID.
                 share_id=f"{claim.metadata.uid or claim.key}-{i}" if each.offer.shareable else None,
                 consumed_capacity=each.consumed,
                 binding_conditions=each.offer.device.binding_conditions,
@@ -140,9 +145,9 @@ class Need(msgspec.Struct, frozen=True, eq=False):
 
 
 class Needs:
-    """Pods by number, and their claims: ``keys`` of all of them, ``own``: of those that were made for the pod.
+    """Pods by number, and their claims. ``keys``: all claims of each pod; ``own``: those created for the pod.
 
-    ``alike``: every pod stands for others like it, with claims of their own.
+    ``alike``: every pod stands for equivalent ones, with claims of their own.
     """
 
     def __init__(self, ctx: Context, pods: Sequence[PodClass], *, alike: bool) -> None:
@@ -151,7 +156,7 @@ class Needs:
         self._claims = Claims.of(ctx)
         self._patience = ctx.now, ctx.profile.device_binding_timeout
         self.observed: dict[ClaimKey, HeldClaim] = {}
-        """The claims of the pods as they were observed."""
+        """The claims of the pods as observed."""
         self.keys = [tuple(self._keys_of(pod)) for pod in pods]
         self.own = [self._owned(pod, keys) for pod, keys in zip(pods, self.keys, strict=True)]
         self._special = [self._special_of(pod) for pod in pods]
@@ -183,15 +188,15 @@ class Needs:
             return (), True
 
     def concerns(self, pod: int) -> bool:
-        """Whether the pod has anything to do with devices."""
+        """Return whether the pod requests devices."""
         return bool(self.keys[pod] or any(self._special[pod]))
 
     def of(self, pod: int, claims: Mapping[ClaimKey, HeldClaim]) -> Need | None:
-        """What the pod needs with the claims as they stand; None if its PreFilter fails."""
+        """Return what the pod needs in the current state of the claims; None if its PreFilter fails."""
         states = tuple(claims[key] for key in self.keys[pod])
-        known = self._known.get(pod)
-        if known is not None and all(a is b for a, b in zip(known[0], states, strict=True)):
-            return known[1]
+        cached = self._known.get(pod)
+        if cached is not None and all(a is b for a, b in zip(cached[0], states, strict=True)):
+            return cached[1]
         need = self._find(pod, states)
         self._known[pod] = states, need
         return need
@@ -199,13 +204,13 @@ class Needs:
     def _find(self, pod: int, states: tuple[HeldClaim, ...]) -> Need | None:
         uid = self._pods[pod].pod_uid
         still_open, allocated = [], []
-        for key, held in zip(self.keys[pod], states, strict=True):
-            if held.allocation is None or (self._alike and key in self.own[pod]):
-                still_open.append((key, held.claim))
+        for key, state in zip(self.keys[pod], states, strict=True):
+            if state.allocation is None or (self._alike and key in self.own[pod]):
+                still_open.append((key, state.claim))
                 continue
-            if len(held.consumers) >= MOST_CONSUMERS and not any(c.uid == uid for c in held.consumers):
+            if len(state.consumers) >= MOST_CONSUMERS and not any(c.uid == uid for c in state.consumers):
                 return None
-            allocated.append(held.replaced)
+            allocated.append(state.replaced)
         wanted = Wanted(tuple(allocated), tuple(claim for _, claim in still_open), *self._special[pod])
         parts = (
             tuple(_encode(claim.spec) for claim in wanted.open),
@@ -219,7 +224,8 @@ class Needs:
 
 
 class _Node(msgspec.Struct, frozen=True, eq=False):
-    """``number``: of this node as it is, whatever number the engine gives it."""
+    """A node's facts and offers. ``number``: identity of the node in its current state, independent of the engine's
+    number."""
 
     number: int
     facts: NodeFacts
@@ -230,9 +236,9 @@ _Decision = list[list[Given]] | None
 
 
 class DeviceLedger:
-    """The claims and devices of a simulation. ``pods``: by the numbers that the engine knows them by.
+    """Claims and devices of a simulation. ``pods``: in the order of the engine's numbers.
 
-    ``alike``: every placing of a pod stands for another pod like it, with claims of its own.
+    ``alike``: every placement of a pod stands for another equivalent pod, with claims of its own.
     """
 
     def __init__(
@@ -258,7 +264,7 @@ class DeviceLedger:
         self._added: list[_Node] = []
         self._nodes: dict[int, _Node] = {}
         self._copies: dict[str, tuple[int, _Node]] = {}
-        self._changes: dict[str, int] = {}  # node name -> how often devices of its own changed hands
+        self._changes: dict[str, int] = {}  # node name -> how often its local devices changed owners
         self._wide_changes = 0
         self._seen: dict[tuple[int, int], tuple[int, _Decision]] = {}
         self._puts = 0
@@ -272,28 +278,28 @@ class DeviceLedger:
         self._placed = 0
 
     def _judge(self) -> None:
-        """Whether giving devices away only ever takes possibilities from others."""
-        self._steady = self._steady and self._inventory.steady([held.claim for held in self._claims.values()])
+        """Update whether allocations can only reduce what other pods can get."""
+        self._steady = self._steady and self._inventory.steady([state.claim for state in self._claims.values()])
 
     def concerns(self, pod: int) -> bool:
-        """Whether the pod has anything to do with devices."""
+        """Return whether the pod requests devices."""
         return self._needs.concerns(pod)
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
     def add(self, template: int, copy: int) -> None:
-        """A copy of a template joined, with devices of its own."""
+        """Add a copy of a template, with devices of its own."""
         base = self._templates[template]
         suffix = f"e-{copy}"
         name = f"{base.node.metadata.name}-{suffix}"
-        found = self._copies.get(name)
-        if found is None or found[0] != template:
+        cached = self._copies.get(name)
+        if cached is None or cached[0] != template:
             self._inventory.replace(name, for_node(base.resource_slices, name, suffix))
             node = self._new_node(self.ctx.copy_facts(base, name))
             self._home.update((offer.identity, name) for offer in node.offers if offer.local)
             self._judge()
-            found = self._copies[name] = template, node
-        self._added.append(found[1])
+            cached = self._copies[name] = template, node
+        self._added.append(cached[1])
 
     def _new_node(self, facts: NodeFacts) -> _Node:
         self._known += 1
@@ -302,57 +308,57 @@ class DeviceLedger:
     def _node(self, node: int) -> _Node:
         if node >= self._existing:
             return self._added[node - self._existing]
-        found = self._nodes.get(node)
-        if found is None:
-            found = self._nodes[node] = self._new_node(self.ctx.node(node))
-        return found
+        cached = self._nodes.get(node)
+        if cached is None:
+            cached = self._nodes[node] = self._new_node(self.ctx.node(node))
+        return cached
 
     # -- verdicts ------------------------------------------------------------------------------------------------------
 
     def check(self, pod: int, node: int) -> bool:
-        """Whether the plug-in's PreFilter and Filter pass now."""
+        """Check whether the plug-in's PreFilter and Filter pass in the current state."""
         return self._decide(pod, node) is not None
 
     def _decide(self, pod: int, node: int) -> _Decision:
-        if pod != self._asked or self._puts != self._asked_at:  # a scan asks for one pod on many nodes
+        if pod != self._asked or self._puts != self._asked_at:  # a scan checks one pod on many nodes
             self._asked, self._asked_at, self._asked_need = pod, self._puts, self._needs.of(pod, self._claims)
         need = self._asked_need
         if need is None:
             return None
-        at = self._nodes.get(node) or self._node(node)
-        now = self._changes.get(at.facts.name, 0) + self._wide_changes
-        seen = self._seen.get((need.key, at.number))
+        state = self._nodes.get(node) or self._node(node)
+        now = self._changes.get(state.facts.name, 0) + self._wide_changes
+        seen = self._seen.get((need.key, state.number))
         if seen is not None and seen[0] == now:
             return seen[1]
-        decision = self._allocate(need.wanted, at.facts, at.offers)
-        self._seen[need.key, at.number] = now, decision
+        decision = self._allocate(need.wanted, state.facts, state.offers)
+        self._seen[need.key, state.number] = now, decision
         return decision
 
     def _allocate(self, wanted: Wanted, facts: NodeFacts, offers: list[Offer]) -> _Decision:
         if wanted.stale:
             return None
-        found: _Decision = []
+        decision: _Decision = []
         asked = to_allocate(wanted, facts, self.ctx.informers.device_classes)
         if asked:
             try:
-                found = self._allocator.allocate(asked, offers)
+                decision = self._allocator.allocate(asked, offers)
             except AllocationError:
-                self._steady = False  # what is at fault may be given away, and is not looked at then
+                self._steady = False  # the device that causes the error may be allocated later, and is skipped then
                 return None
-        if found is None:
+        if decision is None:
             return None
         if not all(available(claim, facts, *self._patience) for claim in wanted.allocated):
             return None
-        return found
+        return decision
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def place(self, pod: int, node: int) -> bool:
-        """The pod was placed: its claims get the devices that its Filter found, and are reserved for it. Put there
-        without being asked, where it does not pass, it reserves nothing.
+        """Allocate and reserve the claims of a pod that was placed, with the devices that its Filter found.
 
-        Whether any verdict may be better than before. Pods without claims hold nothing, also if they ask for extended
-        resources: the autoscaler runs Reserve for pods that list claims (``PredicateSnapshot.SchedulePod``).
+        Returns whether any verdict may be better than before. A pod placed where it does not pass reserves nothing. A
+        pod without claims holds nothing, even if it requests extended resources: the autoscaler runs Reserve only for
+        pods that list claims (``PredicateSnapshot.SchedulePod``).
         """
         keys = self._needs.keys[pod]
         if not keys:
@@ -361,24 +367,26 @@ class DeviceLedger:
         if need is None or decision is None:
             return False
         self._placed += 1
-        of, facts = self._pods[pod], self._node(node).facts
+        pod_class, facts = self._pods[pod], self._node(node).facts
         mark = f" {self._placed}" if self._alike else ""
-        consumer = ResourceClaimConsumerReference(resource="pods", name=of.pod_name + mark, uid=of.pod_uid + mark)
+        consumer = ResourceClaimConsumerReference(
+            resource="pods", name=pod_class.pod_name + mark, uid=pod_class.pod_uid + mark
+        )
         for key, devices in zip(need.open, decision, strict=False):
             to = (key[0], key[1] + mark) if key in self._needs.own[pod] else key
             self._hold(to, self._claims[key].claim, (), devices, facts.name)
-        if len(decision) > len(need.open):  # it stands for extended resources
+        if len(decision) > len(need.open):  # the last one is for extended resources
             claim = to_allocate(need.wanted, facts, self.ctx.informers.device_classes)[-1]
             self._hold(self._special(pod), claim, (consumer,), decision[-1], facts.name)
         for key in keys:
-            held = self._claims[key]
-            if all(c.uid != consumer.uid for c in held.consumers):
-                self._put(key, msgspec.structs.replace(held, consumers=(*held.consumers, consumer)))
+            state = self._claims[key]
+            if all(c.uid != consumer.uid for c in state.consumers):
+                self._put(key, msgspec.structs.replace(state, consumers=(*state.consumers, consumer)))
         return not self._steady or any(key not in self._needs.own[pod] for key in need.open)
 
     def _special(self, pod: int) -> ClaimKey:
-        of = self._pods[pod]
-        return of.namespace, f"<extended-resources> {of.pod_name}"
+        pod_class = self._pods[pod]
+        return pod_class.namespace, f"<extended-resources> {pod_class.pod_name}"
 
     def _hold(
         self,
@@ -398,18 +406,21 @@ class DeviceLedger:
         )
 
     def unplace(self, pod: int, node: int) -> None:  # noqa: ARG002  (whatever node it was: claims know their devices)
-        """The pod left: claims of its own, and those that nobody else uses, give their devices back
-        (upstream: ``UnreservePodClaims``)."""
-        of = self._pods[pod]
+        """Release the claims of a pod that was removed.
+
+        The pod's own claims, and claims that no other pod uses, give their devices back (upstream:
+        ``UnreservePodClaims``).
+        """
+        pod_class = self._pods[pod]
         for key in self._needs.keys[pod]:
-            held = self._claims[key]
-            rest = list(held.consumers)
-            mine = next((c for c in rest if c.uid == of.pod_uid), None)
-            if mine is not None:
-                rest.remove(mine)
+            state = self._claims[key]
+            rest = list(state.consumers)
+            consumer = next((c for c in rest if c.uid == pod_class.pod_uid), None)
+            if consumer is not None:
+                rest.remove(consumer)
             if key in self._needs.own[pod] or not rest:
-                held = msgspec.structs.replace(held, allocation=None, holds=())
-            self._put(key, msgspec.structs.replace(held, consumers=tuple(rest)))
+                state = msgspec.structs.replace(state, allocation=None, holds=())
+            self._put(key, msgspec.structs.replace(state, consumers=tuple(rest)))
         if self._special(pod) in self._claims:
             self._put(self._special(pod), None)
 
@@ -434,7 +445,7 @@ class DeviceLedger:
 
     def _changed(self, hold: Hold) -> None:
         home = self._home.get(hold.identity)
-        if home is None or self._inventory.counts(hold.identity):  # other nodes may draw on the same counters
+        if home is None or self._inventory.counts(hold.identity):  # other nodes may use the same counters
             self._wide_changes += 1
         else:
             self._changes[home] = self._changes.get(home, 0) + 1
@@ -442,11 +453,11 @@ class DeviceLedger:
     # -- forks ---------------------------------------------------------------------------------------------------------
 
     def fork(self) -> None:
-        """Remember this state."""
+        """Open a level that can be reverted to the current state."""
         self._marks.append((len(self._journal), len(self._added)))
 
     def revert(self) -> None:
-        """Return to the state of the last fork."""
+        """Restore the state at the last ``fork``."""
         length, added = self._marks[-1]
         while len(self._journal) > length:
             key, before = self._journal.pop()
@@ -457,7 +468,7 @@ class DeviceLedger:
         del self._added[added:]
 
     def commit(self) -> None:
-        """Forget the last fork, keep what was done since."""
+        """Merge the changes since the last ``fork`` into the level below."""
         self._marks.pop()
         if not self._marks:
             self._journal.clear()
@@ -465,14 +476,14 @@ class DeviceLedger:
     # -- looking -------------------------------------------------------------------------------------------------------
 
     def claims(self) -> dict[ClaimKey, ResourceClaim]:
-        """The claims that pods of this simulation have to do with, as they stand."""
-        return {key: held.replaced for key, held in self._claims.items()}
+        """Return the claims that pods of this simulation use, in their current state."""
+        return {key: state.replaced for key, state in self._claims.items()}
 
     def checksum(self) -> int:
-        """Equal states have equal sums."""
+        """Return a checksum of the state; equal states have equal checksums."""
         inventory = self._inventory
         state = (
-            sorted((key, _encode(held.replaced.status)) for key, held in self._claims.items()),
+            sorted((key, _encode(claim_state.replaced.status)) for key, claim_state in self._claims.items()),
             sorted(inventory.used.items()),
             sorted(inventory.shares.items()),
             sorted(
@@ -482,18 +493,18 @@ class DeviceLedger:
                 (key, str(q.as_fraction())) for key, q in inventory.available.items() if q != inventory.published[key]
             ),
         )
-        from hashlib import blake2b  # loads OpenSSL: not for an answer that needs none
+        from hashlib import blake2b  # loads OpenSSL, so only if needed
 
         return int.from_bytes(blake2b(repr(state).encode(), digest_size=8).digest(), "little")
 
 
 PLENTY = 1 << 62
-"""Stands in a column of what is free where the column does not matter."""
+"""Value in a column of free amounts for nodes on which the column does not matter."""
 
 
 class _Kind(msgspec.Struct, eq=False):
     """Requests for devices of one class, with the same selectors and tolerations. ``resource``: the extended resource
-    that is asked for, if it is one."""
+    requested, if any."""
 
     claim: ResourceClaim
     exact: ExactDeviceRequest
@@ -502,7 +513,7 @@ class _Kind(msgspec.Struct, eq=False):
 
 
 class DeviceCounting:
-    """``columns``: names of the columns; ``exact``: whether they say all there is to say."""
+    """Devices as counted resources. ``columns``: names of the columns; ``exact``: whether counting is exact."""
 
     def __init__(self, ctx: Context, pods: Iterable[PodClass], nodes: NodeClasses) -> None:
         self.ctx = ctx
@@ -514,8 +525,8 @@ class DeviceCounting:
         self._free = np.zeros((0, nodes.size), dtype=np.int64)
         for pod in pods:
             need = Claims.of(ctx).settled(pod)
-            # A claim that is given by name may be shared, or allocated and full.
-            self.exact = self.exact and not any(given is not None for _, given, _ in pod.claims)
+            # A claim that is referenced by name may be shared, or allocated and full.
+            self.exact = self.exact and not any(claim_name is not None for _, claim_name, _ in pod.claims)
             asked = list(self._asked(need))
             if asked:
                 self._requests[pod.index] = asked
@@ -523,22 +534,25 @@ class DeviceCounting:
             self._count(nodes)
 
     def demand(self, pod: PodClass) -> dict[str, int]:
-        """Column -> devices that a pod has to find free."""
-        found: dict[str, int] = {}
+        """Return column -> devices that must be free for a pod."""
+        demand: dict[str, int] = {}
         for kind, count in self._requests.get(pod.index, ()):
             name = self.columns[kind.column]
-            found[name] = found.get(name, 0) + count
-        return found
+            demand[name] = demand.get(name, 0) + count
+        return demand
 
     def taken(self, pod: PodClass) -> dict[str, int]:
-        """Column -> devices that a pod takes: none without claims, also if it asks for extended resources (the
-        autoscaler runs Reserve for pods that list claims; ``PredicateSnapshot.SchedulePod``)."""
+        """Return column -> devices that a pod uses once placed.
+
+        Empty without claims, even if the pod requests extended resources: the autoscaler runs Reserve only for pods
+        that list claims (``PredicateSnapshot.SchedulePod``).
+        """
         return self.demand(pod) if pod.claims else {}
 
     def free(self, column: str) -> NDArray[np.int64]:
-        """int64[nodes, the extra ones included]: free devices of a column."""
-        found: NDArray[np.int64] = self._free[self.columns.index(column)]
-        return found
+        """Return the free devices of a column on each node, including extra nodes: int64[nodes]."""
+        free: NDArray[np.int64] = self._free[self.columns.index(column)]
+        return free
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -574,19 +588,19 @@ class DeviceCounting:
         sets = [[self._usable(kind, nodes.facts(int(i))) for kind in kinds] for i in first]
         self._merge(kinds, sets)
         free = np.zeros((len(self.columns), len(first)), dtype=np.int64)
-        for i, found in enumerate(sets):
-            for kind, devices in zip(kinds, found, strict=True):
+        for i, device_sets in enumerate(sets):
+            for kind, devices in zip(kinds, device_sets, strict=True):
                 free[kind.column, i] = PLENTY if devices is None else len(devices)
-            for kind, devices in zip(kinds, found, strict=True):  # the same column may matter to another kind
+            for kind, devices in zip(kinds, device_sets, strict=True):  # the same column may matter to another kind
                 if devices is not None and free[kind.column, i] == PLENTY:
                     free[kind.column, i] = len(devices)
         self._free = free[:, inverse]
 
     def _usable(self, kind: _Kind, node: NodeFacts) -> frozenset[DeviceId] | None:
-        """The free devices that requests of the kind can have; None = the node has the resource itself."""
+        """Return the free devices that requests of the kind can use; None if the node offers the resource itself."""
         if kind.resource and kind.resource in node.offered:
             return None
-        found = set()
+        usable = set()
         inventory, allocator = self._devices.inventory, self._devices.allocator
         for offer in inventory.offers(node):
             if not offer.complete or offer.identity in inventory.used:
@@ -599,25 +613,25 @@ class DeviceCounting:
                 break
             if first_untolerated(kind.exact.tolerations, taints_of(offer)) is None:
                 self.exact = self.exact and offer.local and not offer.device.consumes_counters
-                found.add(offer.identity)
-        return frozenset(found)
+                usable.add(offer.identity)
+        return frozenset(usable)
 
     def _merge(self, kinds: Sequence[_Kind], sets: Sequence[Sequence[frozenset[DeviceId] | None]]) -> None:
-        """One column for kinds that have the same devices; anything between that and nothing in common is inexact."""
+        """Assign one column to kinds that can use the same devices. Counting is inexact if sets only partly overlap."""
         distinct = set(map(tuple, sets))
         for b, kind in enumerate(kinds):
             for a in range(b):
-                if any(found[a] and found[a] == found[b] for found in distinct):
+                if any(device_sets[a] and device_sets[a] == device_sets[b] for device_sets in distinct):
                     kind.column = kinds[a].column
                     break
         used = {column: i for i, column in enumerate(dict.fromkeys(kind.column for kind in kinds))}
         for kind in kinds:
             kind.column = used[kind.column]
         self.columns = tuple(f"\0devices:{i}" for i in range(len(used)))
-        for found in distinct:
+        for device_sets in distinct:
             for b, kind in enumerate(kinds):
                 for a in range(b):
-                    one, other = found[a], found[b]
+                    one, other = device_sets[a], device_sets[b]
                     if kinds[a].column == kind.column:
                         fits = one == other
                     else:
@@ -626,8 +640,10 @@ class DeviceCounting:
 
 
 def reserve(snapshot: Snapshot, pods: Sequence[PodRecord], nodes: Sequence[int]) -> Informers:
-    """The informers' objects once these pods are placed on these nodes, one after the other: their claims are allocated
-    and reserved for them. A claim that cannot be allocated there stays as it is."""
+    """Return the informers' objects after these pods were placed on these nodes, one after the other.
+
+    The pods' claims are allocated and reserved for them. A claim that cannot be allocated stays unchanged.
+    """
     if not snapshot.dra:
         return snapshot.informers
     classes = snapshot.classify(pods)

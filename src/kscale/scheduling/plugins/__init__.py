@@ -38,9 +38,9 @@ PROFILE: tuple[Plugin, ...] = (
     DynamicResources(),
     NodeDeclaredFeatures(),
 )
-"""In PreFilter and Filter order, which is that of the engine (``engine/plugins.hpp``)."""
+"""All plug-ins in PreFilter and Filter order, as in the engine (``engine/plugins.hpp``)."""
 
 assert [plugin.name for plugin in PROFILE] == list(_engine.ORDINALS), "the engine knows other plug-ins"
 
 STATIC: tuple[Plugin, ...] = tuple(plugin for plugin in PROFILE if type(plugin).judge is not Plugin.judge)
-"""Those that decide on nodes one by one."""
+"""The plug-ins that decide on single nodes."""

@@ -1,6 +1,6 @@
-"""DynamicResources: devices that claims ask for (``plugins/dynamicresources``).
+"""DynamicResources: devices that claims request (``plugins/dynamicresources``).
 
-Beforehand, here: the verdict on a pod alone against the devices that are free now. While pods are placed, the engine
+This module decides on a pod alone, with the devices that are free at the start. While pods are placed, the engine
 counts devices or asks a ledger (:mod:`kscale.scheduling.devices`; ``engine/dynamic_resources.hpp``).
 """
 
@@ -34,9 +34,9 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook).encode
 
 
 class DynamicResources(Plugin):
-    """Claims, and extended resources that a device class stands for, can be satisfied on the node.
+    """Claims, and extended resources that a device class provides, can be satisfied on the node.
 
-    Without DRA the autoscaler's manager finds no claim at all.
+    Without DRA the autoscaler's manager finds no claims.
     """
 
     name = "DynamicResources"
@@ -70,8 +70,8 @@ class DynamicResources(Plugin):
         if need.nothing:
             return None
         devices, classes = Devices.of(ctx), ctx.informers.device_classes
-        given = [claim.status.allocation for claim in need.allocated if claim.status.allocation is not None]
-        columns = frozenset().union(*(selector_columns(allocation.node_selector) for allocation in given))
+        allocations = [claim.status.allocation for claim in need.allocated if claim.status.allocation is not None]
+        columns = frozenset().union(*(selector_columns(allocation.node_selector) for allocation in allocations))
         optional = any(map(skips_operations, need.allocated))
         if optional:
             columns |= {FEATURES}
@@ -95,7 +95,7 @@ class DynamicResources(Plugin):
 
         key = (
             tuple(_encode(claim.spec) for claim in need.open),
-            tuple(_encode(allocation.node_selector) for allocation in given),
+            tuple(_encode(allocation.node_selector) for allocation in allocations),
             need.extended,
             need.stale,
             optional,
@@ -104,8 +104,10 @@ class DynamicResources(Plugin):
         return Judge(key, columns, check)
 
     def explain(self, pod: PodClass, number: int, node: int, witness: Witness) -> tuple[Status | None, Numbers]:
-        """For each ``request`` of an open ``claim`` how many devices are ``wanted`` and how many of the node's are
-        ``free`` (tainted ones and those in use are not)."""
+        """Return the status, and the devices ``wanted`` and ``free`` for each ``request`` of an open ``claim``.
+
+        Tainted devices of the node and those in use are not free.
+        """
         judge = self.judge(pod, witness.ctx)
         facts = witness.facts(node)
         status = None if judge is None else judge.check(facts)
@@ -114,7 +116,7 @@ class DynamicResources(Plugin):
         return status, tuple(self._requests(pod, facts, witness.ctx))
 
     def _requests(self, pod: PodClass, facts: NodeFacts, ctx: Context) -> list[dict[str, Any]]:
-        devices, classes, found = Devices.of(ctx), ctx.informers.device_classes, []
+        devices, classes, requests = Devices.of(ctx), ctx.informers.device_classes, []
         offers = devices.inventory.offers(facts)
         for claim in to_allocate(Claims.of(ctx).wanted(pod), facts, classes):
             for request in claim.spec.devices.requests:
@@ -125,7 +127,7 @@ class DynamicResources(Plugin):
                         free = devices.allocator.usable(claim, exact, offers)
                     except AllocationError:
                         continue
-                    found.append(
+                    requests.append(
                         {
                             "claim": claim.key if claim.namespace else "extended resources",
                             "request": request.name,
@@ -135,4 +137,4 @@ class DynamicResources(Plugin):
                             "devices": len(offers),
                         }
                     )
-        return found
+        return requests

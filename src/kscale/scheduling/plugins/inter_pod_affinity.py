@@ -1,4 +1,5 @@
-"""InterPodAffinity: required affinity and anti-affinity between pods, both ways (``plugins/interpodaffinity``).
+"""InterPodAffinity: required affinity and anti-affinity between pods, in both directions
+(``plugins/interpodaffinity``).
 
 Decided in C++: ``engine/inter_pod_affinity.hpp``, by counters per topology domain: pods that match all of a pod's
 affinity terms, pods that match one of its anti-affinity terms, and pods that carry an anti-affinity term.
@@ -26,7 +27,7 @@ __all__ = ["InterPodAffinity", "Term", "TermIndex", "carried_terms", "incoming_t
 
 
 class Term(msgspec.Struct, frozen=True):
-    """Which pods a required term means: labels, and namespaces by name or by their labels."""
+    """Which pods a required term selects: labels, and namespaces by name or by their labels."""
 
     key: str
     selector: Selector
@@ -34,7 +35,7 @@ class Term(msgspec.Struct, frozen=True):
     namespace_selector: Selector
 
     def means(self, pod: PodClass, namespace_labels: dict[str, str] | None) -> bool:
-        """Whether the pod is meant, its namespace having these labels."""
+        """Check whether the term selects a pod whose namespace has these labels."""
         inside = pod.namespace in self.namespaces or self.namespace_selector.matches(namespace_labels)
         return inside and self.selector.matches(pod.labels)
 
@@ -43,21 +44,20 @@ _Terms = tuple[Term, ...]
 
 
 def terms_of(pod: PodClass, terms: Iterable[PodAffinityTerm]) -> _Terms:
-    """Terms of a pod as what they mean, in order. Raises SelectorError."""
-    found = []
+    """Compile terms of a pod, in order. Raises SelectorError."""
+    compiled = []
     for term in terms:
         selector = compile_selector(term.label_selector)
         namespace_selector = compile_selector(term.namespace_selector)
         namespaces = frozenset(term.namespaces)
         if not namespaces and term.namespace_selector is None:
             namespaces = frozenset({pod.namespace})
-        found.append(Term(term.topology_key, selector, namespaces, namespace_selector))
-    return tuple(found)
+        compiled.append(Term(term.topology_key, selector, namespaces, namespace_selector))
+    return tuple(compiled)
 
 
 def carried_terms(pod: PodClass) -> _Terms:
-    """The anti-affinity terms that a placed pod holds against others, each once; a list that does not parse counts as
-    empty."""
+    """Return the anti-affinity terms of a placed pod against other pods, each once; an invalid list counts as empty."""
     try:
         return tuple(dict.fromkeys(terms_of(pod, pod.anti_affinity)))
     except SelectorError:
@@ -65,23 +65,23 @@ def carried_terms(pod: PodClass) -> _Terms:
 
 
 def incoming_terms(pod: PodClass, terms: Iterable[PodAffinityTerm], ctx: Context) -> _Terms:
-    """A pending pod's own terms: selected namespaces are listed once, then only names count.
+    """Return a pending pod's own terms, with namespace selectors replaced by the names of the namespaces selected now.
 
-    ``{}`` stays what it is: it also means namespaces that have no object.
+    The selector ``{}`` stays: it also selects namespaces that have no object.
     """
-    found = []
+    result = []
     for term in terms_of(pod, terms):
         selector = term.namespace_selector
         if selector.nothing or selector.empty:
-            found.append(term)
+            result.append(term)
             continue
         selected = {name for name, labels in ctx.informers.namespaces.items() if selector.matches(labels)}
-        found.append(Term(term.key, term.selector, term.namespaces | selected, compile_selector(None)))
-    return tuple(found)
+        result.append(Term(term.key, term.selector, term.namespaces | selected, compile_selector(None)))
+    return tuple(result)
 
 
 def _means_all(terms: Iterable[Term]) -> Callable[[PodClass], bool]:
-    """Whether every one of some terms means a pod, whatever labels its namespace has."""
+    """Return a function that checks whether all terms select a pod, ignoring labels of its namespace."""
     wanted = tuple(terms)
     return lambda pod: all(term.means(pod, None) for term in wanted)
 
@@ -91,7 +91,7 @@ def _carries(term: Term, other: PodClass) -> bool:
 
 
 class TermIndex:
-    """Terms by one label that a pod must have to be meant, so that a pod is compared with few of them."""
+    """Index of terms by a label that a selected pod must have, so that a pod is compared with few terms."""
 
     def __init__(self) -> None:
         self._by_label: dict[tuple[str, str], list[Term]] = {}
@@ -102,7 +102,7 @@ class TermIndex:
         return len(self._order)
 
     def add(self, term: Term) -> bool:
-        """Whether it is new."""
+        """Add a term; return whether it is new."""
         if term in self._order:
             return False
         self._order[term] = len(self._order)
@@ -117,19 +117,19 @@ class TermIndex:
         return True
 
     def meaning(self, pod: PodClass, ctx: Context) -> list[Term]:
-        """The terms that mean a pod, in the order they were added."""
-        found = list(self._rest)
+        """Return the terms that select a pod, in the order they were added."""
+        candidates = list(self._rest)
         if self._by_label and pod.labels:
             for item in pod.labels.items():
-                found += self._by_label.get(item, ())
-        if not found:
+                candidates += self._by_label.get(item, ())
+        if not candidates:
             return []
         labels = ctx.namespace_labels(pod.namespace)
-        return [term for term in sorted(set(found), key=self._order.__getitem__) if term.means(pod, labels)]
+        return [term for term in sorted(set(candidates), key=self._order.__getitem__) if term.means(pod, labels)]
 
 
 class _CarriedTerms(TermIndex):
-    """Anti-affinity terms of placed pods. ``carriers``: positions in ``placed_classes`` of those that carry one. Kept
+    """Anti-affinity terms of placed pods. ``carriers``: positions in ``placed_classes`` of those that carry one. Cached
     with a snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -147,8 +147,8 @@ class _CarriedTerms(TermIndex):
 
 
 class TermNumbers(Part):
-    """Counter rows of the terms that classes have, or that are held against them. ``terms``: (affinity, anti-affinity)
-    of a class, ``blockers``: the terms that placed pods may hold against it, by its index."""
+    """Counter rows of the terms that classes have, or that placed pods have against them. ``terms``: (affinity,
+    anti-affinity) of a class, ``blockers``: the terms that placed pods may have against it, by its index."""
 
     def __init__(self, rows: Rows) -> None:
         self.terms: dict[int, tuple[_Terms, _Terms]] = {}
@@ -160,17 +160,17 @@ class TermNumbers(Part):
         self._known = TermIndex()
 
     def ask(self, pod: PodClass, looks: Any) -> None:
-        near, apart = self.terms[pod.index] = looks
-        for term in apart:
+        affinity, anti_affinity = self.terms[pod.index] = looks
+        for term in anti_affinity:
             if term not in self._anti:
                 self._anti[term] = self._rows.add(Row(term.key, _means_all([term]), term.selector))
-        if near and near not in self._groups:
-            group, meant = self._rows.add_group(), _means_all(near)
-            self._groups[near] = (
+        if affinity and affinity not in self._groups:
+            group, meant = self._rows.add_group(), _means_all(affinity)
+            self._groups[affinity] = (
                 group,
                 {
-                    key: self._rows.add(Row(key, meant, near[0].selector, group))
-                    for key in dict.fromkeys(term.key for term in near)
+                    key: self._rows.add(Row(key, meant, affinity[0].selector, group))
+                    for key in dict.fromkeys(term.key for term in affinity)
                 },
             )
 
@@ -182,10 +182,10 @@ class TermNumbers(Part):
 
     def asked(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
         for pod in pods:
-            found = self._known.meaning(pod, ctx)
-            if found:
-                self.blockers[pod.index] = found
-                for term in found:
+            blockers = self._known.meaning(pod, ctx)
+            if blockers:
+                self.blockers[pod.index] = blockers
+                for term in blockers:
                     if term not in self._carried:
                         self._carried[term] = self._rows.add(Row(term.key, None))
 
@@ -196,42 +196,44 @@ class TermNumbers(Part):
         return bool(pod.anti_affinity) or pod.index in self.terms or pod.index in self.blockers
 
     def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        near, apart = self.terms.get(pod.index, ((), ())) if asked else ((), ())
-        if near:
-            group, rows = self._groups[near]
-            found["affinity_group"] = group
-            found["self_affine"] = all(term.means(pod, None) for term in near)
-            found["affinity"] = list(rows.values())
-        if apart:
-            found["own_anti"] = [self._anti[term] for term in apart]
+        entry: dict[str, Any] = {}
+        affinity, anti_affinity = self.terms.get(pod.index, ((), ())) if asked else ((), ())
+        if affinity:
+            group, rows = self._groups[affinity]
+            entry["affinity_group"] = group
+            entry["self_affine"] = all(term.means(pod, None) for term in affinity)
+            entry["affinity"] = list(rows.values())
+        if anti_affinity:
+            entry["own_anti"] = [self._anti[term] for term in anti_affinity]
         if asked and pod.index in self.blockers:
-            found["blocked_by"] = [self._carried[term] for term in self.blockers[pod.index]]
+            entry["blocked_by"] = [self._carried[term] for term in self.blockers[pod.index]]
         if pod.anti_affinity and self._carried:
             carried = [self._carried[term] for term in carried_terms(pod) if term in self._carried]
             if carried:
-                found["touch"] = carried
-        return found
+                entry["touch"] = carried
+        return entry
 
 
-def _blocker(held: Sequence[Term], which: int, node: int, witness: Witness) -> tuple[Term, int | None]:
-    """Of the terms held against a pod the one to name, and its place in the list of the pod that carries it: the pod
-    that appears first. (The engine's ``which`` depends on what its session met before.) A carrier that was placed
-    since the snapshot has no place to tell."""
+def _blocker(terms: Sequence[Term], which: int, node: int, witness: Witness) -> tuple[Term, int | None]:
+    """Return the term to report, of those against a pod, and its index in the list of the pod that carries it.
+
+    It is the term of the pod that appears first, as the engine's ``which`` depends on the session's history. The index
+    is None for a carrier that was placed since the snapshot.
+    """
     seen = []
-    for term in held:
+    for term in terms:
         first = witness.first_in_domain(term.key, node, partial(_carries, term))
         if first is not None:
             row, carrier = first
             seen.append((row, carried_terms(carrier).index(term), term))
     if not seen:
-        return held[which], None
-    _, at, term = min(seen, key=lambda found: found[:2])
-    return term, at
+        return terms[which], None
+    _, index, term = min(seen, key=lambda found: found[:2])
+    return term, index
 
 
 class InterPodAffinity(Plugin):
-    """The node's domains hold the pods that are wanted and none that are not."""
+    """The node's domains have the pods that are required, and none that are excluded."""
 
     name = "InterPodAffinity"
     statuses: ClassVar = {
@@ -278,7 +280,7 @@ class InterPodAffinity(Plugin):
             return None
         try:
             return incoming_terms(pod, pod.affinity, ctx), incoming_terms(pod, pod.anti_affinity, ctx)
-        except SelectorError:  # its PreFilter fails; no counter is asked
+        except SelectorError:  # its PreFilter fails; no counter is read
             return None
 
     def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
@@ -292,29 +294,32 @@ class InterPodAffinity(Plugin):
         return (ctx.informers.namespaces,)
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
-        """``rule``, ``term`` (its place in the list of the pod that has it), ``topologyKey``, ``domain``, ``matching``
-        pods there, ``pods`` (the first few)."""
+        """Return the numbers of the term that fails.
+
+        ``rule``, ``term`` (its index in the list of the pod that has it), ``topologyKey``, ``domain``, the number of
+        ``matching`` pods there, and ``pods`` (the first few).
+        """
         part = witness.part(TermNumbers)
-        near, apart = part.terms.get(pod.index, ((), ()))
-        at: int | None
+        affinity, anti_affinity = part.terms.get(pod.index, ((), ()))
+        index: int | None
         means: Callable[[PodClass], bool]
         if detail == _engine.AFFINITY:
-            keys = list(dict.fromkeys(term.key for term in near))
+            keys = list(dict.fromkeys(term.key for term in affinity))
             rule, key = "affinity", keys[which]
-            at = [term.key for term in near].index(key)
-            means = _means_all(near)  # a pod counts if it matches all terms of the list
+            index = [term.key for term in affinity].index(key)
+            means = _means_all(affinity)  # a pod counts if it matches all terms of the list
         elif detail == _engine.OWN_ANTI_AFFINITY:
-            rule, at, key = "anti-affinity", which, apart[which].key
-            means = _means_all([apart[which]])
+            rule, index, key = "anti-affinity", which, anti_affinity[which].key
+            means = _means_all([anti_affinity[which]])
         else:
-            blocker, at = _blocker(part.blockers[pod.index], which, node, witness)
+            blocker, index = _blocker(part.blockers[pod.index], which, node, witness)
             rule, key = "anti-affinity of placed pods", blocker.key
             means = partial(_carries, blocker)
         pods = witness.pods_in_domain(key, node, means)
         return (
             {
                 "rule": rule,
-                "term": at,
+                "term": index,
                 "topologyKey": key,
                 "domain": witness.facts(node).labels.get(key),
                 "matching": len(pods),

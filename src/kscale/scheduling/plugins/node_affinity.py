@@ -15,7 +15,7 @@ __all__ = ["NodeAffinity", "selection_columns", "selector_columns", "selects"]
 
 
 def selects(pod: PodClass, node: NodeFacts) -> bool:
-    """Return whether the pod's node selector and required node affinity both match a node."""
+    """Check whether the pod's node selector and required node affinity both match a node."""
     return _matches_selector(pod, node) and (
         pod.node_affinity is None or compile_node_selector(pod.node_affinity).matches(node.labels, node.name)
     )
@@ -26,7 +26,7 @@ def _matches_selector(pod: PodClass, node: NodeFacts) -> bool:
 
 
 def selector_columns(selector: NodeSelector | None) -> frozenset[str]:
-    """The node columns that a node selector reads."""
+    """Return the node columns that a node selector reads."""
     if selector is None:
         return frozenset()
     columns: set[str] = set()
@@ -38,12 +38,12 @@ def selector_columns(selector: NodeSelector | None) -> frozenset[str]:
 
 
 def selection_columns(pod: PodClass) -> frozenset[str]:
-    """The node columns that a pod's node selection reads."""
+    """Return the node columns that a pod's node selector and required node affinity read."""
     return selector_columns(pod.node_affinity) | frozenset(pod.node_selector or ())
 
 
 def _named_nodes(selector: NodeSelector | None) -> frozenset[str] | None:
-    """The nodes that ``metadata.name In`` fields leave, or None if some term leaves all."""
+    """Return the nodes that ``metadata.name In`` fields allow; None if some term allows all."""
     if selector is None or not selector.node_selector_terms:
         return None
     names: set[str] = set()
@@ -59,7 +59,7 @@ def _named_nodes(selector: NodeSelector | None) -> frozenset[str] | None:
 
 
 class NodeAffinity(Plugin):
-    """The node is one that the pod, and the profile, select."""
+    """The pod and the profile select the node."""
 
     name = "NodeAffinity"
 
@@ -77,7 +77,7 @@ class NodeAffinity(Plugin):
         if pod.node_affinity is None and added is None and not pod.node_selector:
             return None
 
-        @cache  # compiled at the first node, not at each: a selector may have thousands of terms
+        @cache  # compiled once, for the first node: a selector may have thousands of terms
         def affinity() -> CompiledNodeSelector | None:
             return None if pod.node_affinity is None else compile_node_selector(pod.node_affinity)
 

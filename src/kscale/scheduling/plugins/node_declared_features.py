@@ -1,6 +1,6 @@
 """NodeDeclaredFeatures: features that the pod's spec implies and the node must declare (Kubernetes 1.36 and later).
 
-Which they are: ``inferred_features`` in ``snapshot/classes/facets.py``.
+``inferred_features`` in ``snapshot/classes/facets.py`` lists them.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ __all__ = ["NodeName"]
 
 
 class NodeName(Plugin):
-    """``spec.nodeName`` empty, or the node's name."""
+    """``spec.nodeName`` is empty, or the node's name."""
 
     name = "NodeName"
 

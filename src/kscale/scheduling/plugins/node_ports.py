@@ -17,7 +17,7 @@ _ANY = "0.0.0.0"
 
 
 class PortNumbers(Part):
-    """Numbers of the ports that some class asks for: (protocol, port) pairs, and those with an address of their own."""
+    """Numbers of the ports that some class requests: (protocol, port) pairs, and those with a specific address."""
 
     def __init__(self) -> None:
         self._keys: dict[tuple[str, int], int] = {}
@@ -34,8 +34,8 @@ class PortNumbers(Part):
         return bool(pod.ports)
 
     def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
-        found = [self._number(port) for port in pod.ports if port[1:] in self._keys]
-        return {"ports": found} if found else {}
+        ports = [self._number(port) for port in pod.ports if port[1:] in self._keys]
+        return {"ports": ports} if ports else {}
 
     def _number(self, port: HostPort) -> tuple[int, int]:
         key = self._keys[port[1:]]
@@ -46,7 +46,7 @@ class PortNumbers(Part):
 
 
 class NodePorts(Plugin):
-    """No host port of the pod is in use: 0.0.0.0 collides with every address, other addresses as plain text."""
+    """No host port of the pod is in use: 0.0.0.0 conflicts with every address, other addresses are compared as text."""
 
     name = "NodePorts"
     statuses: ClassVar = {0: unschedulable("node(s) didn't have free ports for the requested pod ports")}
@@ -61,7 +61,7 @@ class NodePorts(Plugin):
         return pod.ports or None
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
-        """``port``, and the ``pods`` of the node that have it."""
+        """Return each ``port`` in conflict, and the ``pods`` of the node that use it."""
         holders: dict[tuple[str, int], list[tuple[str, str]]] = {}
         for key, other in witness.classes_on(node):
             for ip, protocol, port in other.ports:

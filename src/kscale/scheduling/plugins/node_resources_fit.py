@@ -19,7 +19,7 @@ _FIXED = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
 def counted(pod: PodClass, ctx: Context) -> dict[str, int]:
-    """The pod's demand without what the profile's arguments ignore."""
+    """Return the pod's demand without resources that the profile's arguments ignore."""
     ignored, groups = ctx.profile.ignored_resources, ctx.profile.ignored_resource_groups
     if not ignored and not groups:
         return pod.demand
@@ -33,7 +33,10 @@ def counted(pod: PodClass, ctx: Context) -> dict[str, int]:
 def _insufficient(
     demand: Mapping[str, int], free: Mapping[str, int], allocatable: Mapping[str, int], slots: int
 ) -> tuple[Status | None, Numbers]:
-    """Reasons: pod count, cpu, memory, ephemeral storage, then the scalar resources by name (upstream: map order)."""
+    """Return the status and the amounts that are short; (None, ()) if everything fits.
+
+    Reasons: pod count, cpu, memory, ephemeral storage, then scalar resources by name (upstream: map order).
+    """
     reasons = ["Too many pods"] if slots < 1 else []
     short = [{"resource": "pods", "asked": 1, "free": slots}] if slots < 1 else []
     never = False
@@ -49,11 +52,11 @@ def _insufficient(
 
 
 class NodeResourcesFit(Plugin):
-    """What the pod asks for is free."""
+    """The requested amounts are free."""
 
     name = "NodeResourcesFit"
 
     def explain(self, pod: PodClass, number: int, node: int, witness: Witness) -> tuple[Status | None, Numbers]:
-        """The ``resource`` that is short, how much is ``asked`` and ``free`` of it."""
+        """Return the status and, for each ``resource`` that is short, the amounts ``asked`` and ``free``."""
         free, slots = witness.room(node)
         return _insufficient(witness.demand(number, node), free, witness.allocatable(node), slots)

@@ -15,7 +15,7 @@ _TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
 class NodeUnschedulable(Plugin):
-    """``spec.unschedulable`` unless the pod tolerates the taint of that name."""
+    """``spec.unschedulable`` is false, or the pod tolerates the taint of that name."""
 
     name = "NodeUnschedulable"
 

@@ -1,8 +1,8 @@
 """NodeVolumeLimits: attachable volumes per driver (``plugins/nodevolumelimits``, the CSI one).
 
-Decided in C++: ``engine/node_volume_limits.hpp`` counts handles per node and driver; which handle a volume is depends
-on the node's CSINode only through migration of in-tree volumes. Beforehand, here: volumes that cannot be resolved, and
-drivers that must be there and are not.
+Decided in C++: ``engine/node_volume_limits.hpp`` counts handles per node and driver; a volume's handle depends on the
+node's CSINode only through migration of in-tree volumes. This module decides on volumes that cannot be resolved, and on
+required drivers that are missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kscale.snapshot.classes.interner import PodClass
 __all__ = ["NodeVolumeLimits", "VolumeNumbers", "csi_rules_not_judged"]
 
 _Attached = tuple[str, str, int]
-"""(driver, volume handle, in-tree plug-in it has to be migrated from or -1)."""
+"""(driver, volume handle, index of the in-tree plug-in from which it has to be migrated or -1)."""
 
 
 def _of_claim(claim: PersistentVolumeClaim, volumes: Volumes) -> _Attached | None:
@@ -39,8 +39,12 @@ def _of_claim(claim: PersistentVolumeClaim, volumes: Volumes) -> _Attached | Non
         storage_class = volumes.storage_class(class_name(claim))
         if storage_class is None or not storage_class.provisioner:
             return None
-        made = provisioned_by(storage_class.provisioner)
-        return None if made is None else (made[0], f"\0{claim.namespace}/{claim.name}", made[1])
+        driver_and_plugin = provisioned_by(storage_class.provisioner)
+        return (
+            None
+            if driver_and_plugin is None
+            else (driver_and_plugin[0], f"\0{claim.namespace}/{claim.name}", driver_and_plugin[1])
+        )
     if volume.spec.csi is not None:
         return volume.spec.csi.driver, volume.spec.csi.volume_handle, -1
     try:
@@ -50,15 +54,18 @@ def _of_claim(claim: PersistentVolumeClaim, volumes: Volumes) -> _Attached | Non
 
 
 def _resolve(pod: PodClass, volumes: Volumes, *, incoming: bool) -> tuple[_Attached, ...] | Status:
-    """The pod's attachable volumes, each once, or what is wrong with one of them."""
-    found: dict[_Attached, None] = {}
+    """Return the pod's attachable volumes, each once, or the status of the first problem.
+
+    ``incoming``: a missing claim is a problem; otherwise it is ignored.
+    """
+    volumes_used: dict[_Attached, None] = {}
     for volume in pod.volumes:
         try:
             attached = inline(volume)
         except TranslationError:  # see _untranslated
             continue
         if attached is not None:
-            found[attached] = None
+            volumes_used[attached] = None
     for name, ephemeral in claim_names(pod):
         claim = volumes.claim(pod.namespace, name)
         if claim is None:
@@ -70,12 +77,12 @@ def _resolve(pod: PodClass, volumes: Volumes, *, incoming: bool) -> tuple[_Attac
             return error(problem)
         attached = _of_claim(claim, volumes)
         if attached is not None and attached[0] and attached[1]:
-            found[attached] = None
-    return tuple(found)
+            volumes_used[attached] = None
+    return tuple(volumes_used)
 
 
 def _untranslated(pod: PodClass) -> Status | None:
-    """What is wrong with an inline volume on every node that has CSI drivers."""
+    """Return the error of an inline volume that has no CSI equivalent; None if there is none."""
     for volume in pod.volumes:
         try:
             inline(volume)
@@ -85,7 +92,7 @@ def _untranslated(pod: PodClass) -> Status | None:
 
 
 def _limits(csi_node: CSINode | None) -> dict[str, int]:
-    """Driver -> how many volumes the node takes; drivers without a limit are left out."""
+    """Return driver -> how many volumes the node takes, for drivers with a limit."""
     if csi_node is None:
         return {}
     return {
@@ -96,20 +103,20 @@ def _limits(csi_node: CSINode | None) -> dict[str, int]:
 
 
 def _attachments(ctx: Context) -> dict[str, list[tuple[str, str]]]:
-    """Node name -> CSI volumes that VolumeAttachment objects say are there."""
-    found: dict[str, dict[tuple[str, str], None]] = {}
+    """Return node name -> CSI volumes that VolumeAttachment objects report there."""
+    handles_by_node: dict[str, dict[tuple[str, str], None]] = {}
     volumes = Volumes.of(ctx)
     for entry in ctx.informers.attachments:
         name = entry.spec.source.persistent_volume_name
         volume = volumes.volume(name) if name else None
         if volume is not None and volume.spec.csi is not None:
             handle = (entry.spec.attacher, volume.spec.csi.volume_handle)
-            found.setdefault(entry.spec.node_name, {})[handle] = None
-    return {node: list(handles) for node, handles in found.items()}
+            handles_by_node.setdefault(entry.spec.node_name, {})[handle] = None
+    return {node: list(handles) for node, handles in handles_by_node.items()}
 
 
 class _BrokenNodes(dict[str, str]):
-    """Nodes whose placed pods have a generic ephemeral claim that is somebody else's -> upstream's text. Kept with a
+    """Nodes with placed pods whose generic ephemeral claim belongs to another pod -> upstream's text. Cached with a
     snapshot."""
 
     @classmethod
@@ -118,36 +125,37 @@ class _BrokenNodes(dict[str, str]):
 
     @classmethod
     def _made(cls, ctx: Context) -> _BrokenNodes:
-        snapshot, found = ctx.snapshot, cls()
+        snapshot, broken = ctx.snapshot, cls()
         for which, pod in enumerate(snapshot.placed_classes):
             if pod.volumes and any(volume.ephemeral is not None for volume in pod.volumes):
                 status = _resolve(pod, Volumes.of(ctx), incoming=False)
                 if isinstance(status, Status):
                     for n in snapshot.nodes_of_class(which):
-                        found.setdefault(snapshot.nodes[n], status.reasons[0])
-        return found
+                        broken.setdefault(snapshot.nodes[n], status.reasons[0])
+        return broken
 
     def __hash__(self) -> int:  # type: ignore[override]  # it never changes, and stands for itself in keys
         return id(self)
 
 
 class _NodeLimits:
-    """``migrated``: uint32[nodes], ``drivers``: those that some node limits. Renewed for CSINodes that changed."""
+    """Limits of nodes. ``migrated``: uint32[nodes], ``drivers``: those with a limit on some node. Updated if CSINodes
+    change."""
 
     def __init__(self, names: tuple[str, ...], csi_nodes: dict[str, CSINode], last: _NodeLimits | None) -> None:
         self._of = names, csi_nodes
         before = last.known if last is not None else {}
         self.known: dict[str, tuple[CSINode, dict[str, int], int]] = {}
-        """By name of the CSINode: itself, its limits, the in-tree plug-ins whose volumes it serves."""
+        """CSINode name -> the CSINode, its limits, and the in-tree plug-ins whose volumes it serves."""
         for name, csi_node in csi_nodes.items():
-            known = before.get(name)
-            if known is None or known[0] is not csi_node:
-                known = csi_node, _limits(csi_node), served(csi_node)
-            self.known[name] = known
+            entry = before.get(name)
+            if entry is None or entry[0] is not csi_node:
+                entry = csi_node, _limits(csi_node), served(csi_node)
+            self.known[name] = entry
         nothing: tuple[None, dict[str, int], int] = (None, {}, 0)
-        found = [self.known.get(name, nothing) for name in names]
-        self._limits = [limits for _, limits, _ in found]
-        self.migrated: NDArray[np.uint32] = np.array([moved for _, _, moved in found], dtype=np.uint32)
+        entries = [self.known.get(name, nothing) for name in names]
+        self._limits = [limits for _, limits, _ in entries]
+        self.migrated: NDArray[np.uint32] = np.array([moved for _, _, moved in entries], dtype=np.uint32)
         self.drivers: frozenset[str] = frozenset().union(*map(dict.keys, self._limits))
         if last is not None and last.drivers == self.drivers:
             self.drivers = last.drivers
@@ -163,20 +171,20 @@ class _NodeLimits:
         return cached_per_snapshot(ctx.snapshot, cls, renew)
 
     def is_of(self, names: tuple[str, ...], csi_nodes: dict[str, CSINode]) -> bool:
-        """Whether nothing changed."""
+        """Check whether nodes and CSINodes are the same objects as before."""
         return self._of[0] is names and self._of[1] is csi_nodes
 
     def column(self, driver: str) -> NDArray[np.int32]:
-        """What each node takes of a driver's volumes, -1 = no limit: int32[nodes]."""
-        found = self._columns.get(driver)
-        if found is None:
-            found = np.array([limits.get(driver, -1) for limits in self._limits], dtype=np.int32)
-            self._columns[driver] = found
-        return found
+        """Return each node's limit for a driver's volumes, -1 = no limit: int32[nodes]."""
+        column = self._columns.get(driver)
+        if column is None:
+            column = np.array([limits.get(driver, -1) for limits in self._limits], dtype=np.int32)
+            self._columns[driver] = column
+        return column
 
 
 class VolumeNumbers(Part):
-    """Numbers of the drivers that some class asks for and some node limits, and of volumes by handle."""
+    """Numbers of the drivers that some class uses and some node limits, and of volumes by handle."""
 
     def __init__(self) -> None:
         self._asked: dict[str, None] = {}
@@ -186,7 +194,7 @@ class VolumeNumbers(Part):
 
     @property
     def asked_drivers(self) -> tuple[str, ...]:
-        """The drivers of the volumes of pods whose verdicts are asked for, limited or not."""
+        """Return the drivers of the volumes of pods to be checked, with or without a limit."""
         return tuple(self._asked)
 
     def ask(self, pod: PodClass, looks: Any) -> None:
@@ -208,15 +216,15 @@ class VolumeNumbers(Part):
 
     def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
         attached = _resolve(pod, Volumes.of(ctx), incoming=False) if pod.volumes and self.drivers else ()
-        found = [
+        entries = [
             (self._handle(driver, handle), self.drivers[driver], plugin)
             for driver, handle, plugin in (attached if isinstance(attached, tuple) else ())
             if driver in self.drivers
         ]
-        return {"volumes": found} if found else {}
+        return {"volumes": entries} if entries else {}
 
     def _handle(self, driver: str, handle: str) -> int:
-        with self._lock:  # attachments get theirs for each engine, and several may be made at once
+        with self._lock:  # attachments are numbered per engine, and several engines may be created concurrently
             return self._handles.setdefault((driver, handle), len(self._handles))
 
     def declare(self, engine: _engine.Engine, ctx: Context) -> None:
@@ -241,10 +249,10 @@ class VolumeNumbers(Part):
 
 
 def csi_rules_not_judged(drivers: Sequence[str], templates: Sequence[NodeTemplate], ctx: Context) -> list[str]:
-    """Return the rules of CSI drivers that the input states and that no new node is judged by, as texts.
+    """Return texts on rules of CSI drivers that the input contains and that are not applied to new nodes.
 
-    ``drivers``: those whose volumes the pods use. A new node is judged by its template's CSINode. It has none unless
-    the simulation is CSI-node-aware, as upstream's is not by default.
+    ``drivers``: those whose volumes the pods use. A new node is checked with its template's CSINode. It has none unless
+    the simulation is CSI-node-aware, which upstream's is not by default.
     """
     if not drivers or NodeVolumeLimits.name in ctx.profile.disabled_filters:
         return []
@@ -262,7 +270,7 @@ def csi_rules_not_judged(drivers: Sequence[str], templates: Sequence[NodeTemplat
 
 
 class NodeVolumeLimits(Plugin):
-    """The node takes the volumes of the pod beside those that it has."""
+    """The node can attach the pod's volumes in addition to those it has."""
 
     name = "NodeVolumeLimits"
     statuses: ClassVar = {0: unschedulable("node(s) exceed max volume count")}
@@ -310,8 +318,8 @@ class NodeVolumeLimits(Plugin):
     def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
         if not pod.volumes:
             return ()
-        found = Volumes.of(ctx).grounds(pod) if pod.has_claims else ()
-        return (*found, ctx.informers.csi_drivers, _BrokenNodes.of(ctx) or None)
+        objects = Volumes.of(ctx).grounds(pod) if pod.has_claims else ()
+        return (*objects, ctx.informers.csi_drivers, _BrokenNodes.of(ctx) or None)
 
     def backdrop(self, ctx: Context) -> tuple[Any, ...]:
         return Volumes.of(ctx), ctx.informers.csi_drivers, _BrokenNodes.of(ctx) or None
@@ -321,7 +329,7 @@ class NodeVolumeLimits(Plugin):
         return (_NodeLimits.of(ctx).drivers, *chain.from_iterable(map(volumes.grounds, storage)))
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
-        """``driver`` and its ``limit``."""
+        """Return ``driver`` and its ``limit``."""
         driver = next(name for name, number in witness.part(VolumeNumbers).drivers.items() if number == which)
         return ({"driver": driver, "limit": _limits(witness.facts(node).csi_node).get(driver)},)
 
@@ -331,5 +339,5 @@ def _everywhere(status: Status, node: NodeFacts) -> Status | None:  # noqa: ARG0
 
 
 def _must_be_there(driver: str, volumes: Volumes) -> bool:
-    found = volumes.driver(driver)
-    return found is not None and bool(found.spec.prevent_pod_scheduling_if_missing)
+    csi_driver = volumes.driver(driver)
+    return csi_driver is not None and bool(csi_driver.spec.prevent_pod_scheduling_if_missing)

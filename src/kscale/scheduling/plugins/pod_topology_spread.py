@@ -37,13 +37,13 @@ SYSTEM_DEFAULTS = (
     TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable="ScheduleAnyway"),
     TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable="ScheduleAnyway"),
 )
-"""Of pods of services and controllers that have no constraints, where the profile has none either."""
+"""Default constraints for pods of services and controllers, if neither pod nor profile has constraints."""
 
 _REASON = "node(s) didn't match pod topology spread constraints"
 
 
 class _Inclusion(msgspec.Struct, frozen=True):
-    """Which nodes count: those that have all ``keys`` and, where a policy honours them, pass the pod's selection and
+    """Which nodes count: those that have all ``keys`` and, if a policy honours them, pass the pod's selection and
     tolerations (facets of the pod)."""
 
     keys: frozenset[str]
@@ -52,7 +52,7 @@ class _Inclusion(msgspec.Struct, frozen=True):
 
 
 class SpreadRow(msgspec.Struct, frozen=True):
-    """What identifies a counter row."""
+    """Identity of a counter row."""
 
     namespace: str
     key: str
@@ -60,7 +60,10 @@ class SpreadRow(msgspec.Struct, frozen=True):
     inclusion: _Inclusion
 
     def counts(self, pod: PodClass) -> bool:
-        """Whether a placed pod of this class counts. A selector of everything counts nothing: upstream's shortcut."""
+        """Check whether a placed pod of this class counts.
+
+        A selector of everything counts nothing, as in upstream's shortcut.
+        """
         if self.selector.empty or pod.terminating or pod.namespace != self.namespace:
             return False
         return self.selector.matches(pod.labels)
@@ -76,31 +79,31 @@ class Constraint(msgspec.Struct, frozen=True):
 
 
 def hard_constraints(pod: PodClass, ctx: Context) -> tuple[Constraint, ...]:
-    """The pod's own hard constraints in spec order, or the profile's defaults if it has none at all.
+    """Return the pod's hard constraints in spec order, or the profile's defaults if it has no constraints at all.
 
-    Raises SelectorError when a selector of a hard constraint is broken.
+    Raises SelectorError if a selector of a hard constraint is invalid.
     """
     if not pod.spread and not ctx.profile.default_constraints:
         return ()
-    return _constraints(pod, ctx, "DoNotSchedule", ctx.profile.default_constraints or (), whole=True)
+    return _constraints(pod, ctx, "DoNotSchedule", ctx.profile.default_constraints or (), require_all_keys=True)
 
 
 def soft_constraints(pod: PodClass, ctx: Context) -> tuple[tuple[Constraint, ...], bool]:
-    """(the pod's own ScheduleAnyway constraints in spec order, or the profile's defaults, or the system's if it has
-    none at all; whether only nodes that have all their keys are compared).
+    """Return the ScheduleAnyway constraints, and whether only nodes that have all their keys are compared.
 
-    Raises SelectorError when a selector of such a constraint is broken.
+    These are the pod's own in spec order; if it has no constraints at all, the profile's defaults, or the system's.
+    Raises SelectorError if a selector of such a constraint is invalid.
     """
     defaults = ctx.profile.default_constraints
-    whole = bool(pod.spread) or defaults is not None
-    found = SYSTEM_DEFAULTS if defaults is None else defaults
-    return _constraints(pod, ctx, "ScheduleAnyway", found, whole=whole), whole
+    require_all_keys = bool(pod.spread) or defaults is not None
+    constraints = SYSTEM_DEFAULTS if defaults is None else defaults
+    return _constraints(pod, ctx, "ScheduleAnyway", constraints, require_all_keys=require_all_keys), require_all_keys
 
 
 def _constraints(
-    pod: PodClass, ctx: Context, action: str, defaults: tuple[TopologySpreadConstraint, ...], *, whole: bool
+    pod: PodClass, ctx: Context, action: str, defaults: tuple[TopologySpreadConstraint, ...], *, require_all_keys: bool
 ) -> tuple[Constraint, ...]:
-    found: list[tuple[TopologySpreadConstraint, Selector]] = []
+    selected: list[tuple[TopologySpreadConstraint, Selector]] = []
     if pod.spread:
         for constraint in pod.spread:
             if constraint.when_unsatisfiable != action:
@@ -110,13 +113,13 @@ def _constraints(
             extra = tuple(Requirement(key, IN, (labels[key],)) for key in constraint.match_label_keys if key in labels)
             if extra and not selector.nothing:
                 selector = Selector(selector.requirements + extra)
-            found.append((constraint, selector))
+            selected.append((constraint, selector))
     else:
         wanted = [constraint for constraint in defaults if constraint.when_unsatisfiable == action]
         default = _default_selector(pod, ctx) if wanted else Selector()
         if not default.empty:
-            found = [(constraint, default) for constraint in wanted]
-    keys = frozenset(constraint.topology_key for constraint, _ in found) if whole else frozenset()
+            selected = [(constraint, default) for constraint in wanted]
+    keys = frozenset(constraint.topology_key for constraint, _ in selected) if require_all_keys else frozenset()
     return tuple(
         Constraint(
             row=SpreadRow(
@@ -133,7 +136,7 @@ def _constraints(
             min_domains=1 if constraint.min_domains is None else constraint.min_domains,
             self_match=selector.matches(pod.labels),
         )
-        for constraint, selector in found
+        for constraint, selector in selected
     )
 
 
@@ -141,7 +144,10 @@ _OWNERS = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet"
 
 
 def _default_selector(pod: PodClass, ctx: Context) -> Selector:
-    """Of the services that select the pod and of the controller that owns it; empty = none."""
+    """Return the selector of the services that select the pod and of the controller that owns it.
+
+    Empty if there are none.
+    """
     wanted: dict[str, str] = {}
     labels = pod.labels or {}
     for service in ctx.informers.services.get(pod.namespace, ()):
@@ -151,8 +157,8 @@ def _default_selector(pod: PodClass, ctx: Context) -> Selector:
     more: tuple[Requirement, ...] = ()
     if pod.owner is not None:
         version, kind, name = pod.owner
-        known = _OWNERS.get(kind) == version
-        controller = ctx.informers.controllers.get((kind, pod.namespace, name)) if known else None
+        is_supported = _OWNERS.get(kind) == version
+        controller = ctx.informers.controllers.get((kind, pod.namespace, name)) if is_supported else None
         selector = controller.spec.selector if controller is not None else None
         if isinstance(selector, dict):
             wanted.update(selector)
@@ -162,7 +168,7 @@ def _default_selector(pod: PodClass, ctx: Context) -> Selector:
 
 
 def eligibility(inclusion: _Inclusion, pod: PodClass) -> Eligibility:
-    """Which nodes count for a constraint of the pod."""
+    """Return which nodes count for a constraint of the pod."""
     columns = set(inclusion.keys)
     if inclusion.selection is not None:
         columns |= selection_columns(pod)
@@ -198,20 +204,20 @@ class SpreadNumbers(Part):
         return pod.index in self.constraints
 
     def number(self, row: SpreadRow, pod: PodClass) -> int:
-        """The number of a row that a class has."""
-        found = self._numbers.get(row)
-        if found is None:
+        """Return the number of a counter row of a class, which is added if it is new."""
+        number = self._numbers.get(row)
+        if number is None:
             counter = Row(row.key, row.counts, row.selector, eligibility=self._eligible(row.inclusion, pod))
-            found = self._numbers[row] = self._rows.add(counter)
+            number = self._numbers[row] = self._rows.add(counter)
             if row.inclusion.tolerations is not None:
-                self._honouring[found] = pod
-        return found
+                self._honouring[number] = pod
+        return number
 
     def _eligible(self, inclusion: _Inclusion, pod: PodClass) -> Eligibility:
-        found = self._eligibility.get(inclusion)
-        if found is None:
-            found = self._eligibility[inclusion] = eligibility(inclusion, pod)
-        return found
+        eligible = self._eligibility.get(inclusion)
+        if eligible is None:
+            eligible = self._eligibility[inclusion] = eligibility(inclusion, pod)
+        return eligible
 
     def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
         constraints = self.constraints.get(pod.index) if asked else None
@@ -222,7 +228,7 @@ class SpreadNumbers(Part):
         }
 
     def leaving(self, taint: Taint) -> list[int]:
-        """The rows that stop counting a node once it carries the taint."""
+        """Return the rows that stop counting a node once it carries the taint."""
         return [
             number
             for number, pod in self._honouring.items()
@@ -231,7 +237,7 @@ class SpreadNumbers(Part):
 
 
 class PodTopologySpread(Plugin):
-    """No domain gets more than ``maxSkew`` above the least."""
+    """No domain exceeds the minimum by more than ``maxSkew``."""
 
     name = "PodTopologySpread"
     statuses: ClassVar = {
@@ -258,7 +264,7 @@ class PodTopologySpread(Plugin):
             return None
         try:
             return hard_constraints(pod, ctx) or None
-        except SelectorError:  # its PreFilter fails; no counter is asked
+        except SelectorError:  # its PreFilter fails; no counter is read
             return None
 
     def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
@@ -270,21 +276,24 @@ class PodTopologySpread(Plugin):
         return ctx.informers.services, ctx.informers.controllers
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
-        """``constraint`` (position among the hard ones), ``topologyKey``, ``domain``, ``matching`` pods there,
-        ``self``, ``minimum``, ``maxSkew``."""
+        """Return the numbers of the constraint that fails.
+
+        ``constraint`` (position among the hard ones), ``topologyKey``, ``domain``, ``matching`` pods there, ``self``,
+        ``minimum`` and ``maxSkew``.
+        """
         part = witness.part(SpreadNumbers)
         constraint = part.constraints[pod.index][which]
         key = constraint.row.key
-        found = {"constraint": which, "topologyKey": key, "domain": witness.facts(node).labels.get(key)}
+        numbers = {"constraint": which, "topologyKey": key, "domain": witness.facts(node).labels.get(key)}
         if detail == _engine.MISSING_KEY:
-            return (found,)
+            return (numbers,)
         counts, registered, domains, least = witness.engine.row(part.number(constraint.row, pod))
         domain = witness.engine.domain(witness.key(key), node)
-        known = domain < len(registered) and registered[domain] > 0
+        is_registered = domain < len(registered) and registered[domain] > 0
         return (
-            found
+            numbers
             | {
-                "matching": int(counts[domain]) if known else 0,
+                "matching": int(counts[domain]) if is_registered else 0,
                 "self": int(constraint.self_match),
                 "minimum": 0 if domains < constraint.min_domains else int(least),
                 "maxSkew": constraint.max_skew,
@@ -293,5 +302,5 @@ class PodTopologySpread(Plugin):
 
 
 def spreads_over_hosts(pod: PodClass) -> bool:
-    """Whether any constraint, soft ones included, has the hostname key: the estimator's retry looks at that."""
+    """Check whether any constraint, soft ones included, has the hostname key. The estimator's retry needs to know."""
     return any(constraint.topology_key == HOSTNAME for constraint in pod.spread or ())

@@ -1,4 +1,4 @@
-"""TaintToleration (upstream: ``plugins/tainttoleration``)."""
+"""TaintToleration: taints that the pod has to tolerate (upstream: ``plugins/tainttoleration``)."""
 
 from __future__ import annotations
 

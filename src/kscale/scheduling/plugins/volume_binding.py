@@ -1,4 +1,4 @@
-"""VolumeBinding: bound volumes reachable, unbound ones bindable or provisionable (``plugins/volumebinding``).
+"""VolumeBinding: bound volumes are reachable, unbound claims can be bound or provisioned (``plugins/volumebinding``).
 
 Cluster Autoscaler does not assume bindings, so the verdict is constant within a simulation.
 """
@@ -31,8 +31,8 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 
 class _Held(msgspec.Struct, frozen=True, eq=False):
-    """A volume that a claim is bound to. ``required``: its node affinity; on nodes whose CSINode says that the in-tree
-    ``plugin`` was migrated ``translated``, or the error that there is ``instead``."""
+    """A volume that a claim is bound to. ``required``: its node affinity. On nodes whose CSINode says that the in-tree
+    ``plugin`` was migrated, ``translated`` replaces it, or the error ``instead``."""
 
     required: NodeSelector | None
     plugin: int = -1
@@ -99,9 +99,9 @@ class VolumeBinding(Plugin):
         if not pod.has_claims:
             return ()
         volumes = Volumes.of(ctx)
-        found = volumes.grounds(pod)
-        # What a claim that waits may find depends on all the volumes, classes and capacities there are.
-        return found if all(map(is_bound, volumes.claims_of(pod))) else (*found, volumes)
+        objects = volumes.grounds(pod)
+        # What an unbound claim can get depends on all volumes, classes and capacities.
+        return objects if all(map(is_bound, volumes.claims_of(pod))) else (*objects, volumes)
 
     def backdrop(self, ctx: Context) -> tuple[Any, ...]:
         return (Volumes.of(ctx),)
@@ -112,21 +112,21 @@ class VolumeBinding(Plugin):
         volumes = Volumes.of(ctx)
         claims = volumes.claims_of(pod)
         bound = [volumes.volume(claim.spec.volume_name) for claim in claims if is_bound(claim)]
-        held = [None if volume is None else _Held.of(volume) for volume in bound]
+        bound_volumes = [None if volume is None else _Held.of(volume) for volume in bound]
         waiting = WaitingClaims.of(pod, volumes)
         columns: set[str] = set()
         key: list[Hashable] = []
-        for volume in held:
+        for volume in bound_volumes:
             if volume is not None:
                 columns |= volume.columns
             key.append(None if volume is None else volume.key)
         if waiting:
             columns |= waiting.columns
-            key += [pod.index, volumes]  # what claims may find depends on too much to be spelled out
+            key += [pod.index, volumes]  # what claims can get depends on too much for a key
 
         def check(node: NodeFacts) -> Status | None:
             reasons = []
-            bound = _check_bound(held, node)
+            bound = _check_bound(bound_volumes, node)
             if isinstance(bound, Status):
                 return bound
             if bound == _NO_MATCH:
@@ -146,33 +146,36 @@ class VolumeBinding(Plugin):
 
 
 class _Reached(dict[str, int]):
-    """Volume -> how many nodes of the snapshot reach it; kept with a context."""
+    """Volume -> number of nodes of the snapshot that reach it; cached with a context."""
 
 
 def _blame(pod: PodClass, node: NodeFacts, ctx: Context) -> Numbers:
-    """The first bound claim that the node cannot use: ``claim``, ``volume``; of a volume that exists ``wanted`` (its
-    node affinity in words) and ``reachedFrom``: how many existing nodes it selects."""
+    """Return the first bound claim that the node cannot use: ``claim`` and ``volume``.
+
+    If the volume exists, also ``wanted`` (its node affinity as text) and ``reachedFrom`` (the number of existing nodes
+    that it selects). Returns () if there is no such claim.
+    """
     volumes = Volumes.of(ctx)
     for claim in volumes.claims_of(pod):
         if not is_bound(claim):
             continue
         name = claim.spec.volume_name
         volume = volumes.volume(name)
-        found = {"claim": f"{claim.namespace}/{claim.name}", "volume": name}
+        numbers = {"claim": f"{claim.namespace}/{claim.name}", "volume": name}
         if volume is None:
-            return (found,)
-        held = _Held.of(volume)
-        if held.check(node) == _NO_MATCH:
+            return (numbers,)
+        bound_volume = _Held.of(volume)
+        if bound_volume.check(node) == _NO_MATCH:
             reached = ctx.memo.of(_Reached, _Reached)
             if name not in reached:
                 nodes = map(ctx.node, range(len(ctx.snapshot.nodes)))
-                reached[name] = sum(held.check(each) is None for each in nodes)
-            return (found | {"wanted": selector_text(held.required), "reachedFrom": reached[name]},)
+                reached[name] = sum(bound_volume.check(each) is None for each in nodes)
+            return (numbers | {"wanted": selector_text(bound_volume.required), "reachedFrom": reached[name]},)
     return ()
 
 
 def selector_text(selector: NodeSelector | None) -> str:
-    """Return a node selector in words: ``zone in [a, b] and arch in [amd64]``, terms joined by ``or``."""
+    """Format a node selector as text: ``zone in [a, b] and arch in [amd64]``, terms joined by ``or``."""
     terms = []
     for term in selector.node_selector_terms if selector is not None else ():
         parts = []
@@ -198,8 +201,8 @@ def _unusable(pod: PodClass, name: str, claim: PersistentVolumeClaim | None, eph
     return not_owned(pod, claim) if ephemeral else None
 
 
-def _check_bound(held: list[_Held | None], node: NodeFacts) -> Status | str | None:
-    for volume in held:
+def _check_bound(bound_volumes: list[_Held | None], node: NodeFacts) -> Status | str | None:
+    for volume in bound_volumes:
         problem = _GONE if volume is None else volume.check(node)
         if problem is not None:
             return problem

@@ -20,39 +20,39 @@ from kscale.snapshot.classes.interner import PodClass
 __all__ = ["VolumeRestrictions"]
 
 _DiskUse = tuple[tuple[str, ...], bool]
-"""(identity, read only): two pods on a node must not share an identity unless both read only."""
+"""(identity, read only): two pods on a node must not share an identity unless both only read."""
 
 
 def _disks(pod: PodClass) -> tuple[_DiskUse, ...]:
-    """Inline disks; an EBS volume is never shared, an RBD image has an identity per monitor."""
-    found: list[_DiskUse] = []
+    """Return the pod's inline disks. An EBS volume is never shared; an RBD image has an identity per monitor."""
+    disks: list[_DiskUse] = []
     for volume in pod.volumes:
         if (gce := volume.gce_persistent_disk) is not None:
-            found.append((("gce", gce.pd_name), gce.read_only))
+            disks.append((("gce", gce.pd_name), gce.read_only))
         if (aws := volume.aws_elastic_block_store) is not None:
-            found.append((("aws", aws.volume_id), False))
+            disks.append((("aws", aws.volume_id), False))
         if (iscsi := volume.iscsi) is not None:
-            found.append((("iscsi", iscsi.iqn), iscsi.read_only))
+            disks.append((("iscsi", iscsi.iqn), iscsi.read_only))
         if (rbd := volume.rbd) is not None:
-            found.extend(
+            disks.extend(
                 (("rbd", monitor, rbd.pool, rbd.image), rbd.read_only) for monitor in dict.fromkeys(rbd.monitors)
             )
-    return tuple(found)
+    return tuple(disks)
 
 
 def _exclusive_claims(pod: PodClass, ctx: Context) -> tuple[str, ...]:
-    """Names of the pod's claims with access mode ReadWriteOncePod, each once."""
+    """Return the names of the pod's claims with access mode ReadWriteOncePod, each once."""
     volumes = Volumes.of(ctx)
-    found = []
+    names = []
     for name, ephemeral in claim_names(pod):
         claim = None if ephemeral else volumes.claim(pod.namespace, name)
         if claim is not None and "ReadWriteOncePod" in claim.spec.access_modes:
-            found.append(name)
-    return tuple(dict.fromkeys(found))
+            names.append(name)
+    return tuple(dict.fromkeys(names))
 
 
 class DiskNumbers(Part):
-    """Numbers of the inline disks and the exclusive claims that some class asks for."""
+    """Numbers of the inline disks and the exclusive claims that some class uses."""
 
     def __init__(self) -> None:
         self._disks: dict[tuple[str, ...], int] = {}
@@ -72,19 +72,19 @@ class DiskNumbers(Part):
         return bool(pod.volumes)
 
     def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        entry: dict[str, Any] = {}
         if not pod.volumes:
-            return found
+            return entry
         disks = [(self._disks[identity], read_only) for identity, read_only in _disks(pod) if identity in self._disks]
         used = dict.fromkeys(name for name, ephemeral in claim_names(pod) if not ephemeral)
         claims = [self._claims[pod.namespace, name] for name in used if (pod.namespace, name) in self._claims]
         if disks:
-            found["disks"] = disks
+            entry["disks"] = disks
         if claims:
-            found["claims"] = claims
+            entry["claims"] = claims
         if asked and claims:
-            found["rwop"] = [self._claims[pod.namespace, name] for name in _exclusive_claims(pod, ctx)]
-        return found
+            entry["rwop"] = [self._claims[pod.namespace, name] for name in _exclusive_claims(pod, ctx)]
+        return entry
 
     def declare(self, engine: _engine.Engine, ctx: Context) -> None:
         for _ in self._claims:
@@ -92,7 +92,7 @@ class DiskNumbers(Part):
 
 
 class VolumeRestrictions(Plugin):
-    """No disk conflict on the node, no exclusive claim in use anywhere."""
+    """There is no disk conflict on the node, and no exclusive claim is in use on any node."""
 
     name = "VolumeRestrictions"
     statuses: ClassVar = {
@@ -122,8 +122,8 @@ class VolumeRestrictions(Plugin):
         return DiskNumbers()
 
     def looks(self, pod: PodClass, ctx: Context) -> tuple[tuple[_DiskUse, ...], tuple[str, ...]] | None:
-        found = (_disks(pod), _exclusive_claims(pod, ctx)) if pod.volumes else ((), ())
-        return found if any(found) else None
+        uses = (_disks(pod), _exclusive_claims(pod, ctx)) if pod.volumes else ((), ())
+        return uses if any(uses) else None
 
     def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
         return Volumes.of(ctx).grounds(pod) if pod.has_claims else ()
@@ -136,23 +136,23 @@ class VolumeRestrictions(Plugin):
         return chain.from_iterable(map(volumes.grounds, storage))
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
-        """``disk`` or ``claim``, and the ``pods`` that use it."""
+        """Return each ``disk`` or ``claim`` in conflict, and the ``pods`` that use it."""
         return self._of_disks(pod, node, witness) if detail == _engine.DISK_CONFLICT else self._of_claims(pod, witness)
 
     def _of_disks(self, pod: PodClass, node: int, witness: Witness) -> Numbers:
-        found = []
+        conflicts = []
         for identity, read_only in _disks(pod):
 
             def uses(other: PodClass, identity: tuple[str, ...] = identity, read_only: bool = read_only) -> bool:
-                return any(of == identity and not (read_only and only) for of, only in _disks(other))
+                return any(disk == identity and not (read_only and only) for disk, only in _disks(other))
 
             pods = witness.pods_on(node, uses)
             if pods:
-                found.append({"disk": "/".join(identity), "pods": pods[:MOST_PODS]})
-        return tuple(found)
+                conflicts.append({"disk": "/".join(identity), "pods": pods[:MOST_PODS]})
+        return tuple(conflicts)
 
     def _of_claims(self, pod: PodClass, witness: Witness) -> Numbers:
-        found = []
+        conflicts = []
         for name in _exclusive_claims(pod, witness.ctx):
 
             def uses(other: PodClass, name: str = name) -> bool:
@@ -162,5 +162,5 @@ class VolumeRestrictions(Plugin):
 
             users = witness.pods_anywhere(uses)
             if users:
-                found.append({"claim": f"{pod.namespace}/{name}", "pods": users[:MOST_PODS]})
-        return tuple(found)
+                conflicts.append({"claim": f"{pod.namespace}/{name}", "pods": users[:MOST_PODS]})
+        return tuple(conflicts)

@@ -21,7 +21,8 @@ _Wanted = tuple[tuple[str, frozenset[str]], ...]
 
 
 class VolumeZone(Plugin):
-    """Labels of the volume against labels of the node; a beta key may be met by the stable one, not the reverse."""
+    """The node's zone and region labels match the volume's. A stable key of the node may match a beta key of the
+    volume, but not the reverse. A node without any such label passes."""
 
     name = "VolumeZone"
 
@@ -58,7 +59,7 @@ class VolumeZone(Plugin):
 
 
 def _wanted(pod: PodClass, ctx: Context) -> _Wanted | Status:
-    """(label, values that will do) of the pod's volumes, or why the PreFilter fails."""
+    """Return (label, allowed values) of the pod's volumes, or the status if the PreFilter fails."""
     wanted: list[tuple[str, frozenset[str]]] = []
     if not pod.has_claims:
         return ()
@@ -82,7 +83,7 @@ def _wanted(pod: PodClass, ctx: Context) -> _Wanted | Status:
         labels = volume.metadata.labels or {}
         for key in _KEYS:
             values = labels[key].split("__") if key in labels else [""]
-            if all(values):  # a value with an empty element does not parse: upstream ignores the key
+            if all(values):  # a value with an empty element is invalid: upstream ignores the key
                 wanted.append((key, frozenset(values)))
     return tuple(wanted)
 

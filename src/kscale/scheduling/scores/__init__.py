@@ -1,3 +1,3 @@
-"""Which node is best: kube-scheduler's Score plug-ins."""
+"""Scores of nodes: kube-scheduler's Score plug-ins."""
 
 from __future__ import annotations

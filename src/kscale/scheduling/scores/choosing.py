@@ -1,7 +1,7 @@
-"""Choose nodes as kube-scheduler does: filters, then scores, then the choice.
+"""Chooses nodes as kube-scheduler does: filters, then scores, then the choice.
 
-Upstream: ``pkg/scheduler/schedule_one.go`` (prioritizeNodes, selectHost).
-Decided in C++: ``_native/src/engine/select.cpp`` (the choice), ``scorer.cpp`` and ``scores.hpp`` (the scores).
+Upstream: ``pkg/scheduler/schedule_one.go`` (prioritizeNodes, selectHost). Implemented in C++:
+``_native/src/engine/select.cpp`` (the choice), ``scorer.cpp`` and ``scores.hpp`` (the scores).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = ["NodeScores", "choose", "node_scores"]
 
 
 class NodeScores(msgspec.Struct, frozen=True, kw_only=True):
-    """What the nodes that take a pod are given. ``nodes``: their names in list order; ``by_plugin``: plug-in -> a score
-    from 0 to 100 for each, before weights; ``total``: with weights; ``chosen``: the first of those with the greatest,
-    None where no node takes the pod. A pod with a wish that cannot be read has no scores, and no node unless one alone
-    takes it."""
+    """Scores of the nodes that a pod fits. ``nodes``: their names in list order; ``by_plugin``: plug-in -> a score from
+    0 to 100 for each node, before weights; ``total``: weighted sums; ``chosen``: the first node with the highest total,
+    None if the pod fits no node. A pod with an invalid preference has no scores, and a chosen node only if it fits
+    exactly one."""
 
     pod: str
     nodes: list[str]
@@ -47,9 +47,29 @@ def node_scores(
     scores: ScoreOptions | None = None,
     profile: SchedulerProfile | None = None,
 ) -> NodeScores:
-    """What kube-scheduler's Score plug-ins give every node that takes one pod as things stand
-    (``percentage_of_nodes_to_score`` does not count: all such nodes are told). ``scores``: weights and strategies,
-    those of the default profile without them. Raises InputError.
+    """Return the scores of kube-scheduler's Score plug-ins for every node that one pod fits.
+
+    Parameters
+    ----------
+    snapshot : Snapshot or Cluster
+        Cluster state. A Cluster is snapshotted first.
+    pod : str, Pod, dict or client object
+        Name of a pod, or a pod that is not in the snapshot.
+    scores : ScoreOptions, optional
+        Weights and strategies. ``percentage_of_nodes_to_score`` is ignored: all nodes are scored. Default: those of
+        upstream's default profile.
+    profile : SchedulerProfile, optional
+        Scheduler profile of the filters. Default: upstream's default profile.
+
+    Returns
+    -------
+    NodeScores
+        Scores by plug-in, totals, and the chosen node. Without scores if the pod has an invalid preference.
+
+    Raises
+    ------
+    InputError
+        If the pod cannot be read, or is not in the snapshot.
     """
     snapshot = snapshot_of(snapshot)
     records = pods_of(snapshot, [pod])
@@ -60,11 +80,11 @@ def node_scores(
     verdicts = session.engine.verdicts(np.zeros(1, dtype=np.int32))[0]
     nodes = np.flatnonzero(verdicts == 0).astype(np.int32)
     names = [snapshot.nodes[i] for i in nodes.tolist()]
-    of = int(compiled.class_of[0])
-    if compiled.broken[of]:
+    class_number = int(compiled.class_of[0])
+    if compiled.broken[class_number]:
         alone = names[0] if len(names) == 1 else None
         return NodeScores(pod=records[0].key, nodes=names, by_plugin={}, total=[], chosen=alone)
-    total, parts = compiled.scorer.score(of, nodes)
+    total, parts = compiled.scorer.score(class_number, nodes)
     asked = {name for name in options.weights if options.weights[name]} | {p.name for p, _ in options.scorers}
     return NodeScores(
         pod=records[0].key,
@@ -87,12 +107,14 @@ def choose(
     acceptable: NDArray[np.uint8] | None,
     start: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], int]:
-    """(node of each pod or -1, pods in the order they were placed, where the next search begins): pods one after the
-    other; they stay placed in the session's engine.
+    """Choose nodes for pods one after the other; they stay placed in the session's engine.
 
-    ``records`` have the classes ``unique[which]`` (``which`` int32[pods]); ``scores``: what is asked beside the
-    filters; ``acceptable`` uint8[nodes]: 0 where nothing may go (None: anywhere); ``start``: the node that the search
-    begins at.
+    ``records`` have the classes ``unique[which]`` (``which`` int32[pods]); ``scores``: options of the Score plug-ins;
+    ``acceptable`` uint8[nodes]: 0 for nodes that must not be used (None: all may); ``start``: the node at which the
+    search begins.
+
+    Returns the node of each pod or -1, the pods in the order they were placed, and the node at which the next search
+    begins.
     """
     compiled = CompiledScores(snapshot, records, unique, which, scores, profile)
     index = snapshot.columns.index

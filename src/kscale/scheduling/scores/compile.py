@@ -1,4 +1,4 @@
-"""Compile the inputs of Score plug-ins for the native loop (``engine/scorer.hpp``)."""
+"""Compiles the inputs of Score plug-ins for the native loop (``engine/scorer.hpp``)."""
 
 from __future__ import annotations
 
@@ -31,25 +31,26 @@ _PREFER: Final = "PreferNoSchedule"
 
 
 class _Avoided:
-    """Taints that are better avoided: ``kinds`` of lists, ``of``: which of them each node has. Kept with a snapshot."""
+    """PreferNoSchedule taints: ``kinds``: distinct lists of taints; ``of``: index of each node's list. Cached with a
+    snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        known: dict[tuple[tuple[str, str], ...], int] = {}
+        numbers: dict[tuple[tuple[str, str], ...], int] = {}
         self.kinds: list[list[Taint]] = []
         self.of = np.zeros(len(snapshot.columns), dtype=np.int64)
         for i, node in enumerate(snapshot.columns.objects):
             taints = [taint for taint in node.spec.taints if taint.effect == _PREFER]
             key = tuple((taint.key, taint.value) for taint in taints)
-            if key not in known:
-                known[key] = len(self.kinds)
+            if key not in numbers:
+                numbers[key] = len(self.kinds)
                 self.kinds.append(taints)
-            self.of[i] = known[key]
+            self.of[i] = numbers[key]
 
 
 class CompiledScores:
-    """Pods as Score plug-ins see them. ``scorer``: with the pods that are there; ``class_of``: int32[pods], the class
-    of each in it; ``names``: the plug-ins in its order; ``broken``: by class, whether a wish cannot be read, which
-    makes comparing nodes an error."""
+    """Pods as Score plug-ins see them. ``scorer``: the native scorer, including placed pods; ``class_of`` int32[pods]:
+    class of each pod in it; ``names``: the plug-ins in its order; ``broken``: per class, whether a preference is
+    invalid, so that scoring fails."""
 
     def __init__(
         self,
@@ -85,47 +86,50 @@ class CompiledScores:
         self.broken: list[bool] = []
         self._avoided = snapshot.memo.of(_Avoided, lambda: _Avoided(snapshot))
         for scored, wishes in pods.values():
-            of = self._by_index[scored.class_of]
-            broken = of.index in counters.broken or any(map(_unreadable, wishes))
+            pod_class = self._by_index[scored.class_of]
+            broken = pod_class.index in counters.broken or any(map(_unreadable, wishes))
             self.broken.append(broken)
-            spread, whole = counters.spread(of)
+            spread, require_all_keys = counters.spread(pod_class)
             self.scorer.add_class(
                 non_zero=scored.non_zero,
                 requested=scored.requested,
                 takes_non_zero=scored.takes_non_zero,
                 takes=scored.takes,
-                taints=self._taints(of),
+                taints=self._taints(pod_class),
                 broken=broken,
                 affinity=self._affinity(scored.wishes, wishes),
                 images=self._images(scored.images),
-                volumes=self._volumes(of),
-                whole=whole,
+                volumes=self._volumes(pod_class),
+                whole=require_all_keys,
                 spread=spread,
-                terms=counters.terms(of),
-                touch=counters.touched(of),
+                terms=counters.terms(pod_class),
+                touch=counters.touched(pod_class),
             )
         self._configure()
 
     def _scored(
         self, records: Sequence[PodRecord], unique: Sequence[PodClass], which: NDArray[np.int32]
     ) -> tuple[dict[ScoredPod, tuple[ScoredPod, list[PreferredSchedulingTerm]]], NDArray[np.int32]]:
-        """The classes in order of appearance, and that of each pod; replicas of a controller are looked at once."""
-        found: dict[ScoredPod, tuple[ScoredPod, list[PreferredSchedulingTerm]]] = {}
+        """Return the scored classes in order of appearance, and the class of each pod.
+
+        Only one replica of a controller and shape is read.
+        """
+        scored_pods: dict[ScoredPod, tuple[ScoredPod, list[PreferredSchedulingTerm]]] = {}
         number: dict[ScoredPod, int] = {}
-        known: dict[tuple[int, int, int], int] = {}
+        number_by_key: dict[tuple[int, int, int], int] = {}
         class_of = np.zeros(len(records), dtype=np.int32)
         controller, shape = shapes_of(records)
         keys = zip(which.tolist(), controller.tolist(), shape.tolist(), strict=True)
         for i, key in enumerate(keys):
-            known_as = known.get(key) if key[2] >= 0 else None
-            if known_as is None:
+            class_number = number_by_key.get(key) if key[2] >= 0 else None
+            if class_number is None:
                 scored, wishes = scored_pod(records[i].pod, unique[key[0]], self._columns, self._pulled)
                 if scored not in number:
                     number[scored] = len(number)
-                    found[scored] = scored, wishes
-                known_as = known[key] = number[scored]
-            class_of[i] = known_as
-        return found, class_of
+                    scored_pods[scored] = scored, wishes
+                class_number = number_by_key[key] = number[scored]
+            class_of[i] = class_number
+        return scored_pods, class_of
 
     def _add_columns(self) -> None:
         snapshot = self._ctx.snapshot
@@ -142,7 +146,7 @@ class CompiledScores:
             )
 
     def _taints(self, pod: PodClass) -> int:
-        """How many taints of each node the pod would rather avoid."""
+        """Return the number of the static column that counts each node's untolerated PreferNoSchedule taints."""
         key = pod.tolerations_id
         if key not in self._statics:
             tolerations = [each for each in pod.tolerations if not each.effect or each.effect == _PREFER]
@@ -177,22 +181,25 @@ class CompiledScores:
         return self._statics[names]
 
     def _waiting_claims(self, pods: Sequence[PodClass]) -> dict[int, WaitingClaims]:
-        """By class, of those that have some. Who does not ask where volumes are does not know what nodes would get."""
+        """Return the unbound claims by class index.
+
+        Empty if VolumeBinding's filter or score is disabled, as the filter finds the volumes.
+        """
         if (
             not self._options.weights.get(VolumeBinding.name)
             or VolumeBinding.name in self._ctx.profile.disabled_filters
         ):
             return {}
         volumes = Volumes.of(self._ctx)
-        found = {pod.index: WaitingClaims.of(pod, volumes) for pod in pods if pod.has_claims}
-        return {index: claims for index, claims in found.items() if claims}
+        waiting = {pod.index: WaitingClaims.of(pod, volumes) for pod in pods if pod.has_claims}
+        return {index: claims for index, claims in waiting.items() if claims}
 
     def _volumes(self, pod: PodClass) -> int:
         claims = self._claims.get(pod.index)
         if claims is None:
             return -1
         if claims not in self._statics:
-            shape = [(at, score * 10) for at, score in self._options.volume_shape]
+            shape = [(utilization, score * 10) for utilization, score in self._options.volume_shape]
             scores = self._nodes.values(claims.columns, partial(capacity_score, claims, shape))
             self._statics[claims] = self.scorer.add_static(scores)
         return self._statics[claims]
@@ -203,7 +210,7 @@ class CompiledScores:
         self.scorer.set_fit(
             _selecting.STRATEGIES.index(options.fit_strategy),
             [(number[name], weight) for name, weight in options.fit_resources.items()],
-            [(at, score * 10) for at, score in options.fit_shape],
+            [(utilization, score * 10) for utilization, score in options.fit_shape],
         )
         self.scorer.set_balanced([number[name] for name in options.balanced_resources])
         for plugin, weight in options.scorers:

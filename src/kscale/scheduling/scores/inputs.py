@@ -39,10 +39,10 @@ _MOST_SCORE: Final = 100
 
 
 class PulledImages:
-    """Which nodes of a snapshot have which images. Kept with it.
+    """Images on the nodes of a snapshot; cached with it.
 
-    Of an image that nodes tell different sizes of, that of the first in list order counts (upstream: of the node that
-    came first).
+    If nodes report different sizes of an image, the first in list order counts (upstream: the node that was added
+    first).
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -56,19 +56,19 @@ class PulledImages:
                     self._nodes.setdefault(name, set()).add(i)
 
     def of(self, pod: Pod) -> tuple[str, ...]:
-        """The images that a pod runs and mounts, sorted, one that comes twice twice; none where no node has any."""
+        """Return the images that a pod runs and mounts, sorted, with repetitions; empty if no node has any of them."""
         if not self._size:
             return ()
         spec = pod.spec
         names = [container.image for container in (*spec.init_containers, *spec.containers)]
         names += [str(volume.image.get("reference") or "") for volume in spec.volumes if volume.image is not None]
-        found = sorted(map(_normalized, names))
-        return tuple(found) if any(name in self._size for name in found) else ()
+        images = sorted(map(_normalized, names))
+        return tuple(images) if any(name in self._size for name in images) else ()
 
     def scores(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """What each node gets for those that it has of these images: int64[nodes], 0 to 100.
+        """Return each node's score for the images that it has: int64[nodes], 0 to 100.
 
-        An image counts by its size, less the fewer nodes have it: else all pods would go where the first one was.
+        An image counts by its size times the share of nodes that have it, so that pods do not all follow the first one.
         """
         sums = [0] * self._count
         for name in names:
@@ -76,14 +76,15 @@ class PulledImages:
             scaled = int(self._size.get(name, 0) * (len(nodes) / self._count))
             for node in nodes:
                 sums[node] += scaled
-        most = _MOST_OF_AN_IMAGE * len(names)
+        limit = _MOST_OF_AN_IMAGE * len(names)
         return np.array(
-            [_MOST_SCORE * (min(max(each, _LEAST), most) - _LEAST) // (most - _LEAST) for each in sums], dtype=np.int64
+            [_MOST_SCORE * (min(max(each, _LEAST), limit) - _LEAST) // (limit - _LEAST) for each in sums],
+            dtype=np.int64,
         )
 
 
 def _normalized(name: str) -> str:
-    """The name with its tag, as nodes have it."""
+    """Return the image name with a tag, as nodes report it."""
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
@@ -92,9 +93,9 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 @dataclass(frozen=True, slots=True)
 class ScoredPod:
-    """Pods that are scored alike have equal ones. Amounts go with ``columns``, in order: ``non_zero`` and ``requested``
-    are what the pod asks for, ``takes_non_zero`` and ``takes`` what it takes once it is placed. ``images``: those that
-    it runs, as nodes name them; none where no node has any."""
+    """A pod as Score plug-ins see it; pods that are scored alike are equal. Amounts are in the order of ``columns``:
+    ``non_zero`` and ``requested`` are what the pod requests, ``takes_non_zero`` and ``takes`` what it uses once placed.
+    ``images``: those that it runs, by nodes' names for them; empty if no node has any."""
 
     class_of: int
     non_zero: tuple[int, ...]
@@ -108,13 +109,13 @@ class ScoredPod:
 def scored_pod(
     pod: Pod, of: PodClass, columns: Sequence[str], pulled: PulledImages
 ) -> tuple[ScoredPod, list[PreferredSchedulingTerm]]:
-    """A pending pod, and which nodes it wishes for."""
-    # Upstream's scorer of NodeResourcesFit does not look at pod-level requests of the pod that it places.
+    """Return a pending pod as Score plug-ins see it, and its preferred node affinity terms."""
+    # Upstream's scorer of NodeResourcesFit ignores pod-level requests of the pod to place.
     asked, filled = demand(pod), demand(pod, NON_ZERO, pod_level=False)
     affinity = pod.spec.affinity
     wishes = affinity.node_affinity.preferred if affinity is not None and affinity.node_affinity is not None else []
     cpu, memory = non_zero_occupancy(pod)
-    found = ScoredPod(
+    scored = ScoredPod(
         class_of=of.index,
         non_zero=tuple(_amount(filled, name) for name in columns),
         requested=tuple(_amount(asked, name) for name in columns),
@@ -125,12 +126,12 @@ def scored_pod(
         wishes=_encode(wishes) if wishes else b"",
         images=pulled.of(pod),
     )
-    return found, wishes
+    return scored, wishes
 
 
 def _amount(amounts: ResourceList, name: str) -> int:
-    found = amounts.get(name)
-    return 0 if found is None else found.milli_value() if name == CPU else found.value()
+    quantity = amounts.get(name)
+    return 0 if quantity is None else quantity.milli_value() if name == CPU else quantity.value()
 
 
 class _NonZeroUsed:
@@ -152,7 +153,10 @@ class _NonZeroUsed:
 
 
 def non_zero_used(snapshot: Snapshot) -> dict[str, NDArray[np.int64]]:
-    """cpu (milli-units) and memory (bytes) of the pods on each node, as nodes are compared by: int64[nodes] each."""
+    """Return cpu (milli-units) and memory (bytes) used by the pods on each node, int64[nodes] each.
+
+    Pods without requests count with upstream's non-zero defaults.
+    """
     used = snapshot.memo.of(_NonZeroUsed, lambda: _NonZeroUsed(snapshot)).used
     return {CPU: used[0], MEMORY: used[1]}
 
@@ -163,12 +167,15 @@ Shape = Sequence[tuple[int, int]]
 
 
 def capacity_score(claims: WaitingClaims, shape: Shape, node: NodeFacts) -> int:
-    """What a node gets for what these claims would take of its storage classes, each by the share in use (percent ->
-    score, ``shape``), the mean of all, half up. 0 where nothing is known, and where a claim gets nothing."""
-    found = claims.on(node)
-    if isinstance(found, str):
+    """Return a node's score for the storage that these claims would use on it.
+
+    It is the mean over storage classes, rounded half up, of ``shape`` (percent -> score) at the share in use. 0 if
+    nothing is known, or if a claim gets no volume.
+    """
+    volumes = claims.on(node)
+    if isinstance(volumes, str):
         return 0
-    scores = [_selecting.broken_line(shape, _percent(*each)) for each in _classes(found).values()]
+    scores = [_selecting.broken_line(shape, _percent(*each)) for each in _classes(volumes).values()]
     return (2 * sum(scores) + len(scores)) // (2 * len(scores)) if scores else 0
 
 
@@ -176,33 +183,36 @@ def _percent(requested: int, capacity: int) -> int:
     return _FULL if capacity == 0 or requested > capacity else requested * _FULL // capacity
 
 
-def _classes(found: PodVolumes) -> dict[str, tuple[int, int]]:
-    """By storage class, (asked for, there is): of volumes that are there for claims, and only if there are none of what
-    drivers publish. Several volumes add up, while what is published is one room for all claims of the class."""
+def _classes(volumes: PodVolumes) -> dict[str, tuple[int, int]]:
+    """Return storage class -> (requested amount, available amount).
+
+    Existing volumes for the claims count; capacities that drivers publish only if there are no such volumes. Amounts of
+    several volumes are added, while a published capacity is shared by all claims of the class.
+    """
     sums: dict[str, tuple[int, int]] = {}
-    for claim, volume in found.bindings:
+    for claim, volume in volumes.bindings:
         name = volume.spec.storage_class_name
-        asked, there = sums.get(name, (0, 0))
-        sums[name] = asked + size_of(claim).value(), there + room_of(volume).value()
+        asked, available = sums.get(name, (0, 0))
+        sums[name] = asked + size_of(claim).value(), available + room_of(volume).value()
     if sums:
         return sums
-    for claim, capacity in found.provisions:
+    for claim, capacity in volumes.provisions:
         if capacity is not None:
             name = capacity.storage_class_name
             asked, _ = sums.get(name, (0, 0))
             # Without `capacity`, upstream's scheduler crashes here.
-            there = 0 if capacity.capacity is None else capacity.capacity.value()
-            sums[name] = asked + size_of(claim).value(), there
+            available = 0 if capacity.capacity is None else capacity.capacity.value()
+            sums[name] = asked + size_of(claim).value(), available
     return sums
 
 
 class Counters:
-    """Counter rows of all classes that are scored, and of what pods that are there wish for."""
+    """Counter rows of all classes that are scored, and of the preferences of placed pods."""
 
     def __init__(self, ctx: Context, options: ScoreOptions) -> None:
         self._ctx = ctx
         self.broken: set[int] = set()
-        """Classes, by index, with a soft constraint that cannot be read."""
+        """Indices of classes with an invalid soft constraint."""
         self._spreads = options.weights.get("PodTopologySpread", 0) > 0
         self._near = options.weights.get("InterPodAffinity", 0) > 0
         self._hard_weight = options.hard_pod_affinity_weight
@@ -218,7 +228,7 @@ class Counters:
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def ask(self, pods: Iterable[PodClass]) -> None:
-        """All classes that will be scored and placed."""
+        """Add all classes that will be scored and placed."""
         asked = list(pods)
         for pod in (*self._ctx.snapshot.placed_classes, *asked) if self._near else ():
             for term in self._carries(pod):
@@ -231,12 +241,12 @@ class Counters:
         if not self._spreads:
             return
         try:
-            soft, whole = soft_constraints(pod, self._ctx)
+            soft, require_all_keys = soft_constraints(pod, self._ctx)
         except SelectorError:
             self.broken.add(pod.index)
             return
         if soft:
-            self._soft[pod.index] = soft, whole
+            self._soft[pod.index] = soft, require_all_keys
         for constraint in soft:
             row = constraint.row
             if row not in self._spread:
@@ -262,56 +272,59 @@ class Counters:
 
     def _incoming(self, pod: PodClass, terms: tuple[WeightedPodAffinityTerm, ...]) -> list[tuple[Term, int]]:
         try:
-            found = incoming_terms(pod, [wish.pod_affinity_term for wish in terms], self._ctx)
+            compiled = incoming_terms(pod, [wish.pod_affinity_term for wish in terms], self._ctx)
         except SelectorError:  # its PreFilter fails
             return []
-        return [(term, wish.weight) for term, wish in zip(found, terms, strict=True)]
+        return [(term, wish.weight) for term, wish in zip(compiled, terms, strict=True)]
 
     def _carries(self, pod: PodClass) -> dict[Term, int]:
-        """The terms that a placed pod holds towards others, and what they weigh."""
-        found: dict[Term, int] = {}
+        """Return the weighted terms that a placed pod has for other pods."""
+        weight_of: dict[Term, int] = {}
         parts = [(pod.preferred_affinity, 1), (pod.preferred_anti_affinity, -1)]
         for terms, sign in parts:
             weights = [sign * wish.weight for wish in terms]
             for term, weight in zip(_parsed(pod, (w.pod_affinity_term for w in terms)), weights, strict=False):
-                found[term] = found.get(term, 0) + weight
+                weight_of[term] = weight_of.get(term, 0) + weight
         if self._hard_weight:
             for term in _parsed(pod, pod.affinity):
-                found[term] = found.get(term, 0) + self._hard_weight
-        return found
+                weight_of[term] = weight_of.get(term, 0) + self._hard_weight
+        return weight_of
 
     # -- what was asked ----------------------------------------------------------------------------------------------
 
     @property
     def columns(self) -> frozenset[str]:
-        """Node columns that decide which nodes count."""
+        """Return the node columns that decide which nodes count."""
         return self._rows.columns()
 
     def spread(self, pod: PodClass) -> tuple[list[tuple[int, int, bool]], bool]:
-        """([(row, max skew, whether hosts are compared)], whether nodes need all keys) of a class."""
-        soft, whole = self._soft.get(pod.index, ((), False))
-        return [(self._spread[c.row], c.max_skew, c.row.key == HOSTNAME) for c in soft], whole
+        """Return a class's soft constraints, and whether nodes need all of their keys.
+
+        Constraints are (row, max skew, whether hosts are compared).
+        """
+        soft, require_all_keys = self._soft.get(pod.index, ((), False))
+        return [(self._spread[c.row], c.max_skew, c.row.key == HOSTNAME) for c in soft], require_all_keys
 
     def terms(self, pod: PodClass) -> list[tuple[int, int]]:
-        """[(row, weight)]: what draws a class to domains, or keeps it off."""
+        """Return a class's preferences for or against domains, as (row, weight)."""
         return self._wishes.get(pod.index, [])
 
     def touched(self, pod: PodClass) -> list[tuple[int, int]]:
-        """[(row, by how much)]: where a pod of the class counts once it is placed."""
-        found = [(row, 1) for part in self._rows.counted(pod) for row in part]
+        """Return the rows that a placed pod of the class counts in, as (row, increment)."""
+        touched = [(row, 1) for part in self._rows.counted(pod) for row in part]
         if self._carried:
-            found += [(self._carried[term], w) for term, w in self._carries(pod).items() if term in self._carried]
-        return found
+            touched += [(self._carried[term], w) for term, w in self._carries(pod).items() if term in self._carried]
+        return touched
 
     def fill(self, scorer: _selecting.Scorer, nodes: NodeClasses) -> None:
-        """The rows, with the pods that are there."""
+        """Add the rows to the scorer, including placed pods."""
         snapshot, size = self._ctx.snapshot, nodes.existing
         domains: list[NDArray[np.int32]] = []
         counts: list[NDArray[np.int64]] = []
         hosts = set(self._spread.values())
         for number, row in enumerate(self._rows.rows):
             label = snapshot.columns.label(row.key)
-            if row.key == HOSTNAME and number in hosts:  # every node by itself
+            if row.key == HOSTNAME and number in hosts:  # every node is a domain of its own
                 domain = np.where(label.ids >= 0, np.arange(size, dtype=np.int32), np.int32(-1)).astype(np.int32)
                 counts.append(np.zeros(size, dtype=np.int64))
             else:
@@ -345,7 +358,7 @@ def _means(term: Term) -> Callable[[PodClass], bool]:
 
 
 def _parsed(pod: PodClass, terms: Iterable[PodAffinityTerm]) -> tuple[Term, ...]:
-    """Terms of a placed pod; a list that does not parse counts as empty."""
+    """Compile terms of a placed pod; an invalid list counts as empty."""
     try:
         return terms_of(pod, terms)
     except SelectorError:

@@ -28,7 +28,7 @@ DEFAULT_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType(
         "VolumeBinding": 1,
     }
 )
-"""Those of the default profile of Kubernetes 1.37."""
+"""Weights of the default profile of Kubernetes 1.37."""
 
 _MOST_WEIGHT: Final = 100
 _RESOURCES: Final[Mapping[str, int]] = MappingProxyType({"cpu": 1, "memory": 1})
@@ -48,17 +48,17 @@ class Scoring(Protocol):
 class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The Score side of the default profile of Kubernetes 1.37.
 
-    ``weights``: plug-in -> weight; one that is left out, or weighs 0, is not asked. ``fit_strategy``
+    ``weights``: plug-in -> weight; a plug-in without weight, or with 0, is not called. ``fit_strategy``
     (``LeastAllocated``, ``MostAllocated`` or ``RequestedToCapacityRatio``), ``fit_resources`` (resource -> weight) and
-    ``fit_shape`` ((percent in use, score from 0 to 10), rising): the scoring strategy of NodeResourcesFit.
+    ``fit_shape`` (ascending pairs of percent in use and score from 0 to 10): the scoring strategy of NodeResourcesFit.
     ``balanced_resources``: those of NodeResourcesBalancedAllocation. ``hard_pod_affinity_weight``,
     ``ignore_preferred_terms_of_existing_pods``: of InterPodAffinity. ``added_preferences``: the preferred part of
     NodeAffinity's ``addedAffinity``. ``volume_shape``: the ``shape`` of VolumeBinding, like ``fit_shape``.
-    ``percentage_of_nodes_to_score``: so many nodes that take the pod are enough, in percent; 0: by their number.
-    ``scorers``: compiled scorers of the user's (:func:`kscale.plugin.scorer`) with their weights; a score is a number
-    from 0 to 100, and what is behind the point is cut off.
+    ``percentage_of_nodes_to_score``: the search for nodes stops once this percentage of all nodes was found to fit the
+    pod; 0: a percentage that depends on the number of nodes. ``scorers``: the user's compiled scorers
+    (:func:`kscale.plugin.scorer`) with their weights; a score is a number from 0 to 100, truncated to an integer.
 
-    Raises InputError for what upstream's validation refuses, and for plug-ins that score nothing here.
+    Raises InputError for what upstream's validation refuses, and for plug-ins that score nothing in kscale.
     """
 
     weights: Mapping[str, int] = DEFAULT_WEIGHTS
@@ -81,8 +81,8 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
         for name, weight in (*self.weights.items(), *((plugin.name, weight) for plugin, weight in self.scorers)):
             _within(weight, 0, 2**31 - 1, f"weights: {name}")
         if self.fit_strategy not in _selecting.STRATEGIES:
-            known = ", ".join(_selecting.STRATEGIES)
-            raise InputError(f"fit_strategy is {short(self.fit_strategy)}, not one of {known}")
+            strategies = ", ".join(_selecting.STRATEGIES)
+            raise InputError(f"fit_strategy is {short(self.fit_strategy)}, not one of {strategies}")
         for name, weight in self.fit_resources.items():
             _within(weight, 1, _MOST_WEIGHT, f"fit_resources: {name}")
         if self.weights.get("NodeResourcesFit") and not self.fit_resources:
@@ -100,13 +100,15 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wrong_point(shape: Sequence[tuple[int, int]]) -> tuple[int, str, int, str] | None:
-    """The first point of a function that upstream refuses (``validateFunctionShape``): (place, field, value, why);
-    None: all are right."""
-    for i, (at, score) in enumerate(shape):
-        if not 0 <= at <= 100:
-            return i, "utilization", at, "not in valid range [0, 100]"
-        if i and at <= shape[i - 1][0]:
-            return i, "utilization", at, "values must be sorted in increasing order"
+    """Return (index, field, value, reason) of the first point that upstream refuses; None if all points are valid.
+
+    Upstream: ``validateFunctionShape``.
+    """
+    for i, (utilization, score) in enumerate(shape):
+        if not 0 <= utilization <= 100:
+            return i, "utilization", utilization, "not in valid range [0, 100]"
+        if i and utilization <= shape[i - 1][0]:
+            return i, "utilization", utilization, "values must be sorted in increasing order"
         if not 0 <= score <= 10:
             return i, "score", score, "not in valid range [0, 10]"
     return None

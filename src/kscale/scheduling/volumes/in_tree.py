@@ -35,18 +35,18 @@ IN_TREE: Final = (
     ("azure_file", "kubernetes.io/azure-file", "file.csi.azure.com", ""),
     ("vsphere_volume", "kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com", ""),
 )
-"""Field of a volume source, its plug-in, the CSI driver that serves it, and the label that zones have there."""
+"""Field of a volume source, its plug-in, the CSI driver that serves it, and the driver's zone label."""
 
-_SERVED: Final = 5  # so many, the first ones, are served by their CSI drivers in the scheduler's eyes
+_SERVED: Final = 5  # number of plug-ins, from the first, that the scheduler considers served by their CSI drivers
 
 _ZONES: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 _REGIONS: Final = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
-_SEVERAL: Final = "__"  # between the zones of a label
+_SEVERAL: Final = "__"  # separator of the zones in a label
 _UNSPECIFIED: Final = "UNSPECIFIED"
 _EBS_VOLUME: Final = re.compile(r"vol-[^/]*")
 
 InTree = tuple[str, str, int]
-"""(driver, handle, place in ``IN_TREE``)."""
+"""(driver, handle, index in ``IN_TREE``)."""
 
 
 class TranslationError(ValueError):
@@ -54,12 +54,12 @@ class TranslationError(ValueError):
 
 
 def served(csi_node: CSINode | None) -> int:
-    """In-tree plug-ins whose volumes count against the limits of CSI drivers on a node: a bit each."""
+    """Return the in-tree plug-ins whose volumes count against the limits of CSI drivers on a node, as a bit mask."""
     return 0 if csi_node is None else (1 << _SERVED) - 1
 
 
 def migrated(csi_node: CSINode | None) -> int:
-    """In-tree plug-ins whose bound volumes are looked at as their CSI driver's on a node: a bit each."""
+    """Return the in-tree plug-ins whose bound volumes are treated as CSI volumes on a node, as a bit mask."""
     if csi_node is None:
         return 0
     moved = (csi_node.metadata.annotations or {}).get(_MIGRATED, "").split(",")
@@ -67,7 +67,7 @@ def migrated(csi_node: CSINode | None) -> int:
 
 
 def is_in_tree(source: Any) -> int:
-    """Place in ``IN_TREE`` of the source of a volume, or -1."""
+    """Return the index in ``IN_TREE`` of a volume's source; -1 if there is none."""
     for i, (field, _, _, _) in enumerate(IN_TREE):
         if getattr(source, field, None) is not None:
             return i
@@ -75,7 +75,10 @@ def is_in_tree(source: Any) -> int:
 
 
 def inline(volume: Volume) -> InTree | None:
-    """What the source of a pod's volume is to its CSI driver; None = it is served by none. Raises TranslationError."""
+    """Return the CSI equivalent of an inline volume of a pod; None if no CSI driver serves it.
+
+    Raises TranslationError if the volume has no valid identity.
+    """
     place = is_in_tree(volume)
     if not 0 <= place < _SERVED:
         return None
@@ -83,7 +86,7 @@ def inline(volume: Volume) -> InTree | None:
 
 
 def of_volume(volume: PersistentVolume) -> InTree | None:
-    """The same of a persistent volume."""
+    """Return the CSI equivalent of a persistent volume; None if no CSI driver serves it. Raises TranslationError."""
     place = is_in_tree(volume.spec)
     if not 0 <= place < _SERVED:
         return None
@@ -108,15 +111,15 @@ def _handle(source: Any, place: int, zones: Any) -> str:
 
 
 def _ebs_volume(name: str) -> str:
-    """``vol-1`` of ``aws://zone/vol-1``."""
+    """Return the volume ID in ``aws://zone/vol-1`` (``vol-1``). Raises TranslationError if there is none."""
     if not name.startswith("aws://"):
         return name
-    found = unquote(urlsplit(name).path).strip("/")
-    if _EBS_VOLUME.fullmatch(found) is None:
+    volume_id = unquote(urlsplit(name).path).strip("/")
+    if _EBS_VOLUME.fullmatch(volume_id) is None:
         raise TranslationError(
             f"failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume ({name})"
         )
-    return found
+    return volume_id
 
 
 def _gce_place(zones: Any) -> str:
@@ -132,15 +135,15 @@ def _gce_place(zones: Any) -> str:
             )
         regions.add("-".join(parts[:2]))
     if len(regions) != 1:
-        found = " ".join(f"{region}:{{}}" for region in sorted(regions))
+        region_map = " ".join(f"{region}:{{}}" for region in sorted(regions))
         raise TranslationError(
-            f"failed to get region from zones: multiple or no regions gotten from zones, got: map[{found}]"
+            f"failed to get region from zones: multiple or no regions gotten from zones, got: map[{region_map}]"
         )
     return f"regions/{regions.pop()}"
 
 
 def reachable_from(volume: PersistentVolume) -> NodeSelector | None:
-    """The node affinity that a volume has for its CSI driver; None = none. Raises TranslationError."""
+    """Return the node affinity that a volume has for its CSI driver; None if none. Raises TranslationError."""
     of_volume(volume)
     required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
     zone_key = IN_TREE[is_in_tree(volume.spec)][3]
@@ -182,7 +185,10 @@ def _renamed(terms: list[NodeSelectorTerm], old: str, new: str) -> list[NodeSele
 
 
 def provisioned_by(provisioner: str) -> tuple[str, int] | None:
-    """(CSI driver, place in ``IN_TREE`` or -1) of what a provisioner makes; None = no CSI driver serves it."""
+    """Return the CSI driver of a provisioner's volumes, and its index in ``IN_TREE`` or -1.
+
+    None if no CSI driver serves them.
+    """
     for i, (_, plugin, driver, _) in enumerate(IN_TREE):
         if provisioner == plugin:
             return (driver, i) if i < _SERVED else None

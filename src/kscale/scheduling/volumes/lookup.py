@@ -39,26 +39,27 @@ T = TypeVar("T")
 
 
 class _Last(dict[type[Any], Any]):
-    """The newest value of each type; kept with the interner that snapshots of a cluster share."""
+    """The newest value of each type; cached with the interner that snapshots of a cluster share."""
 
 
 def cached_per_snapshot(snapshot: Snapshot, kind: type[T], renew: Callable[[T | None], T]) -> T:
-    """The value of a type that a snapshot has. ``renew`` makes it from the last one that was made for a snapshot of the
-    same cluster (None: there was none), which it may give back as it is, and does not change.
+    """Return a snapshot's value of a type, created by ``renew`` on the first call.
 
-    A value keeps alive what it refers to until the next is made: never the snapshot itself.
+    ``renew`` gets the last value that was created for a snapshot of the same cluster (None: there is none). It may
+    return that value, but must not change it. The value is kept alive until the next one is created, so it must not
+    refer to the snapshot itself.
     """
 
     def make() -> T:
         last = snapshot.interner.memo.of(_Last, _Last)
-        found = last[kind] = renew(last.get(kind))
-        return found
+        value = last[kind] = renew(last.get(kind))
+        return value
 
     return snapshot.memo.of(kind, make)
 
 
 class Reachable(Generic[T]):
-    """Entries of storage classes with the nodes that each can be reached from."""
+    """Entries of storage classes, with the nodes from which each can be reached."""
 
     def __init__(self) -> None:
         self._entries: list[T] = []
@@ -66,7 +67,7 @@ class Reachable(Generic[T]):
         self._columns: dict[str, set[str]] = {}
 
     def add(self, storage_class: str, entry: T, nodes: Iterable[Selector]) -> None:
-        """Adds an entry after the others, reached from the nodes that any of the selectors selects."""
+        """Add an entry after the others, reachable from the nodes that any of the selectors selects."""
         columns = self._columns.setdefault(storage_class, set())
         for i, selector in enumerate(nodes):
             self._index.add(storage_class, selector, (len(self._entries), i))
@@ -74,23 +75,23 @@ class Reachable(Generic[T]):
         self._entries.append(entry)
 
     def columns(self, storage_class: str) -> frozenset[str]:
-        """The node labels that the selectors of a storage class read."""
+        """Return the node labels that the selectors of a storage class read."""
         return frozenset(self._columns.get(storage_class, ()))
 
     def among(self, storage_class: str, labels: Mapping[str, str]) -> list[T]:
-        """What a node with these labels reaches of a storage class, in the order in which it was added."""
-        found = {number for number, _ in self._index.matching(storage_class, labels)}
-        return [self._entries[number] for number in sorted(found)]
+        """Return a storage class's entries that a node with these labels can reach, in the order they were added."""
+        numbers = {number for number, _ in self._index.matching(storage_class, labels)}
+        return [self._entries[number] for number in sorted(numbers)]
 
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-"""The annotation that names the node a claim is to be provisioned for."""
+"""Annotation with the name of the node for which a claim is provisioned."""
 
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
 def claim_names(pod: PodClass) -> Iterator[tuple[str, bool]]:
-    """(claim name, is it a generic ephemeral volume's) in volume order."""
+    """Yield (claim name, whether it belongs to a generic ephemeral volume) in volume order."""
     for volume in pod.volumes:
         if volume.persistent_volume_claim is not None:
             yield volume.persistent_volume_claim.claim_name, False
@@ -99,23 +100,23 @@ def claim_names(pod: PodClass) -> Iterator[tuple[str, bool]]:
 
 
 def class_name(entry: PersistentVolume | PersistentVolumeClaim) -> str:
-    """Storage class of a claim or a volume: the old annotation, else the field."""
+    """Return the storage class of a claim or a volume; the beta annotation has precedence over the field."""
     annotations = entry.metadata.annotations or {}
     return annotations.get(_BETA_CLASS, entry.spec.storage_class_name or "")
 
 
 def affinity_of(volume: PersistentVolume) -> NodeSelector | None:
-    """Where a volume can be reached from; None: everywhere."""
+    """Return the nodes from which a volume can be reached; None means all."""
     return volume.spec.node_affinity.required if volume.spec.node_affinity else None
 
 
 def not_found(resource: str, name: str) -> str:
-    """The text of upstream's listers."""
+    """Return the error text of upstream's listers."""
     return f'{resource} "{name}" not found'
 
 
 def not_owned(pod: PodClass, claim: PersistentVolumeClaim) -> str | None:
-    """Upstream's text when the claim of a generic ephemeral volume does not belong to this very pod."""
+    """Return upstream's error if the claim of a generic ephemeral volume belongs to another pod, else None."""
     if any(owner.controller and owner.uid == pod.pod_uid for owner in claim.metadata.owner_references):
         return None
     return (
@@ -124,8 +125,8 @@ def not_owned(pod: PodClass, claim: PersistentVolumeClaim) -> str | None:
 
 
 class Volumes:
-    """The informers' objects about storage, and what is derived of them. The same for all snapshots until one of these
-    objects changes."""
+    """The informers' storage objects, and what is derived from them. Shared by all snapshots until one of the objects
+    changes."""
 
     def __init__(self, informers: Informers) -> None:
         self._informers = informers
@@ -133,7 +134,7 @@ class Volumes:
 
     @classmethod
     def of(cls, ctx: Context) -> Volumes:
-        """Those of a snapshot."""
+        """Return the storage objects of a context's snapshot, cached."""
         informers = ctx.snapshot.informers
 
         def renew(last: Volumes | None) -> Volumes:
@@ -142,112 +143,115 @@ class Volumes:
         return cached_per_snapshot(ctx.snapshot, cls, renew)
 
     def is_of(self, informers: Informers) -> bool:
-        """Whether nothing changed."""
-        mine = self._informers
+        """Check whether all storage objects are the same as in ``informers``."""
+        current = self._informers
         return (
-            mine.claims is informers.claims
-            and mine.volumes is informers.volumes
-            and mine.storage_classes is informers.storage_classes
-            and mine.csi_drivers is informers.csi_drivers
-            and mine.capacities is informers.capacities
+            current.claims is informers.claims
+            and current.volumes is informers.volumes
+            and current.storage_classes is informers.storage_classes
+            and current.csi_drivers is informers.csi_drivers
+            and current.capacities is informers.capacities
         )
 
     def grounds(self, pod: PodClass) -> tuple[Any, ...]:
-        """The objects that a pod's claims lead to; all storage classes are one."""
-        known = self._grounds.get(pod.index)
-        if known is not None and known[0] is pod:
-            return known[1]
-        found: list[Any] = [self._informers.storage_classes]
+        """Return the objects that a pod's claims refer to; all storage classes are one object."""
+        cached = self._grounds.get(pod.index)
+        if cached is not None and cached[0] is pod:
+            return cached[1]
+        objects: list[Any] = [self._informers.storage_classes]
         for name, _ in claim_names(pod):
             claim = self.claim(pod.namespace, name)
-            found.append(claim)
+            objects.append(claim)
             if claim is not None and claim.spec.volume_name:
-                found.append(self.volume(claim.spec.volume_name))
-        self._grounds[pod.index] = pod, tuple(found)
+                objects.append(self.volume(claim.spec.volume_name))
+        self._grounds[pod.index] = pod, tuple(objects)
         return self._grounds[pod.index][1]
 
     def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
-        """A claim."""
+        """Return a claim; None if it does not exist."""
         return self._informers.claims.get((namespace, name))
 
     def volume(self, name: str) -> PersistentVolume | None:
-        """A volume."""
+        """Return a volume; None if it does not exist."""
         return self._informers.volumes.get(name)
 
     def storage_class(self, name: str) -> StorageClass | None:
-        """A storage class."""
+        """Return a storage class; None if it does not exist."""
         return self._informers.storage_classes.get(name)
 
     def driver(self, name: str) -> CSIDriver | None:
-        """A CSI driver."""
+        """Return a CSI driver; None if it does not exist."""
         return self._informers.csi_drivers.get(name)
 
     def claims_of(self, pod: PodClass) -> list[PersistentVolumeClaim]:
-        """The claims of a pod that exist, in volume order."""
-        found = (self.claim(pod.namespace, name) for name, _ in claim_names(pod))
-        return [claim for claim in found if claim is not None]
+        """Return the claims of a pod that exist, in volume order."""
+        claims = (self.claim(pod.namespace, name) for name, _ in claim_names(pod))
+        return [claim for claim in claims if claim is not None]
 
     def held_for(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
-        """Volumes of the claim's class that name it; in the informer's order."""
+        """Return the volumes of the claim's class that refer to the claim, in the informer's order."""
         return self._held.get((class_name(claim), claim.namespace, claim.name), [])
 
     @cached_property
     def _held(self) -> dict[tuple[str, str, str], list[PersistentVolume]]:
-        held: dict[tuple[str, str, str], list[PersistentVolume]] = {}
+        by_claim: dict[tuple[str, str, str], list[PersistentVolume]] = {}
         for volume in self._informers.volumes.values():
             holder = volume.spec.claim_ref
             if holder is not None:
-                held.setdefault((class_name(volume), holder.namespace, holder.name), []).append(volume)
-        return held
+                by_claim.setdefault((class_name(volume), holder.namespace, holder.name), []).append(volume)
+        return by_claim
 
     @cached_property
     def free(self) -> Reachable[PersistentVolume]:
-        """Volumes that are available and held for no claim; in the informer's order."""
-        found: Reachable[PersistentVolume] = Reachable()
+        """Return the volumes that are available and refer to no claim, in the informer's order."""
+        volumes: Reachable[PersistentVolume] = Reachable()
         for volume in self._informers.volumes.values():
             if volume.spec.claim_ref is None and volume.status.phase == "Available":
-                found.add(class_name(volume), volume, _selectors(affinity_of(volume)))
-        return found
+                volumes.add(class_name(volume), volume, _selectors(affinity_of(volume)))
+        return volumes
 
     @cached_property
     def capacities(self) -> Reachable[CSIStorageCapacity]:
-        """What drivers publish of their room, of entries that say where it is."""
-        found: Reachable[CSIStorageCapacity] = Reachable()
+        """Return the capacities that drivers publish; entries that select no nodes are left out."""
+        capacities: Reachable[CSIStorageCapacity] = Reachable()
         for entry in self._informers.capacities:
             try:
                 nodes = compile_selector(entry.node_topology)
-            except SelectorError:  # passed over, as upstream does
+            except SelectorError:  # skipped, as upstream does
                 continue
             if not nodes.nothing:
-                found.add(entry.storage_class_name, entry, [nodes])
-        return found
+                capacities.add(entry.storage_class_name, entry, [nodes])
+        return capacities
 
     @cached_property
     def spelled(self) -> frozenset[str]:
-        """Label values and node names that volumes, claims, classes and capacities spell out."""
+        """Return label values and node names that occur in volumes, claims, classes and capacities."""
         informers = self._informers
-        found: set[str] = set()
+        values: set[str] = set()
         for volume in informers.volumes.values():
             required = affinity_of(volume)
             for term in required.node_selector_terms if required else ():
                 for requirement in (*term.match_expressions, *term.match_fields):
-                    found.update(requirement.values)
+                    values.update(requirement.values)
         for claim in informers.claims.values():
-            found.add((claim.metadata.annotations or {}).get(SELECTED_NODE, ""))
+            values.add((claim.metadata.annotations or {}).get(SELECTED_NODE, ""))
         for storage_class in informers.storage_classes.values():
             for topology in storage_class.allowed_topologies:
                 for wanted in topology.match_label_expressions:
-                    found.update(wanted.values)
+                    values.update(wanted.values)
         for entry in informers.capacities:
             if entry.node_topology is not None:
-                found.update((entry.node_topology.match_labels or {}).values())
+                values.update((entry.node_topology.match_labels or {}).values())
                 for expression in entry.node_topology.match_expressions:
-                    found.update(expression.values)
-        return frozenset(found)
+                    values.update(expression.values)
+        return frozenset(values)
 
 
 def _selectors(required: NodeSelector | None) -> list[Selector]:
-    """The nodes that a volume's affinity names, by labels only: upstream asks without the name of the node."""
+    """Return the label selectors of a volume's affinity.
+
+    Node names are ignored, because upstream checks without the name.
+    """
     if required is None:
         return [EVERYTHING]
     terms = compile_node_selector(required).terms
@@ -255,12 +259,12 @@ def _selectors(required: NodeSelector | None) -> list[Selector]:
 
 
 class ClaimUsers(dict[tuple[str, str], int]):
-    """How many placed pods name each claim; generic ephemeral volumes do not count (``updatePVCRefCounts``). Kept
+    """Number of placed pods that name each claim, without generic ephemeral volumes (``updatePVCRefCounts``). Cached
     with a snapshot."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> ClaimUsers:
-        """Those of a snapshot."""
+        """Return the claim users of a snapshot, cached in it."""
 
         def make() -> ClaimUsers:
             users = cls()

@@ -1,4 +1,4 @@
-"""Volumes that claims waiting for their first consumer would get on a node (upstream: ``volumebinding/binder.go``)."""
+"""Volumes that unbound claims of a pod would get on a node (upstream: ``volumebinding/binder.go``)."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ _NO_ROOM: Final = "node(s) did not have enough free storage"
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Whether a claim has its volume for good."""
+    """Check whether a claim is bound completely to its volume."""
     return bool(claim.spec.volume_name) and _BIND_COMPLETED in (claim.metadata.annotations or {})
 
 
 def size_of(claim: PersistentVolumeClaim) -> Quantity:
-    """How much a claim asks for."""
+    """Return the storage that a claim requests; zero if absent."""
     return (claim.spec.resources.requests or {}).get("storage", _ZERO)
 
 
 def room_of(volume: PersistentVolume) -> Quantity:
-    """How much a volume holds."""
+    """Return the storage capacity of a volume; zero if absent."""
     return (volume.spec.capacity or {}).get("storage", _ZERO)
 
 
 def reaches(required: NodeSelector | None, node: NodeFacts) -> bool:
-    """Whether a node is one of those."""
-    # Upstream asks a node made of nothing but these labels: its name is empty.
+    """Check whether a volume's node affinity selects a node; True without affinity."""
+    # Upstream checks a node that has only these labels and an empty name.
     return required is None or compile_node_selector(required).matches(node.labels, "")
 
 
 class PodVolumes(msgspec.Struct, eq=False):
-    """``bindings``: volumes that are there for claims; ``provisions``: claims for which one is made, and what was
-    published of the room for it, if its driver tells."""
+    """``bindings``: claims with existing volumes for them; ``provisions``: claims whose volumes would be provisioned,
+    with the published capacity that was used, if the driver publishes any."""
 
     bindings: list[tuple[PersistentVolumeClaim, PersistentVolume]] = msgspec.field(default_factory=list)
     provisions: list[tuple[PersistentVolumeClaim, CSIStorageCapacity | None]] = msgspec.field(default_factory=list)
@@ -64,7 +64,7 @@ class WaitingClaims:
 
     @classmethod
     def of(cls, pod: PodClass, volumes: Volumes) -> WaitingClaims:
-        """Those of a pod."""
+        """Collect the unbound claims of a pod."""
         return cls([claim for claim in volumes.claims_of(pod) if not is_bound(claim)], volumes)
 
     def __bool__(self) -> bool:
@@ -72,7 +72,7 @@ class WaitingClaims:
 
     @property
     def columns(self) -> frozenset[str]:
-        """What is looked at of nodes."""
+        """Return the node columns that the result for a node depends on."""
         columns: set[str] = set()
         for claim in self._claims:
             if SELECTED_NODE in (claim.metadata.annotations or {}):
@@ -87,8 +87,8 @@ class WaitingClaims:
         return frozenset(columns)
 
     def on(self, node: NodeFacts) -> PodVolumes | str:
-        """What they get there, or why one gets nothing (``FindPodVolumes``)."""
-        found = PodVolumes()
+        """Return the volumes that the claims get on a node, or the reason if a claim gets none (``FindPodVolumes``)."""
+        volumes = PodVolumes()
         without: list[PersistentVolumeClaim] = []
         match: list[PersistentVolumeClaim] = []
         for claim in self._claims:
@@ -106,23 +106,27 @@ class WaitingClaims:
                 without.append(claim)
             else:
                 chosen.add(volume.name)
-                found.bindings.append((claim, volume))
+                volumes.bindings.append((claim, volume))
         for claim in without:
             provision = self._provision(claim, node)
             if isinstance(provision, str):
                 return provision
-            found.provisions.append((claim, provision))
-        return found
+            volumes.provisions.append((claim, provision))
+        return volumes
 
     def _best_volume(self, claim: PersistentVolumeClaim, node: NodeFacts, chosen: set[str]) -> PersistentVolume | None:
-        """A volume that names the claim, else the smallest that is free, large enough and reachable."""
+        """Return the best existing volume for a claim; None if there is none.
+
+        A volume that refers to the claim has precedence. Otherwise it is the smallest free one that is large enough and
+        reachable.
+        """
         try:
             selector = compile_selector(claim.spec.selector) if claim.spec.selector is not None else None
         except SelectorError:
             return None
         for volume in self._volumes.held_for(claim):
-            mine = volume.spec.claim_ref is not None and volume.spec.claim_ref.uid in ("", claim.metadata.uid)
-            if mine and volume.name not in chosen and _suits(volume, claim):
+            is_for_claim = volume.spec.claim_ref is not None and volume.spec.claim_ref.uid in ("", claim.metadata.uid)
+            if is_for_claim and volume.name not in chosen and _suits(volume, claim):
                 return volume if reaches(affinity_of(volume), node) else None
         best: PersistentVolume | None = None
         for volume in self._volumes.free.among(class_name(claim), node.labels):
@@ -137,7 +141,10 @@ class WaitingClaims:
         return best
 
     def _provision(self, claim: PersistentVolumeClaim, node: NodeFacts) -> CSIStorageCapacity | str | None:
-        """The room for a new volume, if its driver tells; or why there will be none (``checkVolumeProvisions``)."""
+        """Return the capacity for a new volume, None if its driver publishes none, or the reason if impossible.
+
+        Upstream: ``checkVolumeProvisions``.
+        """
         storage_class = self._volumes.storage_class(class_name(claim))
         if storage_class is None or storage_class.provisioner in ("", _NO_PROVISIONER):
             return _NO_VOLUME
@@ -149,7 +156,7 @@ class WaitingClaims:
         return self._capacity(storage_class, size_of(claim).value(), node) or _NO_ROOM
 
     def _capacity(self, storage_class: StorageClass, size: int, node: NodeFacts) -> CSIStorageCapacity | None:
-        """The first that is large enough and can be reached."""
+        """Return the first capacity that is large enough and reachable from the node; None if there is none."""
         for entry in self._volumes.capacities.among(storage_class.name, node.labels):
             room = entry.maximum_volume_size if entry.maximum_volume_size is not None else entry.capacity
             if room is not None and room.value() >= size:
@@ -158,13 +165,13 @@ class WaitingClaims:
 
 
 def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Whether a volume is large enough and of the claim's kind, and stays."""
-    mine, wanted = volume.spec, claim.spec
+    """Check whether a volume is large enough, of the claim's mode and attributes class, and not being deleted."""
+    offered, wanted = volume.spec, claim.spec
     return (
         room_of(volume) >= size_of(claim)
         and not volume.metadata.deletion_timestamp
-        and (mine.volume_mode or "Filesystem") == (wanted.volume_mode or "Filesystem")
-        and (mine.volume_attributes_class_name or "") == (wanted.volume_attributes_class_name or "")
+        and (offered.volume_mode or "Filesystem") == (wanted.volume_mode or "Filesystem")
+        and (offered.volume_attributes_class_name or "") == (wanted.volume_attributes_class_name or "")
     )
 
 
