@@ -38,6 +38,7 @@ bool milli(std::string_view text, std::int64_t& out) noexcept {
     constexpr std::string_view kUnits = "KMGTPE";
     const std::size_t unit = kUnits.find(suffix[0]);
     if (unit == std::string_view::npos) return false;
+    if (negative) return false;  // Go wraps large ones
     binary = 10 * (static_cast<int>(unit) + 1);
   } else if (suffix.size() == 1) {
     constexpr std::string_view kUnits = "num.kMGTPE";
