@@ -1,4 +1,4 @@
-"""HTTP requests and responses as bytes, between the rules of a client and the network."""
+"""HTTP requests and responses as bytes: the interface between client and network."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class ConnectionFailedError(KscaleError, OSError):
 
 
 class Stream(Protocol):
-    """An answer whose body comes bit by bit. Raises :class:`ConnectionFailedError` where it breaks."""
+    """Response whose body is read in pieces. Raises :class:`ConnectionFailedError` if the connection breaks."""
 
     @property
     def status(self) -> int: ...
@@ -91,24 +91,24 @@ class Stream(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
     async def read_some(self) -> bytes:
-        """What has come of the body; empty: that was all. May be cancelled without a loss."""
+        """Return the available bytes of the body, empty at its end. Cancelling loses no data."""
         ...
 
     def pause(self) -> None:
-        """What comes stays with the system, as far as that has room, and wakes nobody."""
+        """Stop reading: data stays in the system's buffers and does not wake the event loop."""
         ...
 
     def resume(self) -> None:
-        """It is taken from there again."""
+        """Start reading again after :meth:`pause`."""
         ...
 
     async def read(self) -> bytes:
-        """All of the body."""
+        """Return the whole body."""
         ...
 
 
 class Transport(Protocol):
-    """Carries requests. Raises :class:`ConnectionFailedError`, and never for a status."""
+    """Sends HTTP requests. Raises :class:`ConnectionFailedError` for failed connections, never for a status."""
 
     async def call(self, call: Call) -> Answer:
         """Sends a request and gives the whole answer."""
@@ -119,5 +119,5 @@ class Transport(Protocol):
         ...
 
     async def close(self) -> None:
-        """Lets go of all connections."""
+        """Close all connections."""
         ...
