@@ -1,7 +1,7 @@
 """Custom resources with a scale: their ``/scale`` endpoint and a controller for their pods.
 
-What the controller of a custom kind does is its own affair. This one does what those of most kinds with replicas do
-(rollouts, clone sets): it keeps as many pods of ``spec.template`` as the object's scale says, by a replica set.
+The real behaviour of a custom controller is unknown. This one does what most kinds with replicas do (rollouts, clone
+sets): a ReplicaSet keeps as many pods of ``spec.template`` as the object's scale requests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["CustomScales", "controllers_of", "pod_template_problem"]
 
 
 class CustomScales:
-    """The scales of custom kinds, as an API server serves them."""
+    """Scales of custom kinds, as an API server serves them."""
 
     def __init__(self, api: ApiObjects, resources: Sequence[CustomResource]) -> None:
         self._api = api
@@ -38,7 +38,7 @@ class CustomScales:
         self.mapper = RESTMapper([*BUILT_IN, *served]) if resources else BUILT_IN_MAPPER
 
     def knows(self, resource: str) -> bool:
-        """Whether a group-resource (``crontabs.stable.example.com``) is custom and has a scale."""
+        """Return whether a group-resource (``crontabs.stable.example.com``) is custom and has a scale."""
         return resource in self._of
 
     def get(self, namespace: str, resource: str, name: str) -> Scale:
@@ -63,13 +63,13 @@ class CustomScales:
         return scale_of(to_dict(put), of.paths)
 
 
-def pod_template_problem(held: CustomObject) -> str:
-    """Return why no pods can be made for an object; empty if they can."""
-    template = held.spec.get("template")
+def pod_template_problem(owner: CustomObject) -> str:
+    """Return why no pods can be created for an object; empty if they can."""
+    template = owner.spec.get("template")
     if not isinstance(template, dict):
         return "it has no spec.template that says what its pods are"
     try:
-        _replica_set(held, 0)
+        _replica_set(owner, 0)
     except InputError as error:
         return str(error)
     return ""
@@ -103,12 +103,12 @@ class _CustomController(Controller):
             self.changed(f"{metadata.namespace}/{owner.name}")
 
     def sync(self, held: CustomObject) -> None:
-        """Make or resize its replica set, and write what the replica set has into the status."""
+        """Create or resize the object's ReplicaSet, and copy the ReplicaSet's counts to the object's status."""
         if pod_template_problem(held):
             return
         try:
             replicas = scale_of(to_dict(held), self._paths).spec.replicas
-        except ScaleError:  # an object without replicas, as the API server has it
+        except ScaleError:  # the object has no replicas, as on a real API server
             return
         wanted = _replica_set(held, replicas)
         own: ReplicaSet | None = self._api.find("ReplicaSet", wanted.key)
@@ -137,12 +137,12 @@ def _with(status: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return out
 
 
-def _replica_set(held: CustomObject, replicas: int) -> ReplicaSet:
-    """Return the replica set that keeps an object's pods. Raises InputError for a template that is none."""
-    of = held.metadata
-    template = held.spec["template"]
+def _replica_set(custom_object: CustomObject, replicas: int) -> ReplicaSet:
+    """Return the ReplicaSet for an object's pods. Raises InputError for an invalid template or selector."""
+    metadata = custom_object.metadata
+    template = custom_object.spec["template"]
     labels = (template.get("metadata") or {}).get("labels") or {}
-    selector = held.spec.get("selector")
+    selector = custom_object.spec.get("selector")
     if not isinstance(selector, dict):
         selector = {"matchLabels": labels}
     elif not selector.keys() <= {"matchLabels", "matchExpressions"}:
@@ -151,11 +151,11 @@ def _replica_set(held: CustomObject, replicas: int) -> ReplicaSet:
         {
             "apiVersion": "apps/v1",
             "kind": "ReplicaSet",
-            "metadata": {"name": of.name, "namespace": of.namespace, "labels": labels},
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace, "labels": labels},
             "spec": {"replicas": replicas, "template": template, "selector": selector},
         },
         ReplicaSet,
     )
-    owner = OwnerReference(api_version=held.api_version, kind=held.kind, name=of.name, uid=of.uid, controller=True)
+    owner = OwnerReference(api_version=custom_object.api_version, kind=custom_object.kind, name=metadata.name, uid=metadata.uid, controller=True)
     compile_selector(from_dict(selector, LabelSelector))
     return replace(replica_set, metadata=replace(replica_set.metadata, owner_references=[owner]))

@@ -1,10 +1,8 @@
-"""Controllers of Deployments and ReplicaSets, with their rollouts.
+"""Controllers of Deployments and ReplicaSets, with rollouts.
 
-Upstream: ``pkg/controller/deployment`` (``rolling.go``, ``recreate.go``, ``sync.go``), ``util/deployment_util.go``.
-
-Upstream: ``pkg/controller/replicaset``, ``controller_utils.go`` (which pods go first).
-
-Upstream: ``pkg/controller/deployment``. A pod is available once it is ready (``minReadySeconds`` is not waited for).
+Upstream: ``pkg/controller/deployment`` (``rolling.go``, ``recreate.go``, ``sync.go``), ``util/deployment_util.go``,
+``pkg/controller/replicaset``, ``controller_utils.go`` (order of deletion). A pod counts as available as soon as it is
+ready; ``minReadySeconds`` is ignored.
 """
 
 from __future__ import annotations
@@ -51,49 +49,52 @@ Sizes = Mapping[str, int]
 
 
 def _bounds(spec: DeploymentSpec, wanted: int) -> tuple[int, int]:
-    """(pods that there may be beyond the size, pods of the size that may be away) while it rolls, one of the two at
-    least 1 (``ResolveFenceposts``)."""
+    """Return (maximum surge, maximum unavailable) in pods for a rollout; at least one of them is 1
+    (``ResolveFenceposts``)."""
     if spec.strategy.type == RECREATE:
         return 0, 0
     rolling = spec.strategy.rolling_update
     surge = _QUARTER if rolling is None or rolling.max_surge is None else rolling.max_surge
-    away = _QUARTER if rolling is None or rolling.max_unavailable is None else rolling.max_unavailable
-    beyond, gone = share_of(surge, wanted, up=True), share_of(away, wanted, up=False)
-    return beyond, 1 if not beyond and not gone else gone
+    unavailable = _QUARTER if rolling is None or rolling.max_unavailable is None else rolling.max_unavailable
+    extra, missing = share_of(surge, wanted, up=True), share_of(unavailable, wanted, up=False)
+    return extra, 1 if not extra and not missing else missing
 
 
-def first_size(held: Deployment, old: Iterable[ReplicaSet]) -> int:
-    """How large the set of a new template is made (``NewRSNewReplicas``)."""
-    return _grown(held, 0, sum(map(pod_count, old)))
+def first_size(deployment: Deployment, old: Iterable[ReplicaSet]) -> int:
+    """Return the initial size of the ReplicaSet for a new template (``NewRSNewReplicas``)."""
+    return _grown(deployment, 0, sum(map(pod_count, old)))
 
 
-def _grown(held: Deployment, new: int, old: int) -> int:
-    """The size of the set of the template, which has ``new`` replicas where the others have ``old``."""
-    wanted = pod_count(held)
-    if held.spec.strategy.type == RECREATE or new > wanted:
+def _grown(deployment: Deployment, new: int, old: int) -> int:
+    """Return the next size of the current ReplicaSet, which has ``new`` replicas while the others have ``old``."""
+    wanted = pod_count(deployment)
+    if deployment.spec.strategy.type == RECREATE or new > wanted:
         return wanted
-    room = wanted + _bounds(held.spec, wanted)[0] - new - old
+    room = wanted + _bounds(deployment.spec, wanted)[0] - new - old
     return new + max(min(room, wanted - new), 0)
 
 
-def next_sizes(held: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
-    """The next step of a roll-out: the new set grows, or if it cannot, old ones shrink, what is not available first."""
+def next_sizes(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
+    """Return the ReplicaSets to resize in the next step of a rollout, with their new sizes; empty if there is none.
+
+    The new ReplicaSet grows. If it cannot, old ones shrink, unavailable pods first.
+    """
     old = [each for each in old if pod_count(each)]
     has = pod_count(new)
-    size = _grown(held, has, sum(map(pod_count, old)))
+    size = _grown(deployment, has, sum(map(pod_count, old)))
     if size != has:
         return {new.key: size}
     if not old:
         return {}
-    wanted = pod_count(held)
-    stay = wanted - min(_bounds(held.spec, wanted)[1], wanted)
+    wanted = pod_count(deployment)
+    stay = wanted - min(_bounds(deployment.spec, wanted)[1], wanted)
     left = {each.key: pod_count(each) for each in old}
     missing = has - new.status.available_replicas
     most = has + sum(left.values()) - stay - missing
     if most <= 0:
         return {}
     old.sort(key=age_of)
-    for each in old:  # pods that are not available first
+    for each in old:  # remove unavailable pods first
         left[each.key] -= max(min(most, left[each.key] - each.status.available_replicas), 0)
         most -= pod_count(each) - left[each.key]
     spare = new.status.available_replicas + sum(each.status.available_replicas for each in old) - stay
@@ -106,55 +107,62 @@ def next_sizes(held: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> 
 
 
 def age_of(each: ReplicaSet) -> tuple[str, str]:
-    """The oldest first."""
+    """Return the sort key of ReplicaSets from oldest to newest."""
     return each.metadata.creation_timestamp or "", each.name
 
 
 def most_of(held: Deployment) -> int:
-    """How many pods there may be while it rolls."""
+    """Return the maximum number of pods during a rollout."""
     wanted = pod_count(held)
     return wanted + _bounds(held.spec, wanted)[0]
 
 
-def size_alone(held: Deployment, current: ReplicaSet | None, old: Iterable[ReplicaSet]) -> Sizes:
-    """What the only set that has pods gets while a deployment is paused; where none has, that of the template, or else
-    the newest (``FindActiveOrLatest``)."""
+def size_alone(deployment: Deployment, current: ReplicaSet | None, old: Iterable[ReplicaSet]) -> Sizes:
+    """Return the new size of the only ReplicaSet with pods, for a paused deployment; empty if it has the right size.
+
+    If no ReplicaSet has pods, the one of the current template is used, else the newest (``FindActiveOrLatest``).
+    """
     others = sorted(old, key=age_of, reverse=True)
     there = others if current is None else [current, *others]
-    found = next((each for each in there if pod_count(each)), there[0] if there else None)
-    wanted = pod_count(held)
-    return {} if found is None or pod_count(found) == wanted else {found.key: wanted}
+    target = next((each for each in there if pod_count(each)), there[0] if there else None)
+    wanted = pod_count(deployment)
+    return {} if target is None or pod_count(target) == wanted else {target.key: wanted}
 
 
-def shared_sizes(held: Deployment, sets: Iterable[ReplicaSet], most_before: int) -> Sizes:
-    """What sets get of another size of the deployment, of which there might be ``most_before`` pods: each its part
-    (``scale``)."""
-    wanted = pod_count(held)
+def shared_sizes(deployment: Deployment, sets: Iterable[ReplicaSet], most_before: int) -> Sizes:
+    """Return new sizes of ReplicaSets after the deployment was resized during a rollout: proportional shares
+    (``scale``).
+
+    ``most_before`` is the maximum number of pods before the resize.
+    """
+    wanted = pod_count(deployment)
     active = sorted((each for each in sets if pod_count(each)), key=age_of)
     if len(active) == 1:
         return {} if pod_count(active[0]) == wanted else {active[0].key: wanted}
-    most = most_of(held) if wanted else 0
+    most = most_of(deployment) if wanted else 0
     more = most - sum(map(pod_count, active))
-    if not active or not more or held.spec.strategy.type == RECREATE:
+    if not active or not more or deployment.spec.strategy.type == RECREATE:
         return {}
     if more > 0:
-        active.reverse()  # of equally large ones the newest first, else the oldest
+        active.reverse()  # among equal sizes, grow the newest first and shrink the oldest first
     active.sort(key=lambda each: -pod_count(each))
     sizes: dict[str, int] = {}
-    given = 0
+    distributed = 0
     for each in active:
         part = _part(pod_count(each), most, most_before)
-        part = min(part, more - given) if more > 0 else max(part, more - given)
+        part = min(part, more - distributed) if more > 0 else max(part, more - distributed)
         sizes[each.key] = pod_count(each) + part
-        given += part
+        distributed += part
     first = active[0].key
-    sizes[first] = max(sizes[first] + more - given, 0)
+    sizes[first] = max(sizes[first] + more - distributed, 0)
     return {each.key: sizes[each.key] for each in active if sizes[each.key] != pod_count(each)}
 
 
 def _part(size: int, most: int, before: int) -> int:
-    """What a set gets more (or less) where there may be ``most`` pods, and might be as many as ``before``: in
-    proportion, to the nearest number (``getReplicaSetFraction``)."""
+    """Return a ReplicaSet's proportional share of a resize, rounded to the nearest integer (``getReplicaSetFraction``).
+
+    ``most`` and ``before`` are the maximum numbers of pods after and before the resize. The share may be negative.
+    """
     return (2 * size * most + before) // (2 * before) - size if most and before else -size
 
 
@@ -164,8 +172,11 @@ _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 def in_order_of_deletion(pods: Iterable[Pod], now: Moment) -> list[Pod]:
-    """The pods that go first when there are too many, first (``ActivePodsWithRanks``): without a node, pending, not
-    ready, cheap, on a node with others of theirs, ready for a short time, young."""
+    """Return pods in the order in which a ReplicaSet deletes them (``ActivePodsWithRanks``).
+
+    First are pods without a node, pending, not ready, with a low deletion cost, on a node with more of these pods,
+    ready for a short time, with more restarts, and young.
+    """
     pods = list(pods)
     on_node = Counter(pod.spec.node_name for pod in pods)
 
@@ -189,19 +200,20 @@ def in_order_of_deletion(pods: Iterable[Pod], now: Moment) -> list[Pod]:
 
 
 def _cost(pod: Pod) -> int:
-    """What deleting a pod costs; 0 for a text that is no such number (``GetDeletionCostFromPodAnnotations``)."""
+    """Return the deletion cost of a pod; 0 if the annotation is not an int32
+    (``GetDeletionCostFromPodAnnotations``)."""
     text = (pod.metadata.annotations or {}).get(_COST, "0")
     cost = int(text) if _NUMBER.fullmatch(text) else 0
     return cost if -(2**31) <= cost < 2**31 else 0
 
 
 def _magnitude(duration: int) -> int:
-    """Durations are compared by their logarithm alone (``LogarithmicScaleDown``)."""
+    """Return the binary logarithm by which durations are compared (``LogarithmicScaleDown``)."""
     return max(duration, 0).bit_length()
 
 
 class ReplicaSets(Controller):
-    """Keeps as many pods as a replica set says."""
+    """Controller that keeps the number of pods that a ReplicaSet or ReplicationController specifies."""
 
     kind: ClassVar[str] = "ReplicaSet"
 
@@ -210,7 +222,7 @@ class ReplicaSets(Controller):
         self._maker = maker
 
     def sync(self, held: ReplicaSet | ReplicationController) -> None:
-        """Makes or deletes what is missing or too many, and says what there is."""
+        """Create missing pods or delete surplus ones, and update the status."""
         active, _ = self._owned.counts(held.metadata.uid)
         wanted = pod_count(held)
         if held.metadata.deletion_timestamp is None and wanted > active and held.spec.template is not None:
@@ -265,8 +277,10 @@ class _Known(NamedTuple):
 
 
 class Deployments(Controller):
-    """Keeps a replica set for the template of a deployment, as large as it says; others before it make room as the
-    strategy says."""
+    """Controller that keeps a ReplicaSet for a deployment's template at the specified size.
+
+    ReplicaSets of earlier templates shrink as the deployment's strategy says.
+    """
 
     kind: ClassVar[str] = "Deployment"
 
@@ -283,20 +297,20 @@ class Deployments(Controller):
         api.listen(self.kind, one_by_one(self._gone))
 
     def _set(self, old: object, new: object) -> None:
-        held = old if new is None else new
-        assert isinstance(held, ReplicaSet)
-        owner = controller_of(held.metadata)
+        replica_set = old if new is None else new
+        assert isinstance(replica_set, ReplicaSet)
+        owner = controller_of(replica_set.metadata)
         if owner is None or owner.kind != self.kind:
             return
         if isinstance(new, ReplicaSet):
             self._sets.setdefault(owner.uid, {})[new.key] = new
         else:
             sets = self._sets[owner.uid]
-            sets.pop(held.key, None)
+            sets.pop(replica_set.key, None)
             if not sets:
                 del self._sets[owner.uid]
-            self._waited_for.pop(held.metadata.uid, None)
-        self.changed(f"{held.metadata.namespace}/{owner.name}")
+            self._waited_for.pop(replica_set.metadata.uid, None)
+        self.changed(f"{replica_set.metadata.namespace}/{owner.name}")
 
     def _pods(self, changes: Changes[Pod]) -> None:
         if not self._waited_for:
@@ -311,7 +325,7 @@ class Deployments(Controller):
             self._known.pop(old.metadata.uid, None)
 
     def sync(self, held: Deployment) -> None:
-        """Makes or resizes its replica sets, and says what they have."""
+        """Create or resize the deployment's ReplicaSets, and update the status."""
         uid, wanted = held.metadata.uid, pod_count(held)
         sets = self._sets.get(uid, {})
         current, known = self._current(held, sets), self._known.get(uid)
@@ -322,7 +336,7 @@ class Deployments(Controller):
         elif known is not None and known.size != wanted and any(map(pod_count, sets.values())):
             sizes = shared_sizes(held, sets.values(), known.most)
             if not sizes:
-                self.changed(held.key)  # it goes on
+                self.changed(held.key)  # continue with the rollout
         elif not held.spec.paused:
             sizes = self._before_another(held, old)
             if not sizes and not self._waits_for(held, old):
@@ -339,30 +353,33 @@ class Deployments(Controller):
         if len(now) > 1 and current is not None:
             self._forget(held, [each for each in now.values() if each.key != current.key])
 
-    def _before_another(self, held: Deployment, old: Sequence[ReplicaSet]) -> Sizes:
-        """What other sets get before that of the template has pods."""
-        return {each.key: 0 for each in old if pod_count(each)} if held.spec.strategy.type == RECREATE else {}
+    def _before_another(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> Sizes:
+        """Return sizes for old ReplicaSets to reach before the current one gets pods."""
+        return {each.key: 0 for each in old if pod_count(each)} if deployment.spec.strategy.type == RECREATE else {}
 
-    def _waits_for(self, held: Deployment, old: Sequence[ReplicaSet]) -> bool:
-        """Whether pods of other sets have to be gone before that of the template has any."""
+    def _waits_for(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> bool:
+        """Return whether pods of old ReplicaSets must be gone before the current one gets pods."""
         for each in old:
             self._waited_for.pop(each.metadata.uid, None)
             pods = self._owned.of(each.metadata.uid).values()
-            if held.spec.strategy.type == RECREATE and not all(map(finished, pods)):
-                self._waited_for[each.metadata.uid] = held.key
+            if deployment.spec.strategy.type == RECREATE and not all(map(finished, pods)):
+                self._waited_for[each.metadata.uid] = deployment.key
         return any(each.metadata.uid in self._waited_for for each in old)
 
     def _make(self, held: Deployment, old: Sequence[ReplicaSet]) -> ReplicaSet:
-        """The set of its template, under a name that nobody has: one that was deleted may still have its sets."""
-        made, collisions = replica_set_of(held), 0
-        while self._api.find("ReplicaSet", made.key) is not None:
+        """Create the ReplicaSet of the current template under a free name, and return it.
+
+        A deleted deployment of the same name may have left its ReplicaSets.
+        """
+        replica_set, collisions = replica_set_of(held), 0
+        while self._api.find("ReplicaSet", replica_set.key) is not None:
             collisions += 1
-            made = replica_set_of(held, collisions=collisions)
-        spec = replace(made.spec, replicas=first_size(held, old))
-        return self._api.create(replace(made, spec=spec, metadata=replace(made.metadata, uid="")))
+            replica_set = replica_set_of(held, collisions=collisions)
+        spec = replace(replica_set.spec, replicas=first_size(held, old))
+        return self._api.create(replace(replica_set, spec=spec, metadata=replace(replica_set.metadata, uid="")))
 
     def _forget(self, held: Deployment, old: Sequence[ReplicaSet]) -> None:
-        """Of sets that have no pods any more a few are kept, once all pods are those of the template."""
+        """Delete empty old ReplicaSets beyond the history limit, once the rollout is complete."""
         wanted = pod_count(held)
         status: DeploymentStatus = self._api.find(self.kind, held.key).status
         limit = held.spec.revision_history_limit
@@ -374,7 +391,7 @@ class Deployments(Controller):
                 self._api.remove(each)
 
     def _current(self, held: Deployment, sets: dict[str, ReplicaSet]) -> ReplicaSet | None:
-        """The replica set of its template."""
+        """Return the ReplicaSet of the current template, or None."""
         known = self._known.get(held.metadata.uid)
         if known is not None and known.template is held.spec.template and known.key in sets:
             return sets[known.key]
@@ -399,6 +416,7 @@ class Deployments(Controller):
 
 
 def _without_hash(template: PodTemplateSpec) -> tuple[dict[str, str], dict[str, str], PodSpec]:
-    """What tells templates apart (``EqualIgnoreHash``): the hash that another program has put there counts as ours."""
+    """Return what distinguishes templates (``EqualIgnoreHash``), without the hash label that another program may have
+    set."""
     labels = {key: value for key, value in (template.metadata.labels or {}).items() if key != _HASH}
     return labels, template.metadata.annotations or {}, template.spec

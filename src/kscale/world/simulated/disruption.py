@@ -1,8 +1,7 @@
 """Evictions within disruption budgets, and the garbage collector.
 
-Upstream: ``pkg/controller/garbagecollector``, with its default, deletion in the background.
-
-Upstream: ``pkg/controller/disruption``, ``pkg/registry/core/pod/rest/eviction.go``.
+Upstream: ``pkg/controller/disruption``, ``pkg/registry/core/pod/rest/eviction.go``, and
+``pkg/controller/garbagecollector`` with its default of background deletion.
 """
 
 from __future__ import annotations
@@ -32,9 +31,10 @@ _LAST = 9  # of the controllers
 
 
 class GarbageCollector:
-    """Deletes what an owner leaves behind, unless another of its owners is still there.
+    """Deletes the dependents of a deleted owner, unless another of their owners still exists.
 
-    Goes by owners that go in this world: what came without its owner, as from a dump that leaves it out, stays.
+    Only owners that are deleted during the simulation count. An object whose owner was never present stays, as after
+    loading a dump without its owners.
     """
 
     def __init__(self, api: ApiObjects, time: VirtualTime) -> None:
@@ -60,17 +60,17 @@ class GarbageCollector:
                     self._turn.ask()
 
     def _note(self, uid: str, dependent: tuple[str, str], *, is_there: bool) -> None:
-        held = self._of.setdefault(uid, {})
+        dependents = self._of.setdefault(uid, {})
         if is_there:
-            held[dependent] = None
+            dependents[dependent] = None
             return
-        held.pop(dependent, None)
-        if not held:
+        dependents.pop(dependent, None)
+        if not dependents:
             del self._of[uid]
 
     def _collect(self) -> None:
-        gone, self._gone = self._gone, {}
-        for uid in gone:
+        deleted, self._gone = self._gone, {}
+        for uid in deleted:
             for item in [self._api.find(kind, key) for kind, key in self._of.get(uid, {})]:
                 if item is not None and not self._has_owner(item.metadata):
                     self._delete(item)
@@ -86,8 +86,8 @@ class GarbageCollector:
 
     def _is_there(self, owner: OwnerReference, namespace: str) -> bool:
         for key in (object_key(namespace, owner.name), object_key("", owner.name)):
-            held = self._api.find(owner.kind, key)
-            if held is not None and held.metadata.uid == owner.uid:
+            candidate = self._api.find(owner.kind, key)
+            if candidate is not None and candidate.metadata.uid == owner.uid:
                 return True
         return False
 
@@ -96,7 +96,7 @@ _KIND: Final = "PodDisruptionBudget"
 
 
 class Disruption:
-    """The disruption controller, and the eviction sub-resource."""
+    """Disruption controller and the eviction subresource."""
 
     def __init__(self, api: ApiObjects, time: VirtualTime) -> None:
         self._api = api
@@ -165,7 +165,7 @@ class Disruption:
         )
 
     def _desired(self, budget: PodDisruptionBudget, matching: list[Pod]) -> tuple[int, int]:
-        """(pods that there should be, how many of them must stay)."""
+        """Return (expected pods, how many of them must stay healthy)."""
         spec = budget.spec
         if spec.max_unavailable is not None:
             expected = self._scale(matching)
@@ -178,17 +178,17 @@ class Disruption:
         return expected, share_of(spec.min_available, expected, up=True)
 
     def _scale(self, pods: list[Pod]) -> int:
-        """How many pods their controllers want."""
+        """Return the number of pods that the controllers of the pods request in total."""
         owners: dict[str, int] = {}
         for pod in pods:
             owner = controller_of(pod.metadata)
             if owner is None:
                 continue
-            held: Any = self._api.find(owner.kind, object_key(pod.metadata.namespace, owner.name))
-            above = controller_of(held.metadata) if isinstance(held, ReplicaSet) else None
-            if above is not None and above.kind == "Deployment":  # its sets share what it wants
-                owner, held = above, self._api.find(above.kind, object_key(pod.metadata.namespace, above.name))
-            spec: Any = getattr(held, "spec", None)
+            controller: Any = self._api.find(owner.kind, object_key(pod.metadata.namespace, owner.name))
+            above = controller_of(controller.metadata) if isinstance(controller, ReplicaSet) else None
+            if above is not None and above.kind == "Deployment":  # its ReplicaSets share its replicas
+                owner, controller = above, self._api.find(above.kind, object_key(pod.metadata.namespace, above.name))
+            spec: Any = getattr(controller, "spec", None)
             if spec is not None and hasattr(spec, "replicas"):
                 owners[owner.uid] = 1 if spec.replicas is None else spec.replicas
         return sum(owners.values())

@@ -1,6 +1,6 @@
-"""Kubelets: pods are pulled, start, become ready and end, and are resized in place.
+"""Simulated kubelets: pods pull images, start, become ready, finish, and are resized in place.
 
-Upstream: ``pkg/kubelet/allocation`` (what is put off is tried again in the order of ``sortPendingResizes``).
+Upstream: ``pkg/kubelet/allocation`` (deferred resizes are retried in the order of ``sortPendingResizes``).
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ _STATEFUL: Final = "StatefulSet"
 
 
 class PodTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long pods take. ``pull``: from being bound to the image being there; ``start``: from then to running;
-    ``readiness``: from running to ready; ``termination``: from being told to end to being gone, at most the grace that
-    they are given; ``work``: from running to the end of their work (None: there is none)."""
+    """Durations of a pod's life.
+
+    ``pull``: from binding to the pulled image. ``start``: from then to running. ``readiness``: from running to ready.
+    ``termination``: from deletion to removal, at most the grace period. ``work``: from running to completion (None:
+    it never completes).
+    """
 
     pull: Spread = Spread.fixed(0)
     start: Spread = Spread.fixed(SECOND)
@@ -50,7 +53,7 @@ _Acts = Callable[[list[tuple[str, Pod]]], None]
 
 
 class Kubelet:
-    """``times`` tells of a pod how long it takes. What becomes of several pods at one moment does so together."""
+    """Kubelets of all nodes. ``times`` returns the durations of a pod. Pods due at the same moment change together."""
 
     def __init__(self, api: ApiObjects, time: VirtualTime, draws: Draws, times: Callable[[Pod], PodTimes]) -> None:
         self._api, self._time, self._draws, self._times = api, time, draws, times
@@ -85,11 +88,11 @@ class Kubelet:
                     self._later(draw(times.work, "work", key), key, new, self._end)
 
     def _note(self, key: str, gone: Pod | None) -> None:
-        """The next one of this name draws anew; names that are made are never used again."""
+        """Count a deleted StatefulSet pod, so that the next pod of this name draws new durations."""
         owner = None if gone is None or gone.metadata.generate_name else controller_of(gone.metadata)
         if gone is not None and owner is not None and owner.kind == _STATEFUL:
-            held = self._api.find(_STATEFUL, object_key(gone.metadata.namespace, owner.name))
-            if held is not None and held.metadata.uid == owner.uid:
+            stateful_set = self._api.find(_STATEFUL, object_key(gone.metadata.namespace, owner.name))
+            if stateful_set is not None and stateful_set.metadata.uid == owner.uid:
                 self._before[key] += 1
 
     def _forget(self, old: StatefulSet | None, new: StatefulSet | None) -> None:
@@ -109,8 +112,8 @@ class Kubelet:
         waiting[key, pod.metadata.uid] = None
 
     def _take(self, due: tuple[Moment, _Acts]) -> None:
-        found = [(key, self._api.same_under(key, uid)) for key, uid in self._due.pop(due)]
-        due[1]([(key, pod) for key, pod in found if pod is not None])
+        pods = [(key, self._api.same_under(key, uid)) for key, uid in self._due.pop(due)]
+        due[1]([(key, pod) for key, pod in pods if pod is not None])
 
     def _start(self, pods: list[tuple[str, Pod]]) -> None:
         begun: list[tuple[str, Pod]] = []
@@ -146,7 +149,7 @@ _PENDING = "PodResizePending"
 
 
 class Resizing:
-    """Gives pods what they ask for anew, at once or as soon as there is room for it on their nodes."""
+    """In-place resize of pods, at once or as soon as their node has room."""
 
     def __init__(self, api: ApiObjects, view: ClusterView, time: VirtualTime) -> None:
         self._api, self._view = api, view
@@ -160,10 +163,10 @@ class Resizing:
         api.listen("Pod", self._pods)
 
     def resize(self, pod: Pod, patch: Sequence[PatchOperation]) -> None:
-        """Changes what the containers of a pod ask for. Raises :class:`RefusedError`.
+        """Change the requests of a pod's containers with a JSON patch.
 
-        A pod that could never fit on its node is refused; where there is no room now the kubelet puts it off, and what
-        the pod takes stays as it was.
+        If the node has no room now, the resize is deferred and the pod's allocated resources stay. Raises
+        :class:`RefusedError` if the patch does not apply or the pod could never fit on its node.
         """
         try:
             data: Any = json_patch(to_dict(pod), msgspec.to_builtins(patch))
@@ -209,12 +212,12 @@ class Resizing:
                 self._note(key, old if old is not None and old.spec.node_name else None, after, waits=waits)
 
     def _note(self, key: str, before: Pod | None, after: Pod | None, *, waits: bool) -> None:
-        """A pod on a node, before or after; ``waits``: it was put off."""
+        """Record a change of a pod on a node; ``waits``: its resize is deferred."""
         if after is not None and waits:
             self._deferred.setdefault(after.spec.node_name, {})[key] = None
-        elif before is not None and key in (held := self._deferred.get(before.spec.node_name, {})):
-            del held[key]
-            if not held:
+        elif before is not None and key in (deferred := self._deferred.get(before.spec.node_name, {})):
+            del deferred[key]
+            if not deferred:
                 del self._deferred[before.spec.node_name]
         if before is not None and before.spec.node_name in self._deferred and _takes_less(before, after):
             self._roomier[before.spec.node_name] = None
@@ -231,8 +234,11 @@ class Resizing:
 
 
 def _turn_of(pod: Pod) -> tuple[bool, int, bool]:
-    """Of pods that wait, which is first (``sortPendingResizes``): one that asks for no more than it has, of a higher
-    priority, guaranteed; of others alike the one that has waited longest, which stands before them."""
+    """Return the sort key of deferred resizes (``sortPendingResizes``).
+
+    First are pods whose requests do not grow, of higher priority, and of the Guaranteed class. Equal pods stay in the
+    order in which they were deferred.
+    """
     asked, has = demand(pod), _given(pod)
     more = any(name in asked and (name not in has or asked[name] > has[name]) for name in _RESOURCES)
     return more, -(pod.spec.priority or 0), not is_guaranteed(pod)
@@ -244,20 +250,20 @@ def _is_put_off(pod: Pod) -> bool:
 
 
 def _given(pod: Pod) -> ResourceList:
-    """What a pod has of its node, whatever it asks for by now."""
+    """Return the resources that a pod occupies on its node, whatever it requests."""
     if not _is_put_off(pod):
         return occupancy(pod)
     statuses = pod.status.container_statuses
-    given = {each.name: each.allocated_resources for each in statuses if each.allocated_resources is not None}
+    allocated = {each.name: each.allocated_resources for each in statuses if each.allocated_resources is not None}
     containers = [
-        replace(each, resources=replace(each.resources, requests=given.get(each.name, each.resources.requests)))
+        replace(each, resources=replace(each.resources, requests=allocated.get(each.name, each.resources.requests)))
         for each in pod.spec.containers
     ]
     return demand(replace(pod, spec=replace(pod.spec, containers=containers)))
 
 
 def _takes_less(before: Pod, after: Pod | None) -> bool:
-    """Whether a pod leaves room on its node that it took."""
+    """Return whether a change of a pod frees resources on its node."""
     if after is None or finished(after):
         return not finished(before)
     return before.spec.containers is not after.spec.containers or _taken(before) != _taken(after)
@@ -268,7 +274,7 @@ def _taken(pod: Pod) -> list[ResourceList | None]:
 
 
 def _with_what_it_has(pod: Pod, before: Pod) -> Pod:
-    """Where nothing says yet what containers take it is what they asked for before."""
+    """Return the pod with its previous requests as allocated resources where none are recorded."""
     asked = {each.name: each.resources.requests for each in before.spec.containers}
     statuses = [
         replace(each, allocated_resources=asked.get(each.name)) if each.allocated_resources is None else each
@@ -284,7 +290,7 @@ def _put_off(pod: Pod, at: str) -> Pod:
 
 
 def _allocated(pod: Pod) -> Pod:
-    """It takes what it asks for."""
+    """Return the pod with its requests as allocated resources."""
     containers = {each.name: each for each in pod.spec.containers}
     statuses = [
         replace(
