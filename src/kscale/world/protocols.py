@@ -1,11 +1,11 @@
 """Protocols between drivers and a world, live or simulated, and the actions that every cloud performs.
 
-A driver never sees more than this. It *observes* :class:`Stores`, hands what it saw to a step machine, and whoever runs
-it carries the machine's actions out: a live world with ``await perform(action)``, a simulated one with
-``perform(action, now)`` in virtual time (:class:`kscale.effects.VirtualTime`).
+A driver sees only these protocols. It reads :class:`Stores`, passes the state to a step machine, and performs the
+machine's actions: in a live world with ``await perform(action)``, in a simulated one with ``perform(action, now)`` in
+virtual time (:class:`kscale.effects.VirtualTime`).
 
-The cloud, the metrics APIs and an outside ranker are protocols of their own, because a live world takes them from
-somewhere else than the API server, and because a Python program can be one.
+The cloud, the metrics APIs and an external ranker are separate protocols, because a live world gets them from other
+servers than the API server, and because a Python program can implement them.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ MetricsAnswer = PodMetricsList | PodUsage | MetricValueList | MetricValue | Exte
 
 
 class Clock(Protocol):
-    """The world's time."""
+    """Time of a world."""
 
     def now(self) -> Moment:
-        """Nanoseconds since 1970, as other programs see it; it may be set back."""
+        """Return nanoseconds since 1970, as other programs see the time; it may go back."""
         ...
 
     def monotonic(self) -> int:
-        """Nanoseconds since some moment; never set back. What waiting goes by."""
+        """Return monotonic nanoseconds, for waiting and durations."""
         ...
 
 
@@ -115,45 +115,53 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stores(Protocol):
-    """What the watches have brought so far. Asked for only by its one owner; what it hands out does not change."""
+    """Objects that the watches have delivered so far. Has a single owner; returned objects do not change."""
 
     @property
     def synced(self) -> bool:
-        """Every kind that was asked for has been listed once."""
+        """Return whether every requested kind has been listed once."""
         ...
 
     @property
     def settled(self) -> bool:
-        """Besides, no kind is being listed anew: what is there is a state that once was. Only then may be observed."""
+        """Return whether every kind is listed and none is being listed again.
+
+        Only then the content is a consistent state and may be used for decisions.
+        """
         ...
 
     def snapshot(self, now: Moment | None = None) -> Snapshot:
-        """The cluster at this moment; ``now``: by when devices that wait for conditions have to be ready."""
+        """Return a snapshot of the current cluster.
+
+        ``now`` is the time for devices that wait for binding conditions.
+        """
         ...
 
     def objects(self, kind: str) -> Sequence[KubeObject]:
-        """The objects of a kind, in the order in which they came."""
+        """Return the objects of a kind in the order of arrival."""
         ...
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
-        """One object, as far as the watch has brought it."""
+        """Return one object as last seen by the watch, or None."""
         ...
 
     def pods_of(self, nodes: Sequence[str]) -> Sequence[Pod]:
-        """The pods that are assigned to nodes and have not ended, node by node."""
+        """Return the active pods assigned to the named nodes, node by node."""
         ...
 
     def resource_version(self, kind: str) -> str:
-        """The newest version seen of a kind."""
+        """Return the newest resource version seen of a kind."""
         ...
 
 
 class TellingStores(Stores, Protocol):
-    """Stores that tell of what happens to them."""
+    """Stores that notify subscribers of changes."""
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
-        """Does ``call`` after each change of a typed kind, and with None whenever ``settled`` may have become true.
-        Gives what ends that."""
+        """Register a function that is called after each change of a typed kind, and return a function that ends this.
+
+        It is also called with None whenever ``settled`` may have become true.
+        """
         ...
 
 
@@ -167,26 +175,26 @@ class LiveStores(TellingStores, Protocol):
 
 @runtime_checkable
 class NodeGroups(Protocol):
-    """The cloud: upstream's ``CloudProvider`` and ``NodeGroup`` in data.
+    """The cloud: upstream's ``CloudProvider`` and ``NodeGroup`` as data.
 
-    Methods may block and are called from several threads. A refusal is a
-    :class:`~kscale.objects.nodegroup.ProviderError`; what a cloud cannot do it refuses with the text ``Not
-    implemented``, as upstream's do.
+    Methods may block and are called from several threads. Errors are
+    :class:`~kscale.objects.nodegroup.ProviderError`; an operation that a cloud does not support raises it with the text
+    ``Not implemented``, as upstream's providers do.
     """
 
     @property
     def name(self) -> str:
-        """The provider's name."""
+        """Return the provider's name."""
         ...
 
     @property
     def gpu_label(self) -> str:
-        """The label of nodes that names their type of GPU; empty: the cloud has none of its own."""
+        """Return the node label that names the GPU type; empty if the cloud has none."""
         ...
 
     @property
     def gpu_types(self) -> Collection[str]:
-        """The types of GPU that the cloud has, for the labels of metrics (``GetAvailableGPUTypes``)."""
+        """Return the cloud's GPU types, used as metric labels (``GetAvailableGPUTypes``)."""
         ...
 
     def refresh(self) -> Groups | Sequence[NodeGroup]:
@@ -199,7 +207,7 @@ class NodeGroups(Protocol):
         ...
 
     def prices(self, question: GetPrices) -> Prices:
-        """What nodes and pods cost in the time of a ``question`` (``Pricing``)."""
+        """Return the prices of nodes and pods for the time range of ``question`` (``Pricing``)."""
         ...
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
@@ -208,7 +216,7 @@ class NodeGroups(Protocol):
         ...
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Lowers the target size of a group by ``delta`` (negative) without deleting nodes (``DecreaseTargetSize``)."""
+        """Reduce the target size of a group by ``delta`` (negative) without deleting nodes (``DecreaseTargetSize``)."""
         ...
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
@@ -229,23 +237,23 @@ class NodeGroups(Protocol):
         ...
 
     def close(self) -> None:
-        """Lets go of connections (``Cleanup``)."""
+        """Close connections (``Cleanup``)."""
         ...
 
 
 class Metrics(Protocol):
-    """What answers :class:`~kscale.effects.GetMetric`."""
+    """Metrics APIs that answer :class:`~kscale.effects.GetMetric`."""
 
     async def get(self, question: GetMetric) -> MetricsAnswer | ApiError:
-        """The answer of the API that the question names."""
+        """Return the response of the metrics API that the request names, or its error."""
         ...
 
 
 class History(Protocol):
-    """What answers :class:`~kscale.effects.QueryPrometheus`."""
+    """Backend of :class:`~kscale.effects.QueryPrometheus`."""
 
     async def query(self, question: QueryPrometheus) -> bytes | ApiError:
-        """The answer to a ``question`` as it is."""
+        """Return the raw response to a query, or the error."""
         ...
 
 
@@ -256,21 +264,34 @@ class Ranker(Protocol):
 
 
 def ask_cloud(groups: NodeGroups, action: Action, nodes: Sequence[Node] = ()) -> Any:
-    """The value of the action's outcome. ``nodes``: those that it names, where it names any (:func:`nodes_named`).
+    """Perform an action on the cloud and return the value of its outcome.
 
-    Raises :class:`~kscale.objects.nodegroup.ProviderError` for what the cloud refuses, and TypeError for an action that
-    asks nothing of a cloud.
+    Parameters
+    ----------
+    groups : NodeGroups
+        The cloud.
+    action : Action
+        An action on the cloud, such as ``Refresh`` or ``IncreaseSize``.
+    nodes : sequence of Node
+        The nodes that the action names (:func:`nodes_named`).
+
+    Raises
+    ------
+    ProviderError
+        If the cloud rejects the action.
+    TypeError
+        If the action does not concern a cloud.
     """
     match action:
         case Refresh():
-            told = groups.refresh()
-            return told if isinstance(told, Groups) else list(told)
+            refreshed = groups.refresh()
+            return refreshed if isinstance(refreshed, Groups) else list(refreshed)
         case HasInstances():
-            found = {}
+            running = {}
             for node in nodes:
-                with suppress(ProviderError):  # where the cloud fails to tell it says nothing
-                    found[node.name] = groups.has_instance(node)
-            return found
+                with suppress(ProviderError):  # a node whose instance is unknown is left out
+                    running[node.name] = groups.has_instance(node)
+            return running
         case GetPrices():
             return groups.prices(action)
         case IncreaseSize(group=group, delta=delta, atomic=atomic):
@@ -288,13 +309,16 @@ def ask_cloud(groups: NodeGroups, action: Action, nodes: Sequence[Node] = ()) ->
 
 
 def nodes_named(action: HasInstances | DeleteNodes, known: Mapping[str, KubeObject]) -> list[Node]:
-    """The nodes that an action names: as it holds them, else as they are ``known`` now; of an instance that is none,
-    what is known: its id."""
-    held = {node.name: node for node in action.objects} if isinstance(action, DeleteNodes) else {}
-    found = []
+    """Return the nodes that an action names.
+
+    Objects in the action win over ``known`` nodes. An instance without a node becomes a node with its ID as name and
+    provider ID.
+    """
+    objects = {node.name: node for node in action.objects} if isinstance(action, DeleteNodes) else {}
+    nodes = []
     for name in action.nodes:
-        node = held.get(name) or known.get(name)
+        node = objects.get(name) or known.get(name)
         if not isinstance(node, Node):
             node = Node(metadata=ObjectMeta(name=name), spec=NodeSpec(provider_id=name))
-        found.append(node)
-    return found
+        nodes.append(node)
+    return nodes

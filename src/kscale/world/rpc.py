@@ -1,4 +1,4 @@
-"""gRPC calls as Go's clients make them, and certificates for TLS contexts (extra ``[grpc]``)."""
+"""gRPC calls with the behaviour of Go's clients, and certificates for TLS contexts (extra ``[grpc]``)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _refuse() -> str:
 
 @contextmanager
 def _file(data: bytes) -> Iterator[str]:
-    """A path under which the data can be read, without a file on disk where that can be had."""
+    """Yield a path from which the data can be read, in memory if the system supports it."""
     if hasattr(os, "memfd_create"):
         number = os.memfd_create("pem", os.MFD_CLOEXEC)
         try:
@@ -52,7 +52,7 @@ def _file(data: bytes) -> Iterator[str]:
         finally:
             os.close(number)
         return
-    with tempfile.NamedTemporaryFile() as file:  # made with mode 0600
+    with tempfile.NamedTemporaryFile() as file:  # created with mode 0600
         file.write(data)
         file.flush()
         yield file.name
@@ -63,12 +63,12 @@ _SPELLED: Final = {"CANCELLED": "Canceled", "OK": "OK"}  # as Go does
 
 
 def grpc_library(what: str) -> Any:
-    """The module ``grpc``; raises :class:`~kscale.errors.MissingExtraError`, which says that ``what`` needs it."""
+    """Return the module ``grpc``. Raises :class:`~kscale.errors.MissingExtraError`, which names ``what`` needs it."""
     return library("grpc", what)
 
 
 class RpcServer:
-    """A server (``grpc.Server``, which who derives from this makes and fills) that serves while it is entered."""
+    """Context manager that runs a gRPC server. Subclasses create ``grpc.Server`` and add its handlers."""
 
     _server: Any
 
@@ -86,12 +86,15 @@ class RpcServer:
         self._server.wait_for_termination()
 
     def stop(self) -> None:
-        """Ends it; calls under way fail."""
+        """Stop the server; calls in progress fail."""
         self._server.stop(None)
 
 
 def channel(url: str, credentials: Any, *, what: str) -> Any:
-    """A connection to a server, made when it is first used. ``credentials`` None: without TLS."""
+    """Create a gRPC channel, which connects on first use. ``credentials`` None means no TLS.
+
+    Raises :class:`~kscale.errors.MissingExtraError` without grpcio.
+    """
     grpc = grpc_library(what)
     options = [
         ("grpc.max_receive_message_length", MOST_BYTES),
@@ -104,7 +107,7 @@ def channel(url: str, credentials: Any, *, what: str) -> Any:
 
 
 def error_text(error: Any) -> str:
-    """An error of a call as Go's client words it."""
+    """Format an error of a call as Go's client does."""
     code = error.code().name
     spelled = _SPELLED.get(code) or "".join(part.capitalize() for part in code.split("_"))
     return f"rpc error: code = {spelled} desc = {error.details()}"
@@ -116,7 +119,7 @@ def is_unimplemented(error: Any) -> bool:
 
 
 def read_certificates(path: str | os.PathLike[str]) -> bytes:
-    """The file, if there is a certificate in it. Raises InputError, OSError."""
+    """Read a PEM file. Raises InputError if it contains no certificate, OSError if it cannot be read."""
     data = read_file(path)
     try:
         ssl.create_default_context(cadata=data.decode("ascii"))

@@ -1,7 +1,7 @@
-"""The only decoder of what servers send: API servers, metrics APIs, Prometheus.
+"""Decoding of all data from servers: API servers, metrics APIs and Prometheus.
 
-Whatever the bytes are, reading them raises :class:`UnreadableError` and nothing else. Nothing else in ``kscale.world``
-and ``kscale.drivers`` decodes or converts what a server sent.
+Invalid data raises only :class:`UnreadableError`. No other module of ``kscale.world`` and ``kscale.drivers`` decodes
+or converts data from a server.
 """
 
 from __future__ import annotations

@@ -395,7 +395,9 @@ class Client:
                     stream = await stack.enter_async_context(self.transport.stream(call))
                     result = Answer(stream.status, stream.headers, b"" if stream.status == 200 else await stream.read())
                 except ConnectionFailedError as error:
-                    result = error.with_traceback(None)  # drop the traceback: its frames keep the data read so far alive
+                    result = error.with_traceback(
+                        None
+                    )  # drop the traceback: its frames keep the data read so far alive
                 if isinstance(result, Answer) and result.status == 200:
                     yield stream
                     return
@@ -428,7 +430,13 @@ def _reason(failure: Answer | ConnectionFailedError) -> str:
     """Return why a request failed, as a metric label with few values."""
     if isinstance(failure, ConnectionFailedError):
         return failure.kind.replace(" ", "_")
-    return "throttled" if failure.status == 429 else f"status_{failure.status // 100}xx" if failure.status >= 300 else "other"
+    return (
+        "throttled"
+        if failure.status == 429
+        else f"status_{failure.status // 100}xx"
+        if failure.status >= 300
+        else "other"
+    )
 
 
 def _failed(call: Call, failure: Answer | ConnectionFailedError) -> RequestFailedError:

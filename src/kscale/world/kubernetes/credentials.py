@@ -287,7 +287,9 @@ _HEADER_SAFE: Final = "!#$&'*+-.^_`|~"
 
 def _printable(text: str) -> str:
     """Replace characters that could control a terminal by ``U+XXXX``."""
-    return "".join(character if character.isprintable() or character in "\n\t" else f"U+{ord(character):04X}" for character in text)
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else f"U+{ord(character):04X}" for character in text
+    )
 
 
 async def _run(words: tuple[str, ...], env: Mapping[str, str], interactive: bool) -> bytes:

@@ -105,7 +105,9 @@ def call_of(action: ApiAction, resource: ServedResource) -> Call:
         case Get() | GetWhole():
             return _call("GET", resource, action.namespace, action.name)
         case Create(object=new_object):
-            return _call("POST", resource, new_object.namespace, "", body=_whole(new_object, resource), about=new_object.name)
+            return _call(
+                "POST", resource, new_object.namespace, "", body=_whole(new_object, resource), about=new_object.name
+            )
         case Preview(content=content):
             named = {**content, "apiVersion": resource.api_version, "kind": resource.kind}
             return _call("POST", resource, action.namespace, "", body=named, query=(("dryRun", "All"),))

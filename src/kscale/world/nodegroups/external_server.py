@@ -1,7 +1,4 @@
-"""Serve any :class:`kscale.world.protocols.NodeGroups` as an external gRPC provider.
-
-kscale's own.
-"""
+"""Server of upstream's external gRPC protocol for any :class:`kscale.world.protocols.NodeGroups`. Not in upstream."""
 
 from __future__ import annotations
 
@@ -37,13 +34,15 @@ _CALLS: Final = 8
 
 
 class ExternalServer(RpcServer):
-    """Serves groups at ``address`` (``host:port``; port 0: any) while it is entered; ``url`` says where.
+    """gRPC server for groups at ``address`` (``host:port``; port 0: any) within a context. ``url`` is its address.
 
-    ``cert``, ``key``, ``cacert``: files in PEM; clients must show a certificate that ``cacert`` has signed. Without
-    ``cert`` it serves without TLS. A node is of the group that lists its name, or its provider id among its
-    ``instances``, or whose ``node_selector`` it carries. Of prices ``groups.prices`` is asked, one at a time.
-    ``Cleanup``, with which an autoscaler ends, is ``groups.close()``; the next asks the same groups, which must serve
-    after it, as :class:`kscale.world.nodegroups.external.ExternalGroups` do.
+    - ``cert``, ``key``, ``cacert``: PEM files. Clients need a certificate signed by ``cacert``. Without ``cert`` the
+      server runs without TLS.
+    - A node belongs to the group that lists its name, lists its provider ID among its ``instances``, or whose
+      ``node_selector`` matches it.
+    - ``groups.prices`` is called for one node or pod at a time.
+    - ``Cleanup``, which an autoscaler calls at its end, calls ``groups.close()``. Later requests use the same groups,
+      which must still work, as :class:`kscale.world.nodegroups.external.ExternalGroups` do.
     """
 
     def __init__(self, groups: NodeGroups, address: str, *, cert: str = "", key: str = "", cacert: str = "") -> None:
@@ -108,8 +107,8 @@ class ExternalServer(RpcServer):
 
     def _now(self) -> Groups | list[NodeGroup]:
         if self._known is None:
-            found = self._groups.refresh()
-            self._known = found if isinstance(found, Groups) else list(found)
+            groups = self._groups.refresh()
+            self._known = groups if isinstance(groups, Groups) else list(groups)
         return self._known
 
     def _of(self, request: Any) -> NodeGroup:
@@ -150,12 +149,12 @@ class ExternalServer(RpcServer):
 
     def _price(self, request: Any) -> dict[str, Any]:
         question, answer = price_question(request), ANSWERS[GetPrices]
-        told = self._groups.prices(question)
-        if not answer.fits(question, told):
+        prices = self._groups.prices(question)
+        if not answer.fits(question, prices):
             asked, where = ("a node", "nodes") if question.nodes else ("a pod", "pods")
-            text = f"asked about {asked} the provider says {told!r:.200}: {answer.words} expected"
+            text = f"asked about {asked} the provider says {prices!r:.200}: {answer.words} expected"
             raise InputError(Problem(text, self._groups.name, "Prices", where))
-        (price,) = (*told.nodes, *told.pods)
+        (price,) = (*prices.nodes, *prices.pods)
         if isinstance(price, ApiError):
             raise ProviderError(price.message)
         return {"price": float(price)}

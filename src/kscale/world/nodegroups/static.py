@@ -1,7 +1,7 @@
-"""Node groups from a file, for a cloud that kscale does not speak to.
+"""Node groups from a file, for a cloud that kscale has no provider for.
 
-With a file of sizes the groups can be changed: what the autoscaler decides is written there, and another program (a
-job with Terraform, an operator) creates and deletes the machines.
+With a file of sizes the groups can be changed: kscale writes its decisions there, and another program (a job with
+Terraform, an operator) creates and deletes the machines.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class GroupSize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
 
 
 class StaticGroups(Provider):
-    """Groups as a user describes them, over the nodes that there are.
+    """Groups that the user describes, with the nodes of the cluster.
 
-    ``sizes``: the file to which changes are written; without one the groups cannot be changed (``Not implemented``).
-    ``refresh`` raises :class:`~kscale.InputError` for groups that exclude each other, and ProviderError for a file of
-    sizes that cannot be read.
+    ``sizes`` is the file to which changes are written; without it groups cannot be changed (``Not implemented``).
+    ``refresh`` raises :class:`~kscale.InputError` if groups exclude each other, and ProviderError if the file of sizes
+    cannot be read.
     """
 
     name = "static"
@@ -77,7 +77,10 @@ class StaticGroups(Provider):
         self._change(group, lambda of, size: _resized(of, size, of.size + delta))
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Lower the target size of ``group`` by ``delta`` (negative); refused where nodes would have to go."""
+        """Reduce the target size of ``group`` by ``delta`` (negative).
+
+        Raises ProviderError if existing nodes would have to be deleted.
+        """
 
         def lower(of: NodeGroup, size: GroupSize) -> GroupSize:
             if of.size + delta < len(of.nodes):
@@ -89,7 +92,10 @@ class StaticGroups(Provider):
         self._change(group, lower)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Ask for the end of nodes, and lower the target size with them; ``force``: also below the minimum size."""
+        """Request the deletion of nodes and reduce the target size accordingly.
+
+        Raises ProviderError below the group's minimum size unless ``force`` is set.
+        """
 
         def remove(of: NodeGroup, size: GroupSize) -> GroupSize:
             target = of.size - len(nodes)
@@ -101,13 +107,13 @@ class StaticGroups(Provider):
         self._change(group, remove)
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
-        """Ask for a group that does not exist yet."""
+        """Request a group that does not exist yet, and return it."""
         del asynchronous
         self._change(group, lambda _, size: replace(size, exists=True, target=0))
         return [each for each in self.refresh() if each.id == group]
 
     def delete_group(self, group: str) -> None:
-        """Ask for the end of a group."""
+        """Request the deletion of a group."""
         self._change(group, lambda _, size: replace(size, exists=False, target=0))
 
     def _change(self, group: str, change: Callable[[NodeGroup, GroupSize], GroupSize]) -> None:

@@ -272,17 +272,19 @@ class ApiObjects:
         return item
 
     def create_pods(self, template_pod: Pod, count: int) -> None:
-        """Add ``count`` pods with the given spec, named from ``generateName``."""
+        """Add ``count`` pods like ``template_pod``, named from its ``generateName``."""
         template_pod = with_namespace(template_pod)
-        metadata_of_template, existing, created = template_pod.metadata, self._kinds.setdefault("Pod", {}), self.now_text
+        source, existing, created = template_pod.metadata, self._kinds.setdefault("Pod", {}), self.now_text
         pod = replace(template_pod, kind="Pod", api_version=_API_VERSIONS["Pod"])
-        metadata = replace(metadata_of_template, generation=metadata_of_template.generation or 1, creation_timestamp=metadata_of_template.creation_timestamp or created)
+        metadata = replace(
+            source, generation=source.generation or 1, creation_timestamp=source.creation_timestamp or created
+        )
         changes: list[tuple[str, Pod | None, Pod | None]] = []
         for _ in range(count):
             key = ""
             while not key or key in existing:
-                name = next_name("Pod", metadata_of_template.namespace, metadata_of_template.generate_name, self._made)
-                key = object_key(metadata_of_template.namespace, name)
+                name = next_name("Pod", source.namespace, source.generate_name, self._made)
+                key = object_key(source.namespace, name)
             version = self._next("Pod")
             own = replace(metadata, name=name, uid=_uid("Pod", version), resource_version=str(version))
             item = existing[key] = replace(pod, metadata=own)

@@ -156,6 +156,12 @@ def _replica_set(custom_object: CustomObject, replicas: int) -> ReplicaSet:
         },
         ReplicaSet,
     )
-    owner = OwnerReference(api_version=custom_object.api_version, kind=custom_object.kind, name=metadata.name, uid=metadata.uid, controller=True)
+    owner = OwnerReference(
+        api_version=custom_object.api_version,
+        kind=custom_object.kind,
+        name=metadata.name,
+        uid=metadata.uid,
+        controller=True,
+    )
     compile_selector(from_dict(selector, LabelSelector))
     return replace(replica_set, metadata=replace(replica_set.metadata, owner_references=[owner]))

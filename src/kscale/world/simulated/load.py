@@ -358,11 +358,12 @@ class Load:
         return result
 
     def used(self, key: Key, name: str, begin: Moment, end: Moment) -> int | None:
-        """How much each ready pod of a workload used of something (milli), on average; None: nothing is known."""
-        found = self.usage.get(key, {}).get(name)
-        if found is not None:
-            value, ready = found.signal.mean(begin, end), self.pods.ready(key)
-            return value if found.per_pod else value // ready if ready else 0
+        """Return the average usage (milli) of each ready pod of a workload, or None if the name is not defined for
+        it."""
+        usage = self.usage.get(key, {}).get(name)
+        if usage is not None:
+            value, ready = usage.signal.mean(begin, end), self.pods.ready(key)
+            return value if usage.per_pod else value // ready if ready else 0
         queue = self.queues.get(key)
         if queue is None or name not in queue.used:
             return None

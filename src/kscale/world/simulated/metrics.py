@@ -1,4 +1,4 @@
-"""The metrics pipeline: values are scraped at intervals and available a little later."""
+"""Simulated metrics pipeline: values are scraped at intervals and become available after a lag."""
 
 from __future__ import annotations
 
@@ -103,8 +103,11 @@ class _Known(NamedTuple):
 
 
 class _Joined(NamedTuple):
-    """What was told last of a question: ``parts``, and of each its resources; ``usage`` of all of them, and as it was
-    ``joined``; ``first``: where the first containers of pods that serve are, ``served``: how many each part has."""
+    """Cached result of a query by columns.
+
+    ``parts``: groups of pods with their resources. ``usage``: usage of all parts, and ``joined``: the same without
+    times and amounts. ``first``: rows of the first containers of serving pods. ``served``: their number by part.
+    """
 
     parts: Sequence[tuple[_Rows, Sequence[str]]]
     joined: PodUsage
@@ -126,7 +129,7 @@ class _Joined(NamedTuple):
         )
 
     def later(self, time: Moment, values: Sequence[Mapping[str, int]]) -> PodUsage:
-        """The same of another moment; ``values`` by resource, for each part."""
+        """Return the usage for another time. ``values`` has the amounts of each part by resource."""
         amounts = []
         for name in self.usage.resources:
             amount = np.zeros(len(self.usage.container), np.int64)
@@ -136,10 +139,10 @@ class _Joined(NamedTuple):
 
 
 class SimulatedMetrics:
-    """Answers :class:`~kscale.effects.GetMetric` at once, with what was scraped last before the lag.
+    """Metrics APIs that answer :class:`~kscale.effects.GetMetric` at once, from the last scrape older than the lag.
 
-    Usage of a pod is told as that of its first container; of one that runs and is not ready, none. ``external``: by
-    namespace and name, all of that name.
+    A pod's usage is reported as that of its first container; a running pod that is not ready uses nothing.
+    ``external``: external metrics by namespace and name.
     """
 
     def __init__(self, load: Load, time: VirtualTime, pipeline: Pipeline) -> None:
@@ -154,7 +157,7 @@ class SimulatedMetrics:
         self._scrapes: deque[_Scrape] = deque(maxlen=2 + pipeline.lag // pipeline.scrape)
 
     def begin(self) -> None:
-        """The first scrape, and all that follow."""
+        """Run the first scrape and schedule the following ones."""
         now, pods = self._time.now, self._load.pods.count
         last = self._scrapes[-1] if self._scrapes else None
         if last is not None and pods == self._pods_then and now < self._steady_until + self._ends_before:
@@ -169,7 +172,8 @@ class SimulatedMetrics:
         self._time.at(now + self.pipeline.scrape, self.begin, rank=HAPPENINGS + 1)
 
     def _steady_from(self, begin: Moment) -> Moment:
-        """Up to when a scrape finds what one finds whose window began then, as long as nothing happens to pods."""
+        """Return until when scrapes have the same values as one whose window begins at ``begin``, if pods do not
+        change."""
         until = self._load.steady_until(begin)
         for metric in (each for metrics in self.external.values() for each in metrics):
             until = begin if metric.signal is None else min(until, metric.signal.flat_until(begin))
@@ -187,21 +191,22 @@ class SimulatedMetrics:
         return queue.arrivals.mean(begin, now) if metric.tells == "rate" else queue.waiting
 
     def _last(self) -> _Scrape | None:
-        """What can be asked for."""
+        """Return the newest scrape that is older than the lag, or None."""
         return next((each for each in reversed(self._scrapes) if each.at <= self._time.now - self.pipeline.lag), None)
 
     @property
     def changes(self) -> int:
-        """Another number whenever answers are others, but for their times; -1: nothing can be asked for yet."""
+        """Return a number that differs whenever responses differ in more than their times; -1 while there is no
+        scrape."""
         last = self._last()
         if last is None:
             return -1
-        return last.changes + self._load.pods.count  # of the pods that are there now is told; neither goes back
+        return last.changes + self._load.pods.count  # responses contain the current pods; neither count decreases
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def get(self, question: GetMetric) -> MetricsAnswer | ApiError:
-        """The answer of the API that the question names."""
+        """Return the response of the metrics API that the request names, or its error."""
         last = self._last()
         match question.api:
             case "external":
@@ -214,48 +219,48 @@ class SimulatedMetrics:
         return PodUsage.of(items) if question.columns else PodMetricsList(items=items)
 
     def _columns(self, asked: GetMetric, last: _Scrape) -> PodUsage:
-        """What :meth:`_pods` tells of resources, by workloads and not by pods."""
+        """Return the same usage as :meth:`_pods` in columns, computed by workload instead of by pod."""
         selector = parse_selector(asked.selector) if asked.selector else None
         parts: list[tuple[_Rows, Sequence[str]]] = []
         namespaces: list[str] = []
         values: list[Mapping[str, int]] = []
         changes = self._load.pods.changes
         for key, used in last.used.items():
-            told = self._told.get(key)
-            if told is None or told.used is not used:
-                told = self._told[key] = _Told.of(used)
-            if not told.names or (asked.namespace and key[1] != asked.namespace):
+            reported = self._told.get(key)
+            if reported is None or reported.used is not used:
+                reported = self._told[key] = _Told.of(used)
+            if not reported.names or (asked.namespace and key[1] != asked.namespace):
                 continue
             of_key = self._rows.get(key)
             if of_key is None or not of_key.complete or of_key.changes != changes(key):
                 of_key = self._rows_of(key, last.at)
             for rows in of_key.rows:
                 if rows.containers and (selector is None or selector.matches(rows.labels or {})):
-                    parts.append((rows, told.names))
+                    parts.append((rows, reported.names))
                     namespaces.append(key[1])
-                    values.append(told.values)
+                    values.append(reported.values)
         if not parts:
             return PodUsage.of([])
         known = before = self._joined.pop(asked, None)
-        if known is None or not known.is_of(parts):  # of the same pods another question may have been asked
+        if known is None or not known.is_of(parts):  # another query may have selected the same pods
             known = next((other for other in reversed(self._joined.values()) if other.is_of(parts)), None)
         if known is None:
             each = [self._part(namespace, *part) for namespace, part in zip(namespaces, parts, strict=True)]
             known = _Joined.of(parts, PodUsage.joined(each, None if before is None else before.joined))
         usage = known.later(last.at // SECOND * SECOND, values)
-        self._joined[asked] = known._replace(usage=usage)  # the last in order is the one that was asked last
+        self._joined[asked] = known._replace(usage=usage)  # keep the queries ordered by last use
         if len(self._joined) > _QUESTIONS:
             del self._joined[next(iter(self._joined))]
         return usage
 
     def _rows_of(self, key: Key, at: Moment) -> _Known:
-        """The pods of a workload that ran at a moment, those alike together."""
+        """Return the pods of a workload that were running at a moment, grouped by labels, containers and readiness."""
         pods = self._load.pods
         known = self._rows.get(key)
         if known is not None and known.changes == pods.changes(key) and (known.complete or known.at == at):
             return known
         by, complete = to_text(at) or "", True
-        found: dict[tuple[int, tuple[str, ...], bool], _Rows] = {}
+        groups: dict[tuple[int, tuple[str, ...], bool], _Rows] = {}
         for pod in pods.of_workload(key):
             started = pod.status.start_time
             if pod.status.phase != "Running" or started is None or started > by:
@@ -265,16 +270,16 @@ class SimulatedMetrics:
             since = serving_since(pod)
             serves = since is not None and since <= by
             complete = complete and (serves or since is None)
-            alike = id(pod.metadata.labels), containers, serves
-            rows = found.get(alike)
+            group = id(pod.metadata.labels), containers, serves
+            rows = groups.get(group)
             if rows is None:
-                rows = found[alike] = _Rows(pod.metadata.labels, containers, serves)
+                rows = groups[group] = _Rows(pod.metadata.labels, containers, serves)
             rows.keys.append(pod.key)
-        made = self._rows[key] = _Known(pods.changes(key), at, complete, list(found.values()))
-        return made
+        result = self._rows[key] = _Known(pods.changes(key), at, complete, list(groups.values()))
+        return result
 
     def _part(self, namespace: str, rows: _Rows, names: Sequence[str]) -> PodUsage:
-        """Of some pods, without times and amounts."""
+        """Return the usage columns of a group of pods, without times and amounts."""
         resources = tuple(names)
         if resources not in rows.usage:
             rows.usage[resources] = self._made_part(namespace, rows, resources)
@@ -301,10 +306,10 @@ class SimulatedMetrics:
     def _pods(
         self, asked: GetMetric, last: _Scrape, tell: Callable[[Pod, Mapping[str, int], Moment], Any]
     ) -> list[Any]:
-        """What is told of the pods that are asked for and ran by then."""
+        """Return what ``tell`` returns for each matching pod that was running at the scrape, without None."""
         selector = parse_selector(asked.selector) if asked.selector else None
         by = to_text(last.at) or ""
-        found = []
+        items = []
         for key, used in last.used.items():
             if asked.namespace and key[1] != asked.namespace:
                 continue
@@ -315,10 +320,10 @@ class SimulatedMetrics:
                 if selector is None or selector.matches(pod.metadata.labels or {}):
                     since = serving_since(pod)
                     serves = since is not None and since <= by
-                    told = tell(pod, used if serves else dict.fromkeys(used, 0), last.at)
-                    if told is not None:
-                        found.append(told)
-        return found
+                    item = tell(pod, used if serves else dict.fromkeys(used, 0), last.at)
+                    if item is not None:
+                        items.append(item)
+        return items
 
     def _pod_metrics(self, pod: Pod, used: Mapping[str, int], at: Moment) -> PodMetrics | None:
         usage = {name: _quantity(name, used[name]) for name in _RESOURCES if name in used}
@@ -378,5 +383,5 @@ def _milli(value: int) -> Quantity:
 
 
 def _quantity(name: str, value: int) -> Quantity:
-    """Memory is told in whole bytes, as metrics-server does."""
+    """Return a value in milli as a quantity. Memory is in whole bytes, as from metrics-server."""
     return _milli(value) if name == "cpu" else Quantity(str(value // 1000))

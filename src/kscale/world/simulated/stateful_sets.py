@@ -35,9 +35,11 @@ _REVISION: Final = "controller-revision-hash"
 
 
 class _Revision(NamedTuple):
-    """Of a stateful set: its ``template``, and what pods of that are labelled with (``name``, and ``aliases``: those
-    that were there when it was looked at first); ``before``: the template before, as long as not all pods are of this
-    one (``currentRevision``)."""
+    """Revision of a StatefulSet's ``template``.
+
+    Pods of this revision have the label value ``name`` or one of ``aliases`` (the labels present when the set was first
+    seen). ``before`` is the previous template until all pods have this one (``currentRevision``).
+    """
 
     template: PodTemplateSpec
     name: str
@@ -45,14 +47,17 @@ class _Revision(NamedTuple):
     before: PodTemplateSpec | None = None
 
     def has(self, pod: Pod) -> bool:
-        """Whether a pod is of this template."""
+        """Return whether a pod belongs to this revision."""
         label = (pod.metadata.labels or {}).get(_REVISION, "")
         return label == self.name or label in self.aliases
 
 
 class StatefulSets(Controller):
-    """One pod for each ordinal, with its claims, which stay when it goes. ``OrderedReady``: the next after the last is
-    ready, and the highest goes first. Pods of another template go one after the other, the highest first."""
+    """Controller that keeps one pod per ordinal, with claims that outlive the pod.
+
+    With ``OrderedReady`` the next pod is created when the previous one is ready, and the highest ordinal is deleted
+    first. Pods of an old template are replaced one after another, highest ordinal first.
+    """
 
     kind: ClassVar[str] = "StatefulSet"
 
@@ -80,8 +85,9 @@ class StatefulSets(Controller):
             self._first.pop(old.metadata.uid, None)
 
     def sync(self, held: StatefulSet) -> None:
-        """Makes the first ordinal that is missing (or all), deletes the last that is too many (or all), or one of
-        another template."""
+        """Create the first missing pod (or all if Parallel), delete the last surplus pod (or all), or replace one of an
+        old
+        template."""
         pods = {pod.name: pod for pod in self._owned.of(held.metadata.uid).values() if _ordinal(pod, held) >= 0}
         revision = self._revision(held, pods.values())
         begin = held.spec.ordinals.start if held.spec.ordinals else 0
@@ -114,23 +120,23 @@ class StatefulSets(Controller):
                 self._update(held, [pods.get(name) for name in names], revision)
         self._tell(held, revision)
 
-    def _revision(self, held: StatefulSet, pods: Iterable[Pod]) -> _Revision:
-        """What pods of its template look like. Those that are there at first are all taken for such."""
-        uid, template = held.metadata.uid, held.spec.template
+    def _revision(self, stateful_set: StatefulSet, pods: Iterable[Pod]) -> _Revision:
+        """Return the revision of the current template. Pods present at first count as up to date."""
+        uid, template = stateful_set.metadata.uid, stateful_set.spec.template
         known = self._revisions.get(uid)
         if known is None:
             there = frozenset((pod.metadata.labels or {}).get(_REVISION, "") for pod in pods)
-            known = self._revisions[uid] = _Revision(template, revision_of(held), there)
+            known = self._revisions[uid] = _Revision(template, revision_of(stateful_set), there)
             self._first[uid] = known.name, there
         elif known.template is not template:
-            name, (first, there) = revision_of(held), self._first[uid]
+            name, (first, there) = revision_of(stateful_set), self._first[uid]
             before = known.before or (None if name == known.name else known.template)
             known = _Revision(template, name, there if name == first else frozenset(), before)
             self._revisions[uid] = known
         return known
 
     def _update(self, held: StatefulSet, pods: Sequence[Pod | None], revision: _Revision) -> None:
-        """Deletes the last that is of another template, once those behind it are ready."""
+        """Delete the highest pod of an old template, once the pods above it are ready."""
         if held.spec.update_strategy.type == "OnDelete":
             return
         for pod in reversed(pods[_partition(held) :]):
@@ -143,7 +149,7 @@ class StatefulSets(Controller):
                 return
 
     def _make(self, held: StatefulSet, ordinal: int, template: PodTemplateSpec | None) -> None:
-        """``template``: another than that of the set."""
+        """Create the pod and claims of an ordinal. ``template`` replaces the set's template."""
         spec = replace(held.spec, ordinals=StatefulSetOrdinals(start=ordinal), replicas=1)
         only = replace(held, spec=spec if template is None else replace(spec, template=template))
         for claim in claims_of(only):
@@ -171,19 +177,19 @@ class StatefulSets(Controller):
             self._api.put(replace(held, status=status))
 
 
-def _ordinal(pod: Pod, of: StatefulSet) -> int:
-    """Its number; -1: it has none (``getOrdinal``)."""
+def _ordinal(pod: Pod, stateful_set: StatefulSet) -> int:
+    """Return the ordinal of a pod, or -1 if its name has none (``getOrdinal``)."""
     name, _, number = pod.name.rpartition("-")
-    return int(number) if name == of.name and number.isascii() and number.isdigit() else -1
+    return int(number) if name == stateful_set.name and number.isascii() and number.isdigit() else -1
 
 
-def _partition(held: StatefulSet) -> int:
-    rolling = held.spec.update_strategy.rolling_update
+def _partition(stateful_set: StatefulSet) -> int:
+    rolling = stateful_set.spec.update_strategy.rolling_update
     return (rolling.partition or 0) if rolling is not None else 0
 
 
 class DaemonSets(Controller):
-    """One pod for each node that a daemon set wants one on."""
+    """Controller that keeps one pod on each node that a DaemonSet selects."""
 
     kind: ClassVar[str] = "DaemonSet"
 
@@ -199,7 +205,7 @@ class DaemonSets(Controller):
                 self.changed(key)
 
     def sync(self, held: DaemonSet) -> None:
-        """Makes the pods that are missing, and deletes those of nodes that are gone or do not want theirs."""
+        """Create missing pods, and delete those of removed or unselected nodes."""
         pods = list(self._owned.of(held.metadata.uid).values())
         there: dict[str, Pod] = {}
         wanted = {node.name for node in self._api.of("Node").values() if should_run(held, node)}
@@ -234,7 +240,7 @@ class DaemonSets(Controller):
 
 
 def _pinned(pod: Pod, node: str) -> Pod:
-    """For one node only, as the scheduler is told it (``ReplaceDaemonSetPodNodeNameNodeAffinity``)."""
+    """Return the pod with a node affinity to one node (``ReplaceDaemonSetPodNodeNameNodeAffinity``)."""
     term = NodeSelectorTerm(match_fields=[NodeSelectorRequirement(key="metadata.name", operator="In", values=[node])])
     affinity = pod.spec.affinity or Affinity()
     of_nodes = replace(affinity.node_affinity or NodeAffinity(), required=NodeSelector(node_selector_terms=[term]))
@@ -242,7 +248,7 @@ def _pinned(pod: Pod, node: str) -> Pod:
 
 
 def _target(pod: Pod) -> str:
-    """The node that a pod is made for."""
+    """Return the node that a DaemonSet pod is pinned to; empty if there is none."""
     affinity: Any = pod.spec.affinity and pod.spec.affinity.node_affinity
     for term in affinity.required.node_selector_terms if affinity and affinity.required else ():
         for each in term.match_fields:
