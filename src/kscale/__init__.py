@@ -1,6 +1,6 @@
-"""Kubernetes autoscaling decisions from data alone: the same answers as upstream, faster, explained.
+"""Kubernetes autoscaling decisions from data alone: the same results as upstream, faster and with explanations.
 
-``import kscale`` loads NumPy and msgspec only; what costs more is imported when it is first used.
+``import kscale`` loads NumPy and msgspec only; more expensive modules are imported on first use.
 """
 
 from __future__ import annotations

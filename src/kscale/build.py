@@ -1,4 +1,4 @@
-"""What this installation is made of, for bug reports. kscale's own."""
+"""Build information of this installation, for bug reports. Not in upstream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["build_info"]
 
 
 def build_info() -> dict[str, Any]:
-    """Version, compiler, CPU level of the dispatched loops, and the versions underneath."""
+    """Return version, compiler, CPU level of the dispatched loops, and versions of Python, NumPy and msgspec."""
     from kscale import __version__
 
     return {

@@ -1,9 +1,9 @@
-"""What goes away, and says so in the minor version before it does. kscale's own.
+"""Deprecated names and parameters, which warn for a minor version before they are removed. Not in upstream.
 
-A public name that goes leaves the ``__all__`` of its module and stands in :data:`LEAVING`; the ``__getattr__`` of the
-module ends with :func:`leaving_name`, so that who still asks for the name gets it, and a ``DeprecationWarning``. A
-parameter that goes stands there as ``kscale.estimate(old=)``, and its function calls :func:`warn_leaving` where it is
-given. ``nox -s api`` lets nothing go that the last release did not have in this table.
+A deprecated public name is removed from its module's ``__all__`` and added to :data:`LEAVING`. The module's
+``__getattr__`` ends with :func:`leaving_name`, which returns the object with a ``DeprecationWarning``. A deprecated
+parameter is listed as ``kscale.estimate(old=)``, and its function calls :func:`warn_leaving` when it is passed.
+``nox -s api`` fails if a name is removed that the last release did not list.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ LEAVING: dict[str, Leaving] = {}
 
 
 def warn_leaving(name: str, *, stacklevel: int = 3) -> None:
-    """Warns of what stands in :data:`LEAVING` under ``name``.
+    """Emit the DeprecationWarning for ``name`` in :data:`LEAVING`.
 
-    ``stacklevel``: whose line the warning names, as :func:`warnings.warn` counts; without it the caller of the function
-    that calls this.
+    ``stacklevel``: as in :func:`warnings.warn`; by default the warning names the caller of the function that calls
+    this.
     """
     known = LEAVING[name]
     text = f"{name} goes away: deprecated since {known.since}; instead: {known.instead}"
@@ -42,9 +42,9 @@ def warn_leaving(name: str, *, stacklevel: int = 3) -> None:
 
 
 def leaving_name(module: str, name: str) -> Any:
-    """What ``name`` of a ``module`` was, with a warning.
+    """Return the deprecated object ``name`` of a ``module``, with a warning.
 
-    Raises AttributeError, in Python's words, for a name that does not stand in :data:`LEAVING`.
+    Raises AttributeError, with Python's message, for a name that is not in :data:`LEAVING`.
     """
     full = f"{module}.{name}"
     if full not in LEAVING:

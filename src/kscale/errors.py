@@ -24,7 +24,7 @@ class KscaleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with the input: which file, which object in it, which field, and what (``message``).
+    """One problem of the input: ``source``, ``object``, ``field`` and ``message``.
 
     ``source`` is a path, ``-`` or ``<bytes>``; ``object`` is e.g. ``items[17] (Pod team-a/web-3)``;
     ``field`` a path such as ``spec.containers[0].resources.requests.cpu``. Any of them may be empty.
@@ -37,7 +37,7 @@ class Problem:
 
     @property
     def of_source(self) -> bool:
-        """Whether a source as a whole could not be read, and not one object of it: there is nothing to go on with."""
+        """Return whether a source as a whole could not be read, rather than one object of it."""
         return not self.object
 
     def __str__(self) -> str:

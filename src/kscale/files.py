@@ -1,4 +1,4 @@
-"""Files of the user: read up to a limit, written as a whole or not at all."""
+"""User files: read up to a size limit, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def replacing(path: str | os.PathLike[str], *, secret: bool = False) -> Iterator
         try:
             try:
                 handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _SECRET)
-            except OSError as error:  # names the new file
+            except OSError as error:  # the error names the new file
                 raise _named(error, path) from None
-            with open(handle, "wb", closefd=False) as file:  # whoever wraps the stream may close it
+            with open(handle, "wb", closefd=False) as file:  # a wrapper of the stream may close it
                 yield file
             os.fchmod(handle, _SECRET if secret else _mode_of(mode))
             os.fsync(handle)
@@ -129,7 +129,7 @@ _temporary: set[str] = set()
 
 
 def _change_handlers(before: Any, after: Any) -> None:
-    if threading.current_thread() is threading.main_thread():  # others may not
+    if threading.current_thread() is threading.main_thread():  # other threads may not set signal handlers
         for each in _TERMINATION:
             if signal.getsignal(each) == before:
                 signal.signal(each, after)

@@ -1,4 +1,4 @@
-"""Libraries that not everybody has: each comes with an extra, and is imported when it is needed."""
+"""Optional libraries: each belongs to an extra and is imported on first use."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ EXTRAS: Final = {
 
 
 def library(name: str, feature: str) -> Any:
-    """The module ``name`` of one of the libraries in :data:`EXTRAS`, imported if this is the first to ask for it.
+    """Import the module ``name`` of an optional library in :data:`EXTRAS` and return it.
 
-    Raises :class:`~kscale.errors.MissingExtraError`, which says that ``feature`` needs the extra, where it is not
-    installed.
+    Raises :class:`~kscale.errors.MissingExtraError`, which names ``feature`` and the extra, if it is not installed.
     """
     try:
         return import_module(name)

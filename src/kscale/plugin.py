@@ -64,7 +64,7 @@ _REGISTRY: dict[str, PredicatePlugin | ScorePlugin] = {}
 
 
 def registered(name: str) -> PredicatePlugin | ScorePlugin:
-    """The plug-in that was last registered by a name. Raises InputError."""
+    """Return the plug-in last registered under a name. Raises InputError if there is none."""
     try:
         return _REGISTRY[name]
     except KeyError:
@@ -122,8 +122,10 @@ def predicate(
 
 
 def _inputs(types: Any) -> tuple[Any, Any]:
-    """The types of request and free: columns that a plug-in cannot write to. Bounds are checked: an index outside fails
-    the call and does not read what lies behind."""
+    """Return the numba types of request and free: read-only columns.
+
+    Bounds are checked: an index out of range fails the call instead of reading other memory.
+    """
     column = types.Array(types.int64, 1, "C", readonly=True)
     return column, column
 
@@ -172,10 +174,30 @@ def scorer(
 def scores(
     snapshot: Snapshot, pods: PodsLike = None, *, scorer: ScorePlugin | str, threads: int = 1
 ) -> NDArray[np.float64]:
-    """float64[pods, nodes]: what a scorer gives every pod (None = the pending ones) on every node as it is now.
+    """Return the scores of pods on all nodes as they are now.
 
-    ``scorer``: a plug-in or the name of one that is registered. The result does not depend on ``threads``. Raises
-    InputError for one that is no scorer, NativeError naming the first pod the scorer failed on.
+    Parameters
+    ----------
+    snapshot : Snapshot
+        Cluster state.
+    pods : sequence of str or Pod, optional
+        Pods to score. Default: the pending pods.
+    scorer : ScorePlugin or str
+        A plug-in, or the name of a registered one.
+    threads : int, default 1
+        Number of threads. The result does not depend on it.
+
+    Returns
+    -------
+    float64[pods, nodes]
+        Score of every pod on every node.
+
+    Raises
+    ------
+    InputError
+        If ``scorer`` is not a scorer.
+    NativeError
+        If the scorer fails; the message names the first such pod.
     """
     plugin = registered(scorer) if isinstance(scorer, str) else scorer
     if not isinstance(plugin, ScorePlugin):

@@ -22,47 +22,47 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=False, rename="camel", 
     KIND: ClassVar[str] = ""
 
     def _repr_html_(self) -> str:
-        """For a notebook."""
+        """Return the HTML that a notebook displays."""
         from kscale.html import notebook
 
         return notebook.document(type(self).KIND, msgspec.to_builtins(self))
 
 
 def to_builtins(record: Record) -> dict[str, Any]:
-    """The record as plain dicts and lists, ``apiVersion`` and ``kind`` first."""
+    """Return the record as plain dicts and lists, with ``apiVersion`` and ``kind`` first."""
     body: dict[str, Any] = msgspec.to_builtins(record)
     return {"apiVersion": API_VERSION, "kind": type(record).KIND, **body}
 
 
 def to_json(record: Record, *, indent: int = 0) -> bytes:
-    """The record as JSON text (one line, or indented)."""
+    """Return the record as JSON text, in one line or indented."""
     text = msgspec.json.encode(to_builtins(record))
     return msgspec.json.format(text, indent=indent) if indent else text
 
 
 def components_of(kind: Any, schema_hook: Callable[[Any], Any] | None = None) -> tuple[str, dict[str, Any]]:
-    """The name of a type among its schema's definitions, and these: the same with every version of msgspec.
+    """Return (name of a type among its schema's definitions, definitions), identical for all versions of msgspec.
 
-    ``kind``: the type; ``schema_hook``: tells the schemas of types that msgspec does not know, as it takes one.
+    ``kind`` is the type. ``schema_hook`` returns the schemas of types unknown to msgspec, as in msgspec's functions.
     """
-    (ref,), found = msgspec.json.schema_components([kind], schema_hook=schema_hook, ref_template="#/$defs/{name}")
-    return ref["$ref"].rsplit("/", 1)[-1], nulls_last(found)
+    (ref,), components = msgspec.json.schema_components([kind], schema_hook=schema_hook, ref_template="#/$defs/{name}")
+    return ref["$ref"].rsplit("/", 1)[-1], nulls_last(components)
 
 
 def nulls_last(schema: Any) -> Any:
-    """A schema in which ``null`` is the last thing that a value may be: versions of msgspec differ in that."""
+    """Return a schema in which ``null`` is the last alternative, because versions of msgspec differ in the order."""
     if isinstance(schema, list):
         return [nulls_last(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: nulls_last(each) for key, each in schema.items()}
-    if isinstance(any_of := made.get("anyOf"), list):
-        made["anyOf"] = sorted(any_of, key=lambda each: each == {"type": "null"})
-    return made
+    result = {key: nulls_last(each) for key, each in schema.items()}
+    if isinstance(any_of := result.get("anyOf"), list):
+        result["anyOf"] = sorted(any_of, key=lambda each: each == {"type": "null"})
+    return result
 
 
 def schema_of(record_type: type[Record]) -> dict[str, Any]:
-    """The published JSON Schema (2020-12) of a record type."""
+    """Return the published JSON Schema (2020-12) of a record type."""
     name, components = components_of(record_type)
     own = components.pop(name)
     properties = {

@@ -1,4 +1,5 @@
-"""The documents kscale writes, and their JSON Schemas (``docs/schemas/*.json``, ``kscale schema``). kscale's own."""
+"""The documents that kscale writes, and their JSON Schemas (``docs/schemas/*.json``, ``kscale schema``). Not in
+upstream."""
 
 from __future__ import annotations
 
@@ -55,20 +56,20 @@ class SchemaList(Record, frozen=True):
 
 
 def record_type(kind: str) -> type[Record]:
-    """The record type of a published kind; ``KeyError`` for an unknown one."""
+    """Return the record type of a published kind. Raises KeyError for an unknown one."""
     module, _, name = DOCUMENTS[kind].partition(":")
-    found: type[Record] = getattr(import_module(module), name or kind)
-    return found
+    record: type[Record] = getattr(import_module(module), name or kind)
+    return record
 
 
 def schema(kind: str) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a published kind."""
+    """Return the JSON Schema (2020-12) of a published kind. Raises KeyError for an unknown one."""
     tidy: dict[str, Any] = _tidy(schema_of(record_type(kind)))
     return tidy
 
 
 def _tidy(value: Any) -> Any:
-    """Descriptions come from docstrings: without their line breaks."""
+    """Return a schema whose descriptions, which are docstrings, have no line breaks and no double backticks."""
     if isinstance(value, dict):
         return {
             key: " ".join(item.replace("``", "`").split()) if key == "description" else _tidy(item)
@@ -78,17 +79,17 @@ def _tidy(value: Any) -> Any:
 
 
 def schema_files() -> dict[str, str]:
-    """Every published schema by the name of its file."""
+    """Return every published schema by file name."""
     files = {f"{kind}.json": schema_text(kind) for kind in DOCUMENTS}
     return files | {f"{name}.schema.json": input_schema_text(name) for name in INPUTS}
 
 
 def input_schema_text(name: str) -> str:
-    """The schema of an input file, by its ``name`` in :data:`INPUTS`, as it is published."""
+    """Return the schema of an input file as published, by its ``name`` in :data:`INPUTS`."""
     text: str = getattr(import_module(INPUTS[name]), f"{name}_schema_text")()
     return text
 
 
 def schema_text(kind: str) -> str:
-    """The schema of documents of a ``kind`` as it is published: indented JSON with a final line feed."""
+    """Return the schema of documents of a ``kind`` as published: indented JSON with a final line feed."""
     return msgspec.json.format(msgspec.json.encode(schema(kind)), indent=2).decode() + "\n"

@@ -1,6 +1,6 @@
-"""What a person is shown of an answer, before it has a form: a sentence, tables, pictures, things that open.
+"""Presentation of a result independent of its output format: a headline, tables, pictures and folded parts.
 
-A terminal, a table in Markdown and a page (:mod:`kscale.html`) are made of the same view.
+The terminal, Markdown tables and HTML pages (:mod:`kscale.html`) are rendered from the same view.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Cell(NamedTuple):
 
 
 def as_cell(value: Cell | str | float | None) -> Cell:
-    """What a table holds as a cell: numbers with thousands apart, None as a dash."""
+    """Return a value as a table cell: numbers with thousands separators, None as a dash."""
     if isinstance(value, Cell):
         return value
     if value is None:

@@ -1,28 +1,28 @@
-"""The compiled floor: arrays in, arrays out. The modules listed here are the only doors to it.
+"""Compiled kernels that take and return arrays. Python code uses only the modules listed here.
 
-_build         how the binary was made
-_engine        one simulated cluster: nodes, what pods on them count in, and the verdict of every Filter plug-in
-_pod_classes   what pod classes have beyond requests: read once, shared by engines
+_build         build information
+_engine        one simulated cluster: nodes, resources of their pods, and the result of every Filter plug-in
+_pod_classes   properties of pod classes beyond requests: read once, shared by engines
 _packing       the binpacking estimator and the hinting simulator, on an engine
-_removals      taking nodes away from an engine, what losing them would do, how many more of a pod fit
-_selecting     Score plug-ins: pods on the nodes with the greatest scores
+_removals      removing nodes from an engine, the effect of their loss, and how many more pods fit
+_selecting     Score plug-ins: placing pods on the nodes with the highest scores
 _scoring       compiled scorers, run over every pod and node
-_bin_pricing   many kinds of bins priced at once: what proves lower bounds
+_bin_pricing   pricing of many bin types at once, for lower bounds
 _pod_metrics   lists of pod metrics as columns
 _projection    lists of JSON objects reduced to what rules keep
 _pod_columns   pods of such lists as columns
 _names         rows by name
 _rows          rows of tables that are columns
-_api_text      texts of the API as they are usually written
-_numeric       Go's float to integer conversions as amd64 makes them
+_api_text      texts of the API in their usual form
+_numeric       Go's float to integer conversions as on amd64
 _histogram     decaying histograms: samples, checkpoints, recommendations
-_usage_text    usage over time out of text
+_usage_text    usage over time from text
 _replicas      the replica calculator, over columns
 _reconcile     reconciles, over columns
 _replay        one HPA over recorded load in virtual time
 
-``KSCALE_CPU_LEVEL`` (environment) is the highest level of CPU that loops are run at: ``default``, ``x86-64-v3`` or
-``x86-64-v4``. Read once, when a module is loaded; ``kscale.build_info()`` tells the level.
+The environment variable ``KSCALE_CPU_LEVEL`` limits the CPU level of the loops: ``default``, ``x86-64-v3`` or
+``x86-64-v4``. It is read once, when a module is loaded; ``kscale.build_info()`` returns the level in use.
 """
 
 import os

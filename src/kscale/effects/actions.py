@@ -424,7 +424,7 @@ class Deferred(Sequence[_Item]):
         return list, (self._list(),)
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # nothing in it can lead back to it
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # events are never part of a reference cycle
     """What upstream would tell the API server about an object.
 
     ``regarding`` has kind, namespace, name and uid as far as they are known; ``type`` is ``Normal`` or ``Warning``,
@@ -439,7 +439,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # nothing in 
 
     @property
     def about(self) -> str:
-        """The object in words: ``Kind/namespace/name``, of an object at the root ``Kind/name``."""
+        """Return the object as ``Kind/namespace/name``, or ``Kind/name`` for a cluster-scoped object."""
         of = self.regarding
         return "/".join(part for part in (of.kind, of.namespace, of.name) if part)
 

@@ -1,7 +1,5 @@
-"""Run a step machine without performing its actions: as if each succeeds, or with reads forwarded to the world.
-
-kscale's own.
-"""
+"""Dry runs of step machines: actions succeed without being performed, or reads are forwarded to the world. Not in
+upstream."""
 
 from __future__ import annotations
 
@@ -93,8 +91,8 @@ def as_if_done(
             return Outcome(at=at, error=None if refuse is None else refuse(action))
         if respond is None:
             raise UnansweredError(f"{type(action).__name__} asks for {answer.words}: nobody answers in a dry run")
-        found = respond(action)
-        return Outcome(at=at, error=found) if isinstance(found, ApiError) else Outcome(at=at, value=found)
+        response = respond(action)
+        return Outcome(at=at, error=response) if isinstance(response, ApiError) else Outcome(at=at, value=response)
 
     time = VirtualTime(perform, now=now)
     running = time.start(lambda _: steps)
@@ -103,9 +101,9 @@ def as_if_done(
 
 
 def done_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
-    """:func:`as_if_done` of a machine that neither asks nor waits nor has company, for much less.
+    """Run a machine that neither reads, waits nor starts other machines; faster than :func:`as_if_done`.
 
-    Everything that it does succeeds at ``now``. Raises :class:`UnansweredError` for an action that is more than that.
+    All its actions succeed at ``now``. Raises :class:`UnansweredError` for any other action.
     """
     actions: list[Action] = []
     events: list[Event] = []
@@ -132,10 +130,10 @@ def _is_more(action: Action) -> bool:
 
 
 def foreseen_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: datetime | Moment) -> Steps[_T]:
-    """What a machine, begun at ``now``, would return if all that it does succeeded at once.
+    """Run a machine, started at ``now``, as if its writes and waits succeeded at once, and return its result.
 
-    What it asks is asked of the world; what it does and says is told to ``note``. It goes by a time in which waits have
-    passed, though nobody waits.
+    Reads are forwarded to the world. Writes and reports are passed to ``note``. The machine sees a time in which its
+    waits have passed, though nobody waits.
     """
     at, passed = virtual_moment(now), 0
     outcome: Outcome | None = None

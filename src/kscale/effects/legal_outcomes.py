@@ -1,7 +1,4 @@
-"""Which action may have which outcome: the legal outcomes in one table.
-
-kscale's own.
-"""
+"""Table of the legal outcomes of each action. Not in upstream."""
 
 from __future__ import annotations
 
@@ -88,10 +85,10 @@ def _nothing(_action: object, value: object) -> bool:
 
 @cache
 def _structs(api_version: str, kind: str) -> tuple[type[KubeObject], ...]:
-    """The structs of a kind; without an ``apiVersion`` those of every group that has it. Any object, if none has."""
+    """Return the structs of a kind, without ``api_version`` those of every group; KubeObject if there is none."""
     versions = [api_version] if api_version else [group for group, name in KINDS if name == kind]
-    found = [struct for version in versions if (struct := find_kind(version, kind)) is not None]
-    return tuple(found) or (KubeObject,)
+    structs = [struct for version in versions if (struct := find_kind(version, kind)) is not None]
+    return tuple(structs) or (KubeObject,)
 
 
 def _object(action: Get, value: object) -> bool:
@@ -188,7 +185,7 @@ error was cut short (the process or its deadline ends)."""
 
 
 def check_answer(action: Action, outcome: Outcome) -> Outcome:
-    """The outcome, if it is a legal answer to the action; raises :class:`WrongAnswerError` if not."""
+    """Return the outcome if it is legal for the action. Raises :class:`WrongAnswerError` if not."""
     answer = ANSWERS.get(type(action))
     if answer is None:
         raise WrongAnswerError(action, outcome, "no such action is known")

@@ -1,4 +1,4 @@
-"""A result as one self-contained HTML page: sentence, sortable tables, charts, packing pictures and the record."""
+"""A result as one self-contained HTML page: headline, sortable tables, charts, packing pictures and the record."""
 
 from __future__ import annotations
 
@@ -16,26 +16,29 @@ from kscale.views import Block, Cell, Chart, Column, DrawnNode, DrawnPod, Folded
 __all__ = ["COLOURS", "chart", "element", "packing", "page", "text"]
 
 
-# Characters that HTML has no place for, and those that turn the order of what is written around them.
+# Characters that HTML does not allow, and those that change the direction of the text around them.
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff]"
 )
 
 
 def text(value: object) -> str:
-    """As it can stand between tags and in an attribute."""
+    """Return a value's text escaped for use between tags and in attributes."""
     return escape(_UNSEEN.sub(lambda found: f"\\x{ord(found[0]):02x}", str(value)), quote=True)
 
 
 def element(name: str, *content: str, **attributes: object) -> str:
-    """``<name attributes>content</name>``; ``content`` is markup already, attributes are not. An attribute that is None
-    is left out; a ``_`` at the end of its name, too."""
-    given = "".join(
+    """Return ``<name attributes>content</name>``.
+
+    ``content`` is markup, attribute values are escaped. An attribute with value None is left out; a trailing ``_`` of
+    an attribute's name is removed.
+    """
+    attribute_text = "".join(
         f' {key.removesuffix("_").replace("_", "-")}="{text(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{given}>{''.join(content)}</{name}>"
+    return f"<{name}{attribute_text}>{''.join(content)}</{name}>"
 
 
 COLOURS = 12
@@ -46,7 +49,7 @@ _SHOWN = 200
 
 
 def packing(block: Packing) -> str:
-    """All nodes, and what the colours mean."""
+    """Return a picture of all nodes, in which the colours distinguish kinds of pods."""
     kinds: dict[str, int] = {}
     for node in block.nodes:
         for pod in node.pods:
@@ -116,7 +119,7 @@ _MOST = 2_000
 
 
 def chart(block: Chart) -> str:
-    """The lines in one picture from zero on, with the least and the greatest said in words."""
+    """Return a chart of all lines, scaled from zero, with minimum, maximum and last value of each line in words."""
     longest = max(block.x, default=0.0) or 1.0
     highest = max((max(line, default=0.0) for line in block.lines.values()), default=0.0) or 1.0
     lines, legend = [], []
@@ -173,9 +176,23 @@ def _asset(name: str) -> str:
 
 
 def page(title: str, view: View, blocks: Sequence[Block] = (), *, record: bytes = b"") -> str:
-    """One document. ``record``: the answer's JSON, which the page holds for programs.
+    """Build the HTML document of a result.
 
-    It loads nothing and lets nothing load: its policy names the hash of its only script.
+    Parameters
+    ----------
+    title : str
+        Title of the page.
+    view : View
+        Headline, tables and footer.
+    blocks : sequence of Block
+        Charts, pictures and folded parts below the tables.
+    record : bytes, optional
+        JSON of the result, embedded for programs.
+
+    Returns
+    -------
+    str
+        HTML. The page loads nothing: its content security policy allows only its own script, by hash.
     """
     script = _asset("script.js")
     digest = b64encode(sha256(script.encode()).digest()).decode()
@@ -203,9 +220,9 @@ def page(title: str, view: View, blocks: Sequence[Block] = (), *, record: bytes 
 
 
 def _held(record: bytes) -> str:
-    """The record where a browser does not run it; no ``<`` of it can end the element."""
-    held = record.decode().replace("<", "\\u003c")
-    return f'<script type="application/json" id="record">{held}</script>'
+    """Return the record in a script element of type JSON, with ``<`` escaped so that it cannot end the element."""
+    escaped = record.decode().replace("<", "\\u003c")
+    return f'<script type="application/json" id="record">{escaped}</script>'
 
 
 def _table(table: Table) -> str:
@@ -229,7 +246,7 @@ def _table(table: Table) -> str:
 
 
 def _cell(cell: Cell | str | float | None, column: Column) -> str:
-    """With what it is sorted by, where that is not its text."""
+    """Return a table cell, with its sort value if that differs from the text."""
     cell = as_cell(cell)
     value = cell.value[0] if isinstance(cell.value, tuple) and cell.value else cell.value
     sort = value if isinstance(value, int | float) and isfinite(value) else None

@@ -32,9 +32,9 @@ _KINDS_FORGOTTEN: Final = 30 * 10**9  # kube-controller-manager resets its mappe
 class RESTMetrics:
     """Client that answers :class:`~kscale.effects.GetMetric` (:class:`kscale.world.protocols.Metrics`).
 
-    The version of the custom metrics API is discovered once per ``renewal`` (nanoseconds), a failure is retried
-    immediately. The resources of kinds are discovered every thirty seconds. ``clock`` must be monotonic. Each of the
-    three APIs has its own rate limit, as in upstream.
+    The version of the custom metrics API is discovered once per ``renewal`` (nanoseconds); a failure is not cached. The
+    resources of kinds are discovered every thirty seconds. Both intervals use the monotonic time of ``clock``. Each of
+    the three APIs has its own rate limit, as in upstream.
     """
 
     __slots__ = (
