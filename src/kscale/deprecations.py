@@ -16,7 +16,7 @@ __all__ = ["LEAVING", "Leaving", "leaving_name", "warn_leaving"]
 
 
 class Leaving(NamedTuple):
-    """Since which version something warns (``0.2``), and what is there instead of it."""
+    """Deprecation of a name: the version that warns first (``0.2``), and the replacement."""
 
     since: str
     instead: str

@@ -45,9 +45,9 @@ class Problem:
 
 
 class InputError(KscaleError, ValueError):
-    """Input that no API server would hold or that cannot be read. ``problems`` lists everything found, in input order.
+    """Input that cannot be read or that no API server would store. ``problems`` lists all problems in input order.
 
-    ``total`` is the number of objects read, damaged ones included (0 = not known).
+    ``total`` is the number of objects read, including damaged ones (0: unknown).
     """
 
     def __init__(self, problems: Sequence[Problem] | Problem | str, *, total: int = 0) -> None:
@@ -61,9 +61,9 @@ class InputError(KscaleError, ValueError):
 
 
 class ArgumentError(InputError, TypeError):
-    """An argument of another type than the function takes. It is an InputError and a TypeError.
+    """An argument has another type than the function accepts. Derives from InputError and TypeError.
 
-    ``problems[0].field`` names the argument; the message says what it may be and which type it has.
+    ``problems[0].field`` names the argument; the message says which types are allowed and which type it has.
     """
 
     def __init__(self, name: str, value: str, expected: str, received: str) -> None:
@@ -82,33 +82,33 @@ def _restored_error(text: str, problems: tuple[Problem, ...]) -> ArgumentError:
 
 
 class UnreadableObjectError(InputError):
-    """An object that was taken by what decisions read of it cannot be read whole."""
+    """An object was accepted after reading only the fields that decisions need, and cannot be decoded completely."""
 
 
 class StateError(KscaleError, ValueError):
-    """A saved state that cannot be used: another version, another kind, or damaged."""
+    """A saved state cannot be used: it has another version or kind, or is damaged."""
 
 
 class ConcurrentUseError(KscaleError, RuntimeError):
-    """A thread called an object that has one owner at a time while a call of another thread was under way.
+    """A thread called an object with a single owner while a call of another thread was running.
 
-    Nothing was changed by the call that raises it, and the other call goes on undisturbed.
+    The failed call has changed nothing, and the other call is not affected.
     """
 
 
 class NativeError(KscaleError, RuntimeError):
-    """A kernel refused its arguments or a compiled plug-in failed; the interpreter is unharmed."""
+    """A kernel rejected its arguments or a compiled plug-in failed; the interpreter is not affected."""
 
 
 class BoundError(KscaleError, AssertionError):
-    """A proven bound contradicts a known solution: a bug in kscale. No number is given out."""
+    """A proven bound contradicts a known solution: a bug in kscale. No result is returned."""
 
     def __init__(self, message: str) -> None:
         super().__init__(f"{message}. This is a bug in kscale, please report it with the input.")
 
 
 class MissingExtraError(KscaleError, ImportError):
-    """A feature whose optional dependency is not installed; the text says which extra to install."""
+    """An optional dependency of a feature is not installed; the message names the extra to install."""
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs the extra [{extra}]: pip install 'kscale-core[{extra}]'")

@@ -26,7 +26,7 @@ _TERMINATION: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def is_endless(status: os.stat_result) -> bool:
-    """Return whether a file is a device that may give bytes for ever."""
+    """Return whether a file is a device that may never end."""
     device = stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode)
     return device and status.st_rdev != _NULL_DEVICE
 
@@ -34,8 +34,8 @@ def is_endless(status: os.stat_result) -> bool:
 def read_file(path: str | os.PathLike[str], limit: int = MAX_FILE) -> bytes:
     """Return the bytes of a file, a pipe or a device.
 
-    Raises OSError, with the path as its filename, where it cannot be read, is a device that may never end
-    (``/dev/zero``), or holds more than ``limit`` bytes.
+    Raises OSError, with the path as its filename, if it cannot be read, is a device that may never end
+    (``/dev/zero``), or has more than ``limit`` bytes.
     """
     with open(path, "rb") as file:
         if is_endless(os.fstat(file.fileno())) and not file.isatty():
@@ -54,11 +54,11 @@ def replace_file(path: str | os.PathLike[str], data: bytes, *, secret: bool = Fa
 
 @contextmanager
 def replacing(path: str | os.PathLike[str], *, secret: bool = False) -> Iterator[BinaryIO]:
-    """Open a binary stream whose content takes the place of a file at the end of the block.
+    """Open a binary stream whose content replaces a file at the end of the block.
 
     The content is written to a new file in the same folder, so that a full disk, an error or a signal leaves the old
-    file as it was. The new file is removed then; only SIGKILL leaves it behind, as ``.NAME.*.tmp``. A symbolic link
-    stays a link, and the mode of an existing file is kept. Pipes and devices, which cannot be replaced, are written to
+    file unchanged. The new file is then removed; only SIGKILL leaves it behind, as ``.NAME.*.tmp``. A symbolic link
+    stays a link, and the mode of an existing file is kept. Pipes and devices, which cannot be replaced, are written
     directly.
 
     Parameters
@@ -112,7 +112,8 @@ def replacing(path: str | os.PathLike[str], *, secret: bool = False) -> Iterator
 def removed_on_termination(path: str | os.PathLike[str]) -> Iterator[None]:
     """Remove a temporary file if SIGTERM or SIGHUP ends the process within the block.
 
-    A process that these signals end does not unwind. Handlers that the program has installed stay: it goes on then.
+    By default a process that is ended by these signals runs no cleanup. Handlers that the program has installed are
+    kept, and then the process continues.
     """
     name = os.fspath(path)
     _temporary.add(name)
@@ -154,7 +155,7 @@ def _mode_of(mode: int | None) -> int:
 
 @contextmanager
 def _errors_named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Name the file in errors of writes, which do not know it."""
+    """Set the file's name in errors of writes, which lack it."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
 """User-written predicates and scorers, compiled by numba and run in the native loop without the GIL (extra [plugins]).
-kscale's own: upstream has plug-ins in Go.
+Not in upstream, which has plug-ins in Go.
 
-A predicate is asked last, after every Filter of the profile, of each pod and node that passed so far::
+A predicate runs after every Filter plug-in of the profile, for each pod and node that passed them::
 
     @kscale.plugin.predicate(reason="node(s) would be left with too little memory")
     def keeps_a_reserve(request, free, slots):
@@ -10,12 +10,12 @@ A predicate is asked last, after every Filter of the profile, of each pod and no
     profile = kscale.SchedulerProfile(predicates=(keeps_a_reserve,))
 
 ``request`` and ``free`` are int64 arrays of the columns cpu (milli-units), memory, ephemeral storage (bytes) and then
-the ``resources`` that the decorator names; ``slots`` is how many pods the node still takes. Functions must be
-deterministic, must not start threads, and may be called from several threads at once; nothing checks that. A function
-that raises stops the call with :class:`kscale.errors.NativeError`; it never counts as a verdict.
+the ``resources`` that the decorator names; ``slots`` is how many more pods the node can take. Functions must be
+deterministic, must not start threads, and may be called from several threads at once; none of this is checked. A
+function that raises stops the call with :class:`kscale.errors.NativeError`; an exception never counts as a result.
 
-Plug-ins are registered by name when they are compiled; another one under the same name takes the place of the first, so
-that a module may be loaded, and a notebook's cell run, again.
+Plug-ins are registered by name when they are compiled. A later plug-in of the same name replaces the earlier one, so
+that a module can be reloaded and a notebook's cell run again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Function = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class PredicatePlugin:
-    """A compiled predicate. Keeps alive the code that its address points at."""
+    """Compiled predicate. Keeps the code alive to which its address points."""
 
     name: str
     reason: str
@@ -52,7 +52,7 @@ class PredicatePlugin:
 
 @dataclass(frozen=True, slots=True)
 class ScorePlugin:
-    """A compiled scorer. Keeps alive the code that its address points at."""
+    """Compiled scorer. Keeps the code alive to which its address points."""
 
     name: str
     resources: tuple[str, ...]
@@ -76,7 +76,13 @@ def _numba() -> Any:
 
 
 @overload
-def predicate(function: _Function) -> PredicatePlugin: ...
+def predicate(function: _Function) -> PredicatePlugin:
+    """Compile ``function(request, free, slots) -> bool`` to a predicate and register it by name.
+
+    ``reason``: the failure reason of a rejected pod; ``resources``: further columns of ``request`` and ``free``.
+    """
+
+
 @overload
 def predicate(
     *, name: str | None = ..., reason: str | None = ..., resources: Sequence[str] = ...
@@ -131,7 +137,14 @@ def _inputs(types: Any) -> tuple[Any, Any]:
 
 
 @overload
-def scorer(function: _Function) -> ScorePlugin: ...
+def scorer(function: _Function) -> ScorePlugin:
+    """Compile ``function(request, free) -> float`` to a scorer and register it by name.
+
+    ``resources``: extended resources that ``request`` and ``free`` contain besides cpu, memory and ephemeral storage.
+    The loop over nodes is compiled with the function, so native code is entered once per pod, not once per node.
+    """
+
+
 @overload
 def scorer(*, name: str | None = ..., resources: Sequence[str] = ...) -> Callable[[_Function], ScorePlugin]: ...
 

@@ -15,8 +15,8 @@ API_VERSION = "kscale.dev/v1alpha1"
 class Record(msgspec.Struct, kw_only=True, omit_defaults=False, rename="camel", frozen=True):
     """A decision, or a document that describes one. Subclasses set ``KIND``; fields are camelCase in JSON.
 
-    Texts are made when the document is made, not when the decision is: a decision object may keep columns and
-    build its record on request.
+    Texts are created with the document, not with the decision: a decision object may keep columns and build its record
+    on request.
     """
 
     KIND: ClassVar[str] = ""

@@ -29,7 +29,7 @@ Tone = Literal["", "good", "warn", "bad", "dim"]
 
 
 class Cell(NamedTuple):
-    """One cell: its text, a tone (colour, never the only carrier of meaning), and the bare value for CSV."""
+    """Cell of a table: its text, a tone (colour, never the only carrier of meaning), and the plain value for CSV."""
 
     text: str
     tone: Tone = ""
@@ -46,9 +46,9 @@ def as_cell(value: Cell | str | float | None) -> Cell:
 
 
 class Column(NamedTuple):
-    """One column: its title, alignment, and whether only ``-o wide`` (and CSV) shows it.
+    """Column of a table: title, alignment, and whether it is shown only by ``-o wide`` (and CSV).
 
-    ``fields``: the columns of CSV, where a cell holds several values (its ``value`` is a tuple of as many).
+    ``fields``: CSV columns for a cell with several values (its ``value`` is a tuple of the same length).
     """
 
     title: str
@@ -60,8 +60,8 @@ class Column(NamedTuple):
 class Table(msgspec.Struct, frozen=True):
     """Rows under columns. A cell is a ``Cell``, a text, a number, or None (shown as ``-``).
 
-    ``limit`` > 0 cuts what ``-o table`` shows, saying how many rows are left out; every other format shows all.
-    ``said``: the headline says it already, and ``-o table`` leaves it out.
+    ``limit`` > 0 limits the rows of ``-o table``, which then reports how many are left out; other formats show all.
+    ``said``: the headline contains the information, and ``-o table`` omits the table.
     """
 
     columns: Sequence[Column]
@@ -72,7 +72,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """What a person sees: the answer in one sentence, tables, closing lines; ``names`` is what ``-o name`` prints."""
+    """Presentation of a result: headline, tables and closing lines; ``names`` is printed by ``-o name``."""
 
     headline: str
     tables: Sequence[Table] = ()
@@ -81,8 +81,9 @@ class View(msgspec.Struct, frozen=True):
 
 
 class DrawnPod(NamedTuple):
-    """A pod on a drawn node. Pods of one ``kind`` have one colour; ``amounts``: what it takes of each resource, in the
-    units of the node's ``room``."""
+    """Pod on a drawn node. Pods of one ``kind`` have the same colour. ``amounts``: its use of each resource, in the
+    units
+    of the node's ``room``."""
 
     name: str
     kind: str
@@ -90,8 +91,11 @@ class DrawnPod(NamedTuple):
 
 
 class DrawnNode(msgspec.Struct, frozen=True):
-    """Nodes that are alike, drawn once: ``names`` of all. ``room``: what there is of each resource, and ``shown`` how
-    that is written; ``note``: what they are; ``pods`` of the first of them."""
+    """Equal nodes that are drawn once.
+
+    ``names``: names of all. ``room``: capacity of each resource, and ``shown`` its text. ``note``: description.
+    ``pods``: pods of the first node.
+    """
 
     names: Sequence[str]
     note: str
@@ -102,7 +106,7 @@ class DrawnNode(msgspec.Struct, frozen=True):
 
 
 class Packing(msgspec.Struct, frozen=True):
-    """Nodes with what is on them. ``left_out``: so many more are not drawn."""
+    """Nodes with their pods. ``left_out``: number of nodes that are not drawn."""
 
     title: str
     nodes: Sequence[DrawnNode]
@@ -110,15 +114,17 @@ class Packing(msgspec.Struct, frozen=True):
 
 
 class Folded(msgspec.Struct, frozen=True):
-    """Lines under summaries that open: each of ``items`` is a summary with its lines."""
+    """Lines that are folded under summaries; each of ``items`` is a summary with its lines."""
 
     title: str
     items: Sequence[tuple[str, Sequence[str]]]
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """Lines over time: ``x`` in seconds from the beginning, each of ``lines`` as long. ``steps``: a value holds until
-    the next."""
+    """Lines over time: ``x`` in seconds from the beginning, and values of the same length in ``lines``.
+
+    ``steps``: a value is constant until the next.
+    """
 
     title: str
     x: Sequence[float]

@@ -43,16 +43,16 @@ Respond = Callable[[Action], Any]
 
 
 class UnansweredError(KscaleError, LookupError):
-    """A machine asks what only a world can tell, and nobody answers for it."""
+    """A machine requested data from the world, and the dry run has no source for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun(Generic[_T]):
-    """What came of it: what the machine returned (``value``), and in order what it asked of the world and what it said
-    (``events``, ``observations``).
+    """Result of a dry run: the machine's return value (``value``), its ``actions``, ``events`` and ``observations`` in
+    order.
 
-    ``actions`` holds neither waits nor company; what machines in company asked stands there itself. ``events`` are made
-    when somebody looks at them, if the machine made them so.
+    ``actions`` has no waits and no concurrency actions, but the actions of concurrent machines. ``events`` are computed
+    when they are read, if the machine deferred them.
     """
 
     value: _T
@@ -68,11 +68,28 @@ Refuse = Callable[[Action], ApiError | None]
 def as_if_done(
     steps: Steps[_T], *, now: datetime | Moment, respond: Respond | None = None, refuse: Refuse | None = None
 ) -> DryRun[_T]:
-    """Runs a machine: every action succeeds at once but what ``refuse`` refuses, and waiting takes its time.
+    """Run a machine as if every action succeeded at once, except those that ``refuse`` rejects. Waiting takes its time.
 
-    ``now``: the moment at which the machine was begun; ``respond``: answers questions (``Get``, ``List``, ``GetScale``,
-    ``GetMetric``, ``RankOptions``). What the machine starts in the background is run to its end too. Raises
-    :class:`UnansweredError` for a question that nobody answers.
+    Machines that it starts in the background are run to their end, too.
+
+    Parameters
+    ----------
+    now : datetime or int
+        Time at which the machine was started.
+    respond : callable, optional
+        Returns the value of an action that reads (``Get``, ``List``, ``GetScale``, ``GetMetric``, ``RankOptions``).
+    refuse : callable, optional
+        Returns the error of an action that writes, or None.
+
+    Returns
+    -------
+    DryRun
+        Result, actions and reports.
+
+    Raises
+    ------
+    UnansweredError
+        If the machine reads and ``respond`` is None.
     """
     actions: list[Action] = []
     said: list[Sequence[Event]] = []

@@ -58,7 +58,7 @@ __all__ = ["ANSWERS", "Answer", "WrongAnswerError", "check_answer"]
 
 
 class WrongAnswerError(KscaleError, TypeError):
-    """A world answered an action with what is no answer to it. ``action`` and ``outcome`` are the two."""
+    """A world returned an illegal outcome: ``outcome`` for ``action``."""
 
     def __init__(self, action: object, outcome: object, text: str) -> None:
         super().__init__(f"{type(action).__name__}: {text}")
@@ -67,10 +67,11 @@ class WrongAnswerError(KscaleError, TypeError):
 
 
 class Answer(NamedTuple):
-    """What an action may be answered.
+    """Legal outcomes of an action.
 
-    ``words`` say it; ``fits(action, value)`` holds it; ``question``: the action only asks, and the machine cannot go on
-    without a value or an error; ``refusable``: the answer may be an error.
+    - ``words``: description of the value. ``fits(action, value)``: whether a value is legal.
+    - ``question``: the action only reads, and the machine cannot continue without a value or an error.
+    - ``refusable``: the outcome may be an error.
     """
 
     words: str

@@ -1,4 +1,4 @@
-"""Outcomes of actions, and which outcome an action may have."""
+"""Outcomes of actions and their errors."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ CANCELED: Final = ApiError("context canceled")
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How an action went: the moment it was over (``at``), and what it gives or why it was refused (``error``).
+    """Outcome of an action: the time at which it ended (``at``), and its ``value`` or ``error``.
 
-    Which ``value`` an action may have stands in :data:`kscale.effects.ANSWERS`.
+    :data:`kscale.effects.ANSWERS` lists the legal values of each action.
     """
 
     at: Moment

@@ -73,11 +73,11 @@ class Progress:
         return (yield from self.act(Within(duration, machine))).value
 
     def emit(self, *events: Event) -> StepsOf[Emit, None]:
-        """Records events; none costs nothing."""
+        """Record events. Without events nothing is yielded."""
         if events:
             yield from self.act(Emit(events))
 
     def observe(self, *observations: Observation) -> StepsOf[Observe, None]:
-        """Counts observations; none costs nothing."""
+        """Record observations. Without observations nothing is yielded."""
         if observations:
             yield from self.act(Observe(observations))

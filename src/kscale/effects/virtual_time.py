@@ -224,7 +224,7 @@ class VirtualTime:
         return time == self.now and (not self._due or (time, rank) < self._due[0][:2])
 
     def _is_over(self, running: Running, action: Action) -> bool:
-        """Whether the machine's time is over, so that an action of this kind is refused."""
+        """Check whether the machine's deadline has passed, so that this action fails."""
         if running.deadline is None or self.now < running.deadline:
             return False
         answer = ANSWERS.get(type(action))

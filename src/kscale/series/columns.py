@@ -34,8 +34,7 @@ KEY_COLUMNS = ("namespace", "pod", "container")
 
 
 class SeriesKey(NamedTuple):
-    """What a series is of: the ``namespace``, a ``pod``, a ``container`` of it; a part that the source does not tell is
-    empty."""
+    """Key of a series: ``namespace``, ``pod`` and ``container``, empty where the source does not name them."""
 
     namespace: str = ""
     pod: str = ""
@@ -160,7 +159,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FarTimeError(ValueError):
-    """A number that is a time further from 1970 than nanoseconds reach."""
+    """A number is a time outside the range of int64 nanoseconds since 1970."""
 
 
 def time_unit(unit: str) -> int:

@@ -187,7 +187,7 @@ def parse_prometheus_duration(text: str) -> int:
 
 
 class RangeQuery(NamedTuple):
-    """A query over a range of time; times and step in nanoseconds."""
+    """Range query; times and step are in nanoseconds."""
 
     query: str
     start: int
@@ -278,7 +278,7 @@ def container_keys(options: PrometheusHistory, series: Series) -> tuple[SeriesKe
 
 
 class LastLabels(NamedTuple):
-    """The labels that a pod had when it was last seen (nanoseconds since 1970)."""
+    """Labels of a pod when it was last seen (nanoseconds since 1970)."""
 
     labels: dict[str, str]
     last_seen: int

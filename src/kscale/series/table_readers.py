@@ -29,7 +29,7 @@ __all__ = [
 
 
 class CellError(ValueError):
-    """What is wrong with a column, or with its value in a ``row`` (from 1)."""
+    """A column is invalid, or its value in a ``row`` (from 1)."""
 
     def __init__(self, message: str, row: int | None = None) -> None:
         super().__init__(message)
@@ -124,7 +124,7 @@ def parsed_numbers(texts: Sequence[str]) -> NDArray[np.float64]:
 
 
 def check_columns(names: Sequence[str], wanted: Wanted, source: str) -> None:
-    """Raises ``InputError`` for columns that are not there."""
+    """Check that a table has the required columns. Raises ``InputError`` if it does not."""
     missing = [name for name in wanted.needed if name not in names]
     if missing:
         raise InputError(Problem(f"no column {', '.join(map(repr, missing))} (columns: {', '.join(names)})", source))

@@ -65,15 +65,17 @@ Names = tuple[str, str, str, str]
 
 @dataclass(slots=True)
 class ReaderSeries:
-    """What one reader's numbers are in the table. Only the taker of its rows, which come in order, changes it."""
+    """Numbers of one reader's series in the table. Changed only by the thread that takes the reader's rows in order."""
 
     numbers: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """Rows' series by the numbers of the reader that found them; ``fresh``: the names of those it had not met before,
-    in the order of their first rows."""
+    """Series of rows, numbered by the reader.
+
+    ``fresh``: names of series that are new to the reader, in the order of their first rows.
+    """
 
     series: NDArray[np.int32]
     fresh: Sequence[Names]
@@ -112,7 +114,7 @@ _NAMES: Final = (*KEY_COLUMNS, "workload")
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Rows of a file: their series with ``columns`` (time, cpu, memory), or, where they are not plain, the text."""
+    """Rows of a file: their series with ``columns`` (time, cpu, memory), or the text if they need the full parser."""
 
     series: Numbered | None = None
     columns: tuple[Any, ...] = ()
@@ -165,7 +167,7 @@ class CsvFile:
                 yield partial(self._plain, memoryview(rest))
 
     def _header(self, file: Any) -> int:
-        """Reads the names of the columns; where the first row begins."""
+        """Read the names of the columns, and return the offset of the first row."""
         line = b""
         while b"\n" not in line and (more := file.read(1 << 16)):
             line += more
@@ -231,9 +233,9 @@ class CsvFile:
 
 
 def check_quotes(text: bytes, path: Path) -> None:
-    """Raises ``InputError``, with the line, for a field whose quotes go on after its line or are never closed.
+    """Check that no quoted field spans lines or is left open. Raises ``InputError`` with the line.
 
-    Parts of a file are read at the same time, so that lines must be what they seem, wherever a part begins.
+    Slices of a file are read concurrently, so the begin of a line must be certain wherever a slice begins.
     """
     if not any(line.count(b'"') % 2 for line in text.split(b"\n")):
         return

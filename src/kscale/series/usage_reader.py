@@ -69,13 +69,16 @@ POD_LABEL_PREFIXES: Final = ("label_", "pod_label_")
 
 @dataclass(frozen=True, slots=True)
 class UsageBatch:
-    """``keys[series[i]]`` used ``cpu[i]`` cores and ``memory[i]`` bytes at ``time[i]`` (ns since 1970); NaN: no value.
+    """Usage of containers: ``keys[series[i]]`` used ``cpu[i]`` cores and ``memory[i]`` bytes at ``time[i]``.
 
-    ``cpu`` or ``memory`` is None where the source does not have it. ``workloads[k]`` is the workload that the source
-    names for ``keys[k]``, or an empty text. Batches of one file may share ``keys`` and ``workloads``: lists that grow.
-    ``labels[k]``: the labels of the pod as Prometheus has them (without ``label_`` or ``pod_label_``, every other
-    character than letters and digits an underscore); empty = none are told. ``warnings``: what the source says of a
-    whole file, with the first of its batches.
+    Times are in nanoseconds since 1970; NaN means no value.
+
+    - ``cpu`` or ``memory`` is None if the source does not have it.
+    - ``workloads[k]``: the workload that the source names for ``keys[k]``, or an empty text. Batches of one file may
+      share ``keys`` and ``workloads``, which grow.
+    - ``labels[k]``: labels of the pod in Prometheus' form (without ``label_`` or ``pod_label_``, characters other than
+      letters and digits replaced by underscores); empty without any.
+    - ``warnings``: warnings of the source, with the first batch of a file.
     """
 
     keys: Sequence[SeriesKey]
@@ -140,10 +143,10 @@ def read_usage(
 
 @dataclass(frozen=True, slots=True)
 class UsageFiles:
-    """The batches of several files, whenever asked for: arguments as of :func:`read_usage`.
+    """Batches of several files, read on each iteration; arguments as in :func:`read_usage`.
 
-    Parquet and CSV files whose first batches do not overlap in time come in the order of these, so that it does not
-    matter in which order parts of a history are named.
+    Parquet and CSV files whose first batches do not overlap in time are sorted by time, so that the parts of a history
+    may be named in any order.
     """
 
     paths: Sequence[Path]
@@ -191,7 +194,7 @@ def _ahead(parts: Iterator[Callable[[], _T]], threads: int) -> Iterator[_T]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows whose series have the numbers of the reader that found them."""
+    """Rows whose series are numbered by the reader."""
 
     series: Numbered
     time: NDArray[np.int64]
@@ -320,7 +323,8 @@ def usage_of(
 
 
 def _parts_of_one(wanted: Sequence[int], numbers: Sequence[int], series: Series) -> tuple[str, ...]:
-    """Name the labels in which series of one container differ: each is a part of its usage, as that of one core."""
+    """Return a warning that names the labels in which series of one container differ: each is only a part of its usage,
+    such as that of one core."""
     groups: dict[int, list[Mapping[str, str]]] = {}
     for i, number in zip(wanted, numbers, strict=True):
         groups.setdefault(number, []).append(series.labels[i])

@@ -69,9 +69,9 @@ def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[],
 
 
 def _check_column(file: Any, name: str) -> None:
-    """Reads the first value of each row group.
+    """Read the first value of each row group, so that a damaged column is reported as an error.
 
-    What pyarrow says of a damaged column is an error here, and ends the process where its statistics are asked for.
+    Requesting the statistics of a damaged column would end the process.
     """
     with file:
         for group in range(file.num_row_groups):

@@ -68,13 +68,15 @@ class SteadyClock:
 
 
 class FollowingClock(SteadyClock):
-    """Moments that go on evenly although somebody sets the wall clock, until it is asked to follow that: for loops
-    that wait by moments, and compare them with what others have written."""
+    """Clock whose time advances evenly when the wall clock is set, until :meth:`follow` adopts the change.
+
+    For loops that wait for wall-clock times and compare them with times that other programs have written.
+    """
 
     __slots__ = ()
 
     def follow(self) -> int:
-        """Sets itself by the wall clock if that is off by a second or more. Gives by how many nanoseconds."""
+        """Set the clock to the wall clock if they differ by a second or more, and return the change in nanoseconds."""
         by = self._clock.now() - self.now()
         if abs(by) < SECOND:
             return 0
@@ -87,7 +89,7 @@ _Ts = TypeVarTuple("_Ts")
 
 
 class StuckError(RuntimeError):
-    """Every task waits for something, and nothing is due that could bring it about."""
+    """Every task waits, and nothing is scheduled that could continue one."""
 
 
 class VirtualClock:

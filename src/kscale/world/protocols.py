@@ -80,8 +80,10 @@ class Clock(Protocol):
 
 
 class GoesBy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rounds of a driver go by beside the kinds that it watches. ``judged``: kinds among those of whose
-    changes it says itself whether they make a difference, as it is told of them."""
+    """Inputs of a driver's loops in addition to the kinds that it watches.
+
+    ``judged``: kinds of which the driver itself decides whether a change matters, from the notification.
+    """
 
     cloud: bool = False
     metrics: bool = False
@@ -89,9 +91,11 @@ class GoesBy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of objects that a driver must see: those of ``namespace`` (empty: of all), cut down by
-    ``field_selector`` and ``label_selector``; ``api_version`` goes with ``kind``. ``typed``: as objects, one by one;
-    else only as part of the snapshot."""
+    """Kind of objects that a driver needs.
+
+    Selects objects of ``namespace`` (empty: all namespaces) by ``field_selector`` and ``label_selector``.
+    ``api_version`` belongs to ``kind``. ``typed``: as single objects; otherwise only as part of the snapshot.
+    """
 
     kind: str
     api_version: str
@@ -102,10 +106,10 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an object of a typed kind, seen by ``watch``.
+    """Change of an object of a typed kind, seen by ``watch``.
 
-    ``old`` None: it is new; ``new`` None: it is gone. ``missed``: nobody saw how it went, and ``old`` is the last that
-    was seen of it (client-go's ``DeletedFinalStateUnknown``).
+    ``old`` is None for a new object, ``new`` is None for a deleted one. ``missed``: the deletion was not observed, and
+    ``old`` is the last known version (client-go's ``DeletedFinalStateUnknown``).
     """
 
     watch: Watch
@@ -166,10 +170,10 @@ class TellingStores(Stores, Protocol):
 
 
 class LiveStores(TellingStores, Protocol):
-    """Stores that change while machines do their steps elsewhere."""
+    """Stores that change while step machines run elsewhere."""
 
     async def caught_up(self) -> None:
-        """Waits until what has come so far is taken up: it may have had to wait for a step that looked at it."""
+        """Wait until the events received so far have been applied; a step that reads the stores may delay them."""
         ...
 
 
@@ -198,12 +202,14 @@ class NodeGroups(Protocol):
         ...
 
     def refresh(self) -> Groups | Sequence[NodeGroup]:
-        """Looks at the cloud anew (``Refresh``), and tells its groups as they are now; settled ones
-        (:class:`~kscale.objects.nodegroups.Groups`) may name nodes whose group it fails to tell."""
+        """Refresh the state of the cloud and return the current groups (``Refresh``).
+
+        A :class:`~kscale.objects.nodegroups.Groups` result may name nodes whose group could not be determined.
+        """
         ...
 
     def has_instance(self, node: Node) -> bool:
-        """Whether the machine of a node still runs (``HasInstance``)."""
+        """Check whether the machine of a node still exists (``HasInstance``)."""
         ...
 
     def prices(self, question: GetPrices) -> Prices:
@@ -211,8 +217,10 @@ class NodeGroups(Protocol):
         ...
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Raises the target size of a group by ``delta``, ``atomic``: by all of it or nothing (``IncreaseSize``,
-        ``AtomicIncreaseSize``)."""
+        """Increase the target size of a group by ``delta`` (``IncreaseSize``).
+
+        With ``atomic``, all nodes or none are created (``AtomicIncreaseSize``).
+        """
         ...
 
     def decrease_target_size(self, group: str, delta: int) -> None:
@@ -220,20 +228,22 @@ class NodeGroups(Protocol):
         ...
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Deletes nodes of a group and lowers its target size with them, ``force``: without regard to the
-        minimum size and the like (``DeleteNodes``, ``ForceDeleteNodes``).
+        """Delete nodes of a group and reduce its target size accordingly (``DeleteNodes``).
 
-        Of an instance that never registered the node holds its id, as name and as provider id.
+        With ``force``, limits such as the minimum size are ignored (``ForceDeleteNodes``). For an instance that never
+        registered, the node has its ID as name and as provider ID.
         """
         ...
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
-        """Makes a ``group`` (``Create``; ``asynchronous``: without waiting for it): that group first, then others that
-        were made along with it."""
+        """Create a ``group`` (``Create``) and return the created groups, with the requested group first.
+
+        With ``asynchronous``, the method does not wait for the creation.
+        """
         ...
 
     def delete_group(self, group: str) -> None:
-        """Removes a group that node auto-provisioning made (``Delete``)."""
+        """Delete a group that node auto-provisioning created (``Delete``)."""
         ...
 
     def close(self) -> None:
@@ -258,7 +268,7 @@ class History(Protocol):
 
 
 class Ranker(Protocol):
-    """What answers :class:`~kscale.effects.RankOptions`. May block."""
+    """Backend of :class:`~kscale.effects.RankOptions`. May block."""
 
     def __call__(self, question: RankOptions, /) -> Ranking | ApiError: ...
 

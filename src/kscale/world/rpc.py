@@ -28,9 +28,9 @@ __all__ = [
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Loads a certificate (with its chain) and its key, both PEM, into a context.
+    """Load a certificate (with its chain) and its key, both PEM, into a context.
 
-    Raises :class:`ssl.SSLError` where they are none, or do not belong together. The context is spoilt then.
+    Raises :class:`ssl.SSLError` if they are invalid or do not match. The context must not be used afterwards.
     """
     with _file(certificate) as chain, _file(key) as secret:
         # An encrypted key would be asked for on the terminal.
@@ -82,7 +82,7 @@ class RpcServer:
         self._server.stop(None).wait()
 
     def wait(self) -> None:
-        """Waits until it is stopped from elsewhere."""
+        """Wait until the server is stopped."""
         self._server.wait_for_termination()
 
     def stop(self) -> None:
@@ -114,7 +114,7 @@ def error_text(error: Any) -> str:
 
 
 def is_unimplemented(error: Any) -> bool:
-    """Whether the server does not know the method."""
+    """Check whether the server does not implement the method."""
     return bool(error.code().name == "UNIMPLEMENTED")
 
 
@@ -129,7 +129,7 @@ def read_certificates(path: str | os.PathLike[str]) -> bytes:
 
 
 def _is_loopback(url: str) -> bool:
-    """Whether the server is on this machine: Go's client does not ask a proxy for it, grpcio's would."""
+    """Check whether the server is on this machine. Go's client then uses no proxy, but grpcio would."""
     host = url.rpartition("/")[2].rpartition(":")[0].strip("[]")
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

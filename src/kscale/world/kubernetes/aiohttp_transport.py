@@ -207,7 +207,7 @@ class AiohttpTransport:
         )
 
     async def call(self, call: Call) -> Answer:
-        """Sends a request and gives the whole answer."""
+        """Send a request and return the complete response."""
         async with self._sent(call) as (response, _):
             body = _Body(self, call, response)
             try:
@@ -218,7 +218,7 @@ class AiohttpTransport:
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[Stream]:
-        """Sends a request; the connection is closed when the context is left."""
+        """Send a request and yield the response as a stream; the connection is closed at the end of the context."""
         async with self._sent(call) as (response, timeout):
             if response.status == 200:
                 timeout.reschedule(None)
@@ -233,7 +233,7 @@ class AiohttpTransport:
 
     @asynccontextmanager
     async def _sent(self, call: Call) -> AsyncIterator[tuple[Any, asyncio.Timeout]]:
-        """Send a request; gives the response and the timeout of the request, which goes on for its body."""
+        """Send a request and yield (response, timeout), where the timeout also covers the body."""
         sent = self._clock.monotonic()
         try:
             identity = await self._credentials.identity()

@@ -1,4 +1,4 @@
-"""API requests by client-go's rules: rate limit, retries, and API errors.
+"""API requests with client-go's behaviour: rate limit, retries and API errors.
 
 Upstream: ``client-go/rest`` (``request.go``, ``with_retry.go``).
 """
@@ -50,9 +50,10 @@ _SECOND: Final = 1e9
 
 
 class TokenBucket:
-    """``burst`` tokens at first, then ``qps`` a second, never more than ``burst``. Moments are nanoseconds.
+    """Rate limiter with ``burst`` tokens at first, refilled with ``qps`` per second up to ``burst``. Times are
+    nanoseconds.
 
-    ``qps`` is rounded as client-go does (``float32``). Single owner.
+    ``qps`` is rounded as in client-go (``float32``). Has a single owner.
     """
 
     __slots__ = ("_burst", "_last", "_qps", "_tokens")
@@ -64,7 +65,7 @@ class TokenBucket:
         self._last: Moment | None = None
 
     def try_accept(self, now: Moment) -> bool:
-        """Takes a token if there is one."""
+        """Take a token if one is available, and return whether it was."""
         tokens = self._at(now) - 1.0
         if self._burst < 1 or self._wait(tokens) > 0:
             return False
@@ -72,7 +73,7 @@ class TokenBucket:
         return True
 
     def reserve(self, now: Moment) -> int:
-        """Takes a token, or the next that there will be: for how many nanoseconds the caller has to wait."""
+        """Take a token, possibly a future one, and return the nanoseconds that the caller must wait for it."""
         tokens = self._at(now) - 1.0
         self._last, self._tokens = now, tokens
         return self._wait(tokens)
@@ -134,7 +135,7 @@ class _Status(ApiStruct):
 
 
 def is_success(status: int) -> bool:
-    """Whether an answer is what was asked for."""
+    """Check whether an HTTP status is a success of the API: 200 to 206."""
     return 200 <= status <= 206
 
 
@@ -223,9 +224,9 @@ _T = TypeVar("_T")
 
 
 class RequestFailedError(KscaleError, OSError):
-    """A request that came to nothing. ``error`` says why; one without code and reason is a connection that broke.
+    """A request failed. ``error`` is the reason; one without code and reason is a broken connection.
 
-    ``refused``: nobody listened, so nothing has happened.
+    ``refused``: the connection was refused, so the request had no effect.
     """
 
     def __init__(self, error: ApiError, *, refused: bool = False) -> None:

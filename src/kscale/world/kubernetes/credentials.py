@@ -45,11 +45,11 @@ RunProgram = Callable[[tuple[str, ...], Mapping[str, str], bool], Awaitable[byte
 
 
 class CredentialError(KscaleError, OSError):
-    """There are no credentials to ask with."""
+    """There are no credentials for a request."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What a request is sent with: headers, and a certificate with its key if a program gave one."""
+    """Headers of a request, and the certificate and key that an exec plug-in returned, if any."""
 
     headers: tuple[tuple[str, str], ...]
     certificate: tuple[bytes, bytes] | None = None

@@ -235,7 +235,7 @@ class ObjectSink:
         return Absorbed(end, count, version, only_added, synced, failed)
 
     def _apply(self, type_: str, new: KubeObject) -> str:
-        """Apply a change; return the version of its object."""
+        """Apply a change and return the resource version of its object."""
         if type_ != "DELETED":
             return self._put(new)
         self._remove(new.key, new)
@@ -252,15 +252,17 @@ class ObjectSink:
             return error.head.resource_version
 
     def _remove(self, key: str, last: KubeObject | None = None) -> None:
-        """Remove an object; ``last``: as it was at its end, if that can be read."""
+        """Remove an object. ``last`` is its last version, if that is readable."""
         if self._listing is not None:
             self._listing.pop(key, None)
         elif (old := self.objects.pop(key, None)) is not None:
             self._changed(Change(watch=self.watch, old=last or old))
 
     def _skip(self, error: UnreadableObjectError) -> None:
-        """Skip an object; in a list the version that was read last is taken over. Raises InputError if it is unknown
-        which object it is."""
+        """Skip an unreadable object. During a list its last readable version is kept.
+
+        Raises InputError if the object has no name.
+        """
         head = error.head
         if not head.name:
             raise InputError(f"a {self.watch.kind} without an identity: {error}") from None
@@ -438,7 +440,7 @@ class Informer:
         self._observe(Observation(name=metric, value=float(value), labels=self._labels))
 
     def _count_unreadable(self) -> None:
-        """Count the objects that the sink has skipped since the last time."""
+        """Count the objects that the sink has skipped since the last call."""
         before, self._unreadable = self._unreadable, self._sink.unreadable
         if self._unreadable > before:
             self._count(UNREADABLE, self._unreadable - before)

@@ -101,7 +101,7 @@ class Pem:
 
 @dataclass(frozen=True, slots=True)
 class ClientCertificate:
-    """A certificate and its key."""
+    """Client certificate and its key."""
 
     certificate: Pem
     key: Pem
@@ -109,7 +109,7 @@ class ClientCertificate:
 
 @dataclass(frozen=True, slots=True)
 class ExecConfig:
-    """A program that gives credentials (``client.authentication.k8s.io``)."""
+    """Exec plug-in that returns credentials (``client.authentication.k8s.io``)."""
 
     command: str
     args: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class ExecConfig:
 
 @dataclass(frozen=True, slots=True)
 class Impersonation:
-    """As whom to act."""
+    """User, groups and extra fields to impersonate."""
 
     user: str
     uid: str = ""
@@ -205,7 +205,7 @@ _TOP: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One named entry, and the file that it is from: paths in it are relative to that."""
+    """Named entry of a kubeconfig, and its file, to which paths in the entry are relative."""
 
     data: Mapping[str, Any]
     source: str

@@ -80,7 +80,7 @@ class KnownIdentities:
                 self._uids.popitem(last=False)
 
     def uid_of(self, about: ObjectReference) -> str:
-        """Return the UID of the object of a reference; empty if it is not known."""
+        """Return the UID of a referenced object; empty if unknown."""
         return self._uids.get((about.kind, about.namespace, about.name), "")
 
 

@@ -64,11 +64,11 @@ class OpenWatch(msgspec.Struct, frozen=True):
 
 
 class ReadMore(msgspec.Struct, frozen=True):
-    """Read on in the open watch."""
+    """Read more of the open watch."""
 
 
 class Settle(msgspec.Struct, frozen=True):
-    """The list has come to its end at this version: what it did not bring is gone."""
+    """Finish the list at this version: objects that it did not contain are removed."""
 
     version: str
 
@@ -81,13 +81,13 @@ Asked = ListPage | OpenWatch | ReadMore | Settle | Close | Wait
 
 
 class Waited(msgspec.Struct, frozen=True, kw_only=True):
-    """It is done. ``at``: when, in nanoseconds that only ever go on."""
+    """The step is done. ``at``: monotonic time in nanoseconds."""
 
     at: int
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A page came: the version of the list, and what to go on with (empty: it was the last)."""
+    """A page was read: version of the list, and continue token (empty for the last page)."""
 
     at: int
     version: str
@@ -101,10 +101,10 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """Events came, so many, bookmarks included.
+    """Events were read; ``events`` is their number, including bookmarks.
 
-    ``version``: of the last of them. ``only_added``: all told of objects that were added. ``synced``: one said that the
-    initial events have ended. ``error``: an ERROR event ends the watch.
+    ``version``: resource version of the last one. ``only_added``: all events are additions. ``synced``: one marks the
+    end of the initial events. ``error``: an ERROR event, which ends the watch.
     """
 
     at: int
@@ -116,13 +116,13 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """The watch has ended: it was closed, or broke."""
+    """The watch was closed or broke."""
 
     at: int
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
-    """It was refused, or (``refused``) nobody listened."""
+    """The request failed, or (``refused``) the connection was refused."""
 
     at: int
     error: ApiError
@@ -148,7 +148,8 @@ def _is_refused_version(error: ApiError, version: str) -> bool:
 
 
 def _is_before(version: str, current: str) -> bool:
-    """Whether a version is known to be older. A watch does not go back; a list may, after a restore of the server."""
+    """Check whether a resource version is known to be older. A watch never goes back; a list may after a restore of the
+    server."""
     numbers = all(each.isascii() and each.isdigit() for each in (version, current))
     return numbers and (len(version), version) < (len(current), current)
 
@@ -158,7 +159,7 @@ def _is_throttled(error: ApiError) -> bool:
 
 
 class _Backoff:
-    """0.8 s, doubled up to 30 s, each with up to as much again; from the start every two minutes."""
+    """Pauses of 0.8 s, doubled up to 30 s, each with up to 100 % jitter; back to 0.8 s after two minutes."""
 
     __slots__ = ("_next", "_since")
 
@@ -223,7 +224,7 @@ class Reflector:
             yield from self._pause()
 
     def list_and_watch(self, now: int) -> _Steps:
-        """Lists, and watches until that has to be done anew; why it came to nothing, or None."""
+        """List and watch until a new list is necessary. Returns the error that ended this, or None."""
         self._now = now
         is_open = False
         if self._streaming:

@@ -201,7 +201,7 @@ class _GroupList(ApiStruct):
 
 @contextmanager
 def _failed_if_odd() -> Iterator[None]:
-    """Turn odd shapes of discovery into a failed request."""
+    """Convert errors of malformed discovery data to RequestFailedError within the context."""
     try:
         yield
     except (InputError, RESTMappingError) as error:

@@ -85,7 +85,7 @@ class ClusterSink:
         self._settled = True
 
     def _skip(self, problems: Sequence[Problem]) -> None:
-        """Report objects that cannot be read: the first problem of each. Raises InputError for one without a name."""
+        """Report unreadable objects, the first problem of each. Raises InputError for one without a name."""
         for problem in {each.object: each for each in reversed(problems)}.values():
             name = problem.object.partition(" (")[2]  # items[3] (ResourceClaim team-a/gpu)
             if " " not in name:
@@ -100,7 +100,7 @@ class ClusterSink:
 
 
 class _AnotherListError(Exception):
-    """The list is given up."""
+    """The list is abandoned."""
 
 
 class KubernetesStores:
@@ -161,7 +161,7 @@ class KubernetesStores:
         return sink
 
     async def run(self) -> None:
-        """Runs all informers, for ever."""
+        """Run all informers until cancelled."""
         async with asyncio.TaskGroup() as group:
             for informer in self.informers:
                 group.create_task(informer.run(), name=f"watch {informer.watch.kind}")
@@ -173,13 +173,15 @@ class KubernetesStores:
     # -- LiveStores --------------------------------------------------------------------------------------------------
 
     async def caught_up(self) -> None:
-        """Waits until what the watches have brought so far is taken up."""
+        """Wait until the events received so far have been applied."""
         for informer in self.informers:
             await informer.caught_up()
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
-        """Calls a function after each change of a typed kind, and with None whenever ``settled`` may have become true.
-        Gives what ends that."""
+        """Register a function that is called after each change of a typed kind, and return a function that ends this.
+
+        It is also called with None whenever ``settled`` may have become true.
+        """
         self._calls.append(call)
         return lambda: self._calls.remove(call)
 

@@ -161,8 +161,8 @@ Ask = Callable[[QueryPrometheus], Awaitable["bytes | ApiError"]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeLimits:
-    """``concurrency``: questions under way at a time; ``points`` of a series in an answer; ``total_bytes`` of all
-    answers together."""
+    """Limits: ``concurrency`` of requests, ``points`` per series in a response, and ``total_bytes`` of all
+    responses."""
 
     concurrency: int = 4
     points: int = MOST_POINTS
@@ -176,8 +176,8 @@ class RangeLimits:
 
 @dataclass(slots=True)
 class Traffic:
-    """What went over the wire so far: ``queries`` asked (those that were refused included), ``received`` bytes,
-    ``warnings`` in answers, each once: Thanos and Mimir say there that an answer is a part of the whole."""
+    """Statistics of all requests: number of ``queries`` (including rejected ones), ``received`` bytes, and distinct
+    ``warnings`` of responses (Thanos and Mimir warn that a response is partial)."""
 
     queries: int = 0
     received: int = 0

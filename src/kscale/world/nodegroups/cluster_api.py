@@ -91,7 +91,7 @@ def read_discovery(text: str) -> Discovery:
 
 @dataclass(slots=True)
 class _Known:
-    """One group as it was last looked at."""
+    """A group as of the last refresh."""
 
     owner: MachineOwner
     minimum: int
@@ -203,13 +203,13 @@ class MachineGroupsCloud(Provider):
             return None
 
     def has_instance(self, node: Node) -> bool:
-        """Whether there is a machine for a node; without one the cloud cannot tell."""
+        """Check whether a node has a machine. Raises ProviderError if it has none, as that is inconclusive."""
         if node.spec.provider_id in self._running:
             return True
         raise ProviderError(f"machine not found for node {node.name}", CLOUD_ERROR)
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Raises the number of replicas."""
+        """Increase the number of replicas."""
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
         known = self._of(group)
@@ -234,7 +234,7 @@ class MachineGroupsCloud(Provider):
         self._set_size(known, scale, size + delta)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Marks machines, and lowers the number of replicas one by one."""
+        """Mark machines for deletion, and reduce the number of replicas one by one."""
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
         known = self._of(group)

@@ -489,7 +489,7 @@ class ExternalGroups(Provider):
             return None, None if error.message == NOT_IMPLEMENTED else error.message
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Raises the target size of ``group`` by ``delta``; ``atomic``: all of it or nothing."""
+        """Increase the target size of ``group`` by ``delta``. With ``atomic``, all nodes or none are created."""
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
         self._call("NodeGroupIncreaseSize", id=group, delta=delta)
@@ -499,8 +499,10 @@ class ExternalGroups(Provider):
         self._call("NodeGroupDecreaseTargetSize", id=group, delta=delta)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Deletes nodes of ``group`` and lowers the target size with them; ``force``: also below its minimum size and
-        the like."""
+        """Delete nodes of ``group`` and reduce its target size accordingly.
+
+        With ``force``, limits such as the minimum size are ignored.
+        """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
         self._call("NodeGroupDeleteNodes", id=group, nodes=[external_node(node) for node in nodes])

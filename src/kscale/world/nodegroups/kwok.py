@@ -47,8 +47,11 @@ _UNDEFINED: Final = "(currently empty or undefined)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KwokConfig:
-    """The provider's settings. ``label`` or ``annotation``: what names a node's group; ``templates``: the ConfigMap
-    with templates, empty: the nodes of the cluster are; ``taint``: templates and nodes carry kwok's taint."""
+    """Settings of the provider.
+
+    ``label`` or ``annotation``: key whose value names a node's group. ``templates``: ConfigMap with the templates
+    (empty: the cluster's nodes are the templates). ``taint``: templates and nodes get kwok's taint.
+    """
 
     label: str = ""
     annotation: str = ""
@@ -61,7 +64,7 @@ class KwokConfig:
 
 @dataclass(slots=True, kw_only=True)
 class KwokGroup:
-    """A group and how many nodes it shall have."""
+    """Group and its target size."""
 
     id: str
     minimum: int
@@ -274,7 +277,7 @@ class KwokGroups(Provider):
         return True
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Makes node objects, one by one."""
+        """Create node objects, one by one."""
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
         of = self._group(group)
@@ -289,7 +292,7 @@ class KwokGroups(Provider):
             of.target += 1
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Deletes node objects, one by one."""
+        """Delete node objects, one by one."""
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
         of = self._group(group)
@@ -316,7 +319,7 @@ class KwokGroups(Provider):
         of.target += delta
 
     def close(self) -> None:
-        """Deletes every node that kwok keeps for a group."""
+        """Delete every node that kwok simulates for a group."""
         for node in self._nodes():
             if (node.metadata.annotations or {}).get(FAKE) == "fake" and group_name(node, self._config) in self._groups:
                 error = self._ask(Delete(kind="Node", api_version="v1", name=node.name)).error

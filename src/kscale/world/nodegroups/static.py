@@ -29,8 +29,8 @@ _MOST_BYTES: Final = 16 << 20
 class GroupSize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Sizes of one group in the file of sizes.
 
-    ``target``: how many machines the group shall have; ``exists``: whether it shall be there; ``delete``: names of
-    nodes (or ids of machines that never registered) whose machines shall go. A node that has gone is taken out.
+    ``target``: target number of machines. ``exists``: whether the group should exist. ``delete``: names of nodes (or
+    IDs of machines that never registered) whose machines are to be deleted; a node that is gone is taken out.
     """
 
     target: int | None = None
@@ -58,7 +58,7 @@ class StaticGroups(Provider):
         self.gpu_label = gpu_label
 
     def refresh(self) -> Sequence[NodeGroup]:
-        """Return the groups over the nodes that there are now, with the sizes of the file."""
+        """Return the groups with their current nodes and the sizes of the file."""
         nodes = self._nodes()
         with self._lock:
             sizes = self._read()
@@ -72,7 +72,7 @@ class StaticGroups(Provider):
         return list(Groups.of([_sized(group, there.get(group.id)) for group in self._groups], nodes))
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Raise the target size of ``group`` by ``delta``."""
+        """Increase the target size of ``group`` by ``delta``."""
         del atomic  # the file holds all of it or nothing
         self._change(group, lambda of, size: _resized(of, size, of.size + delta))
 
@@ -144,7 +144,7 @@ class StaticGroups(Provider):
             raise ProviderError(f"{self._sizes}: {error}", CLOUD_ERROR) from None
 
     def _write(self, sizes: Mapping[str, GroupSize]) -> None:
-        """Replace the file at once, so that no reader sees half of it."""
+        """Replace the file atomically."""
         assert self._sizes is not None
         text = msgspec.json.format(msgspec.json.encode(sizes), indent=2)
         try:

@@ -44,7 +44,7 @@ _HIDDEN: Final = "<redacted>"
 
 
 class BusyError(RuntimeError):
-    """Somebody is waiting for a snapshot already."""
+    """Another request is waiting for a snapshot."""
 
 
 class SnapshotDesk:
@@ -111,12 +111,12 @@ _ACCEPT_RETRY: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """What one HTTP server holds at the most; times in seconds.
+    """Limits of an HTTP server; times are in seconds.
 
-    - ``connections``: open connections, those in a TLS handshake included. Further ones wait in the kernel's queue.
-    - ``read_timeout``: until a new connection has sent its first request (the handshake included), until a body has
-      arrived after its headers, and until a client has read the part of an answer that is ready for it.
-    - ``idle_timeout``: until a kept connection sends its next request.
+    - ``connections``: open connections, including TLS handshakes. Further ones wait in the kernel's queue.
+    - ``read_timeout``: time for a new connection to send its first request (including the handshake), for a body to
+      arrive after its headers, and for a client to read the available part of a response.
+    - ``idle_timeout``: time until a kept-alive connection sends its next request.
     """
 
     connections: int = 1000
@@ -125,7 +125,7 @@ class ConnectionLimits:
 
 
 class Connections:
-    """The open connections of one listening socket, each served by a protocol of ``make_protocol``."""
+    """Open connections of one listening socket, each with a protocol from ``make_protocol``."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Connections:
         self._opening: set[asyncio.Task[None]] = set()
 
     async def accept(self) -> None:
-        """Accept connections until cancelled; as many at a time as the limits allow."""
+        """Accept connections until cancelled, up to the limit of open connections."""
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -231,9 +231,9 @@ class _Connection(asyncio.Protocol):
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket. An empty ``host``: all addresses of the machine, of IPv6 too where it has that.
+    """Return a listening socket. An empty ``host`` means all addresses of the machine, including IPv6 if available.
 
-    Raises OSError where the address cannot be had.
+    Raises OSError if the address is not available.
     """
     if host:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -401,14 +401,14 @@ class Server:
 
 
 async def _note_arrival(request: Any, handler: Handler) -> Any:
-    """Answer a request by its handler, once its connection knows that the headers are there."""
+    """Handle a request after notifying its connection that the headers have arrived."""
     if request.transport is not None:
         request.transport.get_protocol().request_arrived()
     return await handler(request)
 
 
 class _RequestLog(logging.LoggerAdapter[logging.Logger]):
-    """Where aiohttp logs: what a client sent wrong is one line of a program's log, never a traceback of its own."""
+    """Logger for aiohttp that reduces a client's invalid request to one log line without a traceback."""
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **_: Any) -> None:
         http_error = library("aiohttp.http_exceptions", "serving over HTTP").HttpProcessingError
@@ -455,11 +455,10 @@ def admission_webhook(
     refused: Callable[[str, float], None] = lambda _why, _took: None,
     read_timeout: float = 10.0,
 ) -> Handler:
-    """Return the handler of a webhook: it answers with ``review(body, seconds that reading took)``.
+    """Return the handler of a webhook, which responds with ``review(body, seconds of reading)``.
 
-    A body that is longer than the server takes is answered with 413, one that does not arrive within ``read_timeout``
-    seconds with 408, and one that is no ``application/json`` with nothing. ``refused`` is called with the reason and
-    the seconds that it took.
+    A body that is too long gets status 413, one that does not arrive within ``read_timeout`` seconds 408, and one that
+    is not ``application/json`` an empty response. ``refused`` is called with the reason and the duration in seconds.
     """
     web = library("aiohttp.web", "serving a webhook")
 

@@ -28,7 +28,7 @@ _MOST_RECENT: Final = 10_000
 
 
 class UnknownMetricError(KscaleError, ValueError):
-    """An observation of a metric that nobody has described, or with other labels than it has."""
+    """An observation names an undescribed metric, or has other labels than the metric."""
 
 
 class _Histogram:
@@ -86,7 +86,7 @@ class _Family:
             current.counts[i] += count
 
     def quantiles(self, key: tuple[str, ...], now: int) -> list[tuple[float, float]]:
-        """Return (share, value) of what was observed within the last hour; no number where nothing was."""
+        """Return (quantile, value) of the last hour's observations; NaN without any."""
         recent = None if self.recent is None else self.recent.get(key)
         while recent and recent[0][0] <= now - _MAX_AGE:
             recent.popleft()
@@ -120,7 +120,7 @@ class MetricStore:
             self.describe(metric)
 
     def describe(self, metric: Metric) -> None:
-        """Adds a metric. One of that name that is described in the same way is no matter."""
+        """Add a metric. Adding an identical description again has no effect."""
         if metric.of and metric.of not in self._families:
             raise ValueError(f"{metric.name} is of {metric.of}, which is not described")
         if metric.kind == "summary" and metric.of and self._families[metric.of].recent is None:
@@ -132,7 +132,7 @@ class MetricStore:
             raise ValueError(f"{metric.name} is described in two ways")
 
     def observe(self, observations: Sequence[Observation]) -> None:
-        """Takes observations. Raises :class:`UnknownMetricError`."""
+        """Record observations. Raises :class:`UnknownMetricError`."""
         families = self._families
         with self._lock:
             for seen in observations:
@@ -186,7 +186,7 @@ class MetricStore:
 
 
 class _Collector:
-    """What prometheus-client asks."""
+    """Prometheus collector that builds metric families when the registry is scraped."""
 
     def __init__(self, store: MetricStore) -> None:
         self._store = store

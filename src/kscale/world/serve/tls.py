@@ -64,8 +64,10 @@ _SKEW: Final = timedelta(hours=1)  # clocks differ
 
 @dataclass(frozen=True, slots=True)
 class SelfSigned:
-    """``authority`` and ``certificate`` in PEM, and the certificate's ``key``, which is not shown. The key of the
-    authority is not kept: nothing else is ever signed with it."""
+    """CA certificate (``authority``), server ``certificate``, and its ``key`` (hidden in repr), all in PEM.
+
+    The CA's key is discarded, so nothing else can be signed with it.
+    """
 
     authority: bytes
     certificate: bytes
@@ -159,7 +161,7 @@ class ReloadingContext:
             self.context.verify_mode = ssl.CERT_REQUIRED
 
     def refresh(self) -> bool:
-        """Looks whether the files are others, and loads them; whether a new certificate is in use."""
+        """Check the files and load them if they changed. Returns whether a new certificate is in use."""
         seen = self._look()
         if seen == self._seen:
             return False
@@ -172,7 +174,7 @@ class ReloadingContext:
         return True
 
     async def watch(self, seconds: float = 1.0) -> None:
-        """Looks again and again, for ever."""
+        """Check the files periodically until cancelled."""
         while True:
             await asyncio.sleep(seconds)
             if self._reload:

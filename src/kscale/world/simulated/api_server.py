@@ -47,7 +47,7 @@ _NOTHING: Final = object()
 
 
 class PatchError(ValueError):
-    """A JSON patch that does not apply."""
+    """A JSON patch does not apply."""
 
 
 def merge(value: Any, patch: Any) -> Any:
@@ -154,7 +154,7 @@ _NOTHING_OF_API_OBJECTS: Final[Mapping[str, Any]] = {}
 
 
 class RefusedError(Exception):
-    """The API server refuses; ``error`` says why."""
+    """The API server rejects a request; ``error`` is the reason."""
 
     def __init__(self, message: str, code: int, reason: str, causes: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -340,8 +340,8 @@ class ApiObjects:
         """
         if version and version != current.metadata.resource_version:
             raise RefusedError(
-                f'Operation cannot be fulfilled on {_resource(current.kind)} "{current.name}": the object has been modified; '
-                "please apply your changes to the latest version and try again",
+                f'Operation cannot be fulfilled on {_resource(current.kind)} "{current.name}": the object has been '
+                "modified; please apply your changes to the latest version and try again",
                 409,
                 CONFLICT,
             )

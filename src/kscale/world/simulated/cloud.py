@@ -89,7 +89,7 @@ class Pool(msgspec.Struct, kw_only=True):
         return sum(each.error is None for each in self.machines.values())
 
     def count(self, now: Moment) -> None:
-        """Adds up what was paid until now; to be called before anything changes."""
+        """Add the cost up to now; call it before the number of machines changes."""
         self.paid += self.billed * (now - self.counted)
         self.counted = now
 
@@ -154,7 +154,7 @@ class SimulatedCloud(Provider):
         return self._told
 
     def has_instance(self, node: Node) -> bool:
-        """Whether the machine is still there."""
+        """Check whether the machine still exists."""
         return any(node.name in pool.machines for pool in self.pools.values())
 
     def have_instances(self, names: Sequence[str]) -> Mapping[str, bool]:
@@ -197,7 +197,7 @@ class SimulatedCloud(Provider):
         self._changed()
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Deletes machines, by the names of their nodes or by their ids."""
+        """Delete machines by the names of their nodes or by their IDs."""
         pool = self._pool(group)
         machines = [self._machine(pool, node) for node in nodes]
         going = [each for each in machines if each.state != "deleting"]

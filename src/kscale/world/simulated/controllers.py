@@ -72,8 +72,10 @@ _NOBODY: Final[Mapping[str, Pod]] = {}
 
 @dataclass(slots=True)
 class _Workload:
-    """Whose pods the pods of some owners are in the end; ``changes``: after so many of all changes one was theirs;
-    ``ready``: how many are."""
+    """Top-level workload of some owners.
+
+    ``changes``: value of the change counter at the last change of one of its pods. ``ready``: number of ready pods.
+    """
 
     key: Key
     owners: dict[str, _Pods] = field(default_factory=dict)

@@ -50,7 +50,7 @@ class CustomScales:
         return scale_of(to_dict(self._api.get(of.kind, namespace, name)), of.paths)
 
     def put(self, namespace: str, resource: str, scale: Scale, replicas: int) -> Scale:
-        """Write the replicas of an object by its scale, and return what the scale is then."""
+        """Write the replicas of an object through its scale, and return the new scale."""
         of = self._of[resource]
         stored = self._api.get(of.kind, namespace, scale.metadata.name)
         try:
@@ -78,7 +78,7 @@ def pod_template_problem(owner: CustomObject) -> str:
 def controllers_of(
     resources: Iterable[CustomResource], api: ApiObjects, time: VirtualTime, owned: OwnedPods
 ) -> list[Controller]:
-    """Return a controller for each custom kind, which keeps the pods of its objects."""
+    """Return a controller for each custom kind, which manages the pods of its objects."""
     first_of_kind: dict[str, CustomResource] = {}
     for each in resources:
         first_of_kind.setdefault(each.kind, each)
@@ -125,7 +125,7 @@ class _CustomController(Controller):
 
 
 def _with(status: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Return a status with a value at a path below ``.status``; other paths are not the controller's to write."""
+    """Return a status with a value set at a path below ``.status``; other paths are ignored."""
     first, *parts = path.strip(".").split(".")
     if first != "status" or not parts:
         return status

@@ -256,7 +256,7 @@ class ReplicaSets(Controller):
 
 
 class ReplicationControllers(ReplicaSets):
-    """The same of the older kind."""
+    """Controller of ReplicationControllers, the older kind."""
 
     kind = "ReplicationController"
 
@@ -267,8 +267,8 @@ _KEPT: Final = 10
 
 
 class _Known(NamedTuple):
-    """What was found when a deployment was looked at last: its ``size``, how many pods there might be at ``most``, and
-    the ``key`` of the set of its ``template`` (empty: there was none)."""
+    """Deployment as of its last sync: its ``size``, the maximum number of pods (``most``), its ``template`` and the
+    ``key`` of the template's ReplicaSet (empty: there was none)."""
 
     size: int
     most: int

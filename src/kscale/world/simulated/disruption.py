@@ -196,7 +196,10 @@ class Disruption:
     # -- evictions ---------------------------------------------------------------------------------------------------
 
     def evict(self, namespace: str, name: str, grace: int | None) -> None:
-        """Deletes a pod if its budget allows it. Raises :class:`RefusedError`."""
+        """Delete a pod if its disruption budget allows it.
+
+        Raises :class:`RefusedError` if the budget does not, or if several budgets cover the pod.
+        """
         pod: Pod = self._api.get("Pod", namespace, name)
         if not finished(pod) and pod.status.phase != "Pending" and pod.metadata.deletion_timestamp is None:
             budgets = [each for each in self._of_namespace(namespace) if _covers(each, pod)]

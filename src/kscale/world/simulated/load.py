@@ -196,8 +196,7 @@ class Signal:
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a resource (or of a metric of pods) a workload uses: all its ready pods together, or each of them
-    (``per_pod``)."""
+    """Usage of a resource or pod metric by a workload: of all its ready pods together, or of each (``per_pod``)."""
 
     signal: Signal
     per_pod: bool = False

@@ -41,8 +41,8 @@ _QUESTIONS: Final = 64
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Nanoseconds: how often is scraped, over which time a value is, and how old it is at least when it can be asked
-    for."""
+    """Timing in nanoseconds: interval between scrapes, time over which a value is averaged, and minimum age of a value
+    when it becomes available."""
 
     scrape: int = 15 * SECOND
     window: int = 15 * SECOND
@@ -50,8 +50,10 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExternalMetric(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric that is of no pod: a signal, or what a queue tells (``rate``: what arrives a second; ``waiting``).
-    ``labels`` tell it from others of its name."""
+    """External metric: a signal, or a value of a queue (``rate``: arrivals per second; ``waiting``).
+
+    ``labels`` distinguish metrics of the same name.
+    """
 
     signal: Signal | None = None
     queue: Key | None = None
@@ -60,7 +62,7 @@ class ExternalMetric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Scrape(msgspec.Struct, frozen=True):
-    """``changes``: as that of the one before if all is as it was then, but for the time."""
+    """Values of one scrape. ``changes`` equals that of the previous scrape if only the time differs."""
 
     at: Moment
     changes: int
@@ -70,7 +72,7 @@ class _Scrape(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Rows:
-    """Pods with the same labels and containers; ``serves``: they are ready, and have a share of the load."""
+    """Pods with equal labels and containers. ``serves``: they are ready and have a share of the load."""
 
     labels: dict[str, str] | None
     containers: tuple[str, ...]
@@ -81,7 +83,7 @@ class _Rows:
 
 
 class _Told(NamedTuple):
-    """What is told of what a workload ``used``: of which resources, and how much of each."""
+    """Reported usage of a workload: names of the resources and amount of each."""
 
     used: Mapping[str, int]
     names: tuple[str, ...]
@@ -94,7 +96,7 @@ class _Told(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """The pods of a workload as they were after so many changes; ``complete``: all that run ran at that moment."""
+    """Running pods of a workload at a change count. ``complete``: the list does not depend on the time."""
 
     changes: int
     at: Moment
@@ -123,7 +125,7 @@ class _Joined(NamedTuple):
         return cls(parts, usage, usage, begins[serves.astype(bool)], np.array(served, np.int64))
 
     def is_of(self, parts: Sequence[tuple[_Rows, Sequence[str]]]) -> bool:
-        """Whether it is of the same pods, and tells the same of them."""
+        """Check whether the result has these pods and resources."""
         return len(parts) == len(self.parts) and all(
             mine[0] is theirs[0] and mine[1] == theirs[1] for mine, theirs in zip(self.parts, parts, strict=True)
         )

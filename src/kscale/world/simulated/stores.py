@@ -194,7 +194,8 @@ class SimulatedStores:
     # -- what it tells ------------------------------------------------------------------------------------------------
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
-        """Calls a function after each change of a typed kind. Gives what ends that."""
+        """Register a function that is called after each change of a typed kind, and return a function that ends
+        this."""
         self._calls.append(call)
         if not self._listed:
             self._list()

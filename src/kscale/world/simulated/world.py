@@ -44,12 +44,14 @@ _AT_ONCE: Final = frozenset({Emit, Observe, Refresh}).union(
 
 
 class WorldOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a world behaves.
+    """Behaviour of a world. Times are in nanoseconds.
 
-    Nanoseconds: ``latency`` until what the API server and the cloud are asked to do is done and answered (questions and
-    reports take no time); ``watch_lag`` from a change to who watches. ``pods``: how long pods take. ``scores``: how the
-    scheduler chooses among the nodes that fit (None: the first); ``profile``: its filters (None: the default ones);
-    ``preemption``: whether pods of a higher priority make others end; ``candidates``: how many nodes are tried then.
+    - ``latency``: until an action on the API server or the cloud is performed and answered (reads and reports take no
+      time). ``watch_lag``: from a change to its watchers.
+    - ``pods``: durations of pods.
+    - ``scores``: how the scheduler chooses among feasible nodes (None: the first). ``profile``: its filters (None: the
+      default profile). ``preemption``: whether pods of a higher priority may evict others, and ``candidates`` how many
+      nodes are tried.
     """
 
     seed: int = 0
@@ -131,7 +133,7 @@ class SimulatedWorld:
         )
 
     def add(self, item: KubeObject) -> KubeObject:
-        """Creates an object, as ``kubectl create`` does."""
+        """Create an object as ``kubectl create`` does."""
         return self.api.create(item)
 
     def apply(self, item: KubeObject) -> KubeObject:
@@ -159,7 +161,7 @@ class SimulatedWorld:
             self.api.remove(current)
 
     def begin(self) -> None:
-        """Load arrives and is measured from now on."""
+        """Start load and metrics."""
         self.load.begin()
         self.metrics.begin()
 
