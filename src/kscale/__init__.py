@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Public name -> the module that holds it. A name that is its module's own is a module itself.
+# Public name -> module that defines it. A name that equals its module's name is a module itself.
 _LAZY: dict[str, str] = {
     "build_info": "kscale.build",
     "Quantity": "kscale.objects.quantity",

@@ -20,14 +20,14 @@ class Leaving(NamedTuple):
 
     since: str
     instead: str
-    """Of a name: the one that takes its place (``kscale.ca.run_once``). Of a parameter: words."""
+    """Full name of the replacement (``kscale.ca.run_once``), or for a parameter a description."""
 
     held: str = ""
-    """Where what goes is found, if that is not what takes its place."""
+    """Full name of the deprecated object, if it differs from the replacement."""
 
 
 LEAVING: dict[str, Leaving] = {}
-"""By full name (``kscale.ca.old_name``, ``kscale.estimate(old=)``)."""
+"""Deprecated names and parameters by full name (``kscale.ca.old_name``, ``kscale.estimate(old=)``)."""
 
 
 def warn_leaving(name: str, *, stacklevel: int = 3) -> None:

@@ -16,12 +16,13 @@ from typing import Any, BinaryIO, Final
 __all__ = ["ENDLESS", "MAX_FILE", "is_endless", "read_file", "removed_on_termination", "replace_file", "replacing"]
 
 MAX_FILE: Final = 512 * 1024 * 1024
-"""Bytes of a file that is read whole: settings, states, catalogues. Dumps and histories have readers of their own."""
+"""Maximum bytes of a file that is read completely: settings, states, catalogues. Dumps and histories have other
+readers."""
 ENDLESS: Final = "a device is no file to read"
 _NULL_DEVICE: Final = os.stat(os.devnull).st_rdev
 _SECRET: Final = 0o600
 _NAME: Final = 50
-"""Characters of a file's name that its temporary file has in its name, which may be 255 bytes long."""
+"""Characters of a file's name that its temporary file's name contains; names are limited to 255 bytes."""
 _TERMINATION: Final = (signal.SIGTERM, signal.SIGHUP)
 
 

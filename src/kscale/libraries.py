@@ -25,7 +25,7 @@ EXTRAS: Final = {
     "yaml": "yaml",
     "zstandard": "zstd",
 }
-"""The extra that brings a library, by the name that it is imported by."""
+"""Import name of a library -> the extra that installs it."""
 
 
 def library(name: str, feature: str) -> Any:

@@ -34,7 +34,7 @@ def _start_worker(ignore_interrupts: bool) -> None:
     if ignore_interrupts:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
-    if parent is not None:  # a worker of a parent that was killed would wait for tasks for ever
+    if parent is not None:  # if the parent is killed, its workers would otherwise wait for tasks forever
         threading.Thread(target=_end_after, args=(parent,), name="kscale-parent", daemon=True).start()
 
 

@@ -12,8 +12,8 @@ from kscale.records import Record, schema_of
 
 __all__ = ["DOCUMENTS", "INPUTS", "input_schema_text", "record_type", "schema", "schema_files", "schema_text"]
 
-# kind -> the module that defines its record (``:`` and its name, if that is not the kind). One line per document; a
-# test holds docs/schemas/ to this list.
+# kind -> module that defines its record (``:`` and the name, if it is not the kind). One line per document; a test
+# compares docs/schemas/ with this list.
 DOCUMENTS: dict[str, str] = {
     "CatalogueList": "kscale.capacity.catalogue.types",
     "ClusterAnswers": "kscale.cli.command",
@@ -39,7 +39,7 @@ DOCUMENTS: dict[str, str] = {
     "WhatIfReport": "kscale.capacity.whatif.scenarios",
 }
 
-# What kscale reads besides Kubernetes objects: name -> the module whose ``<name>_schema_text`` writes the schema.
+# Input files other than Kubernetes objects: name -> module whose ``<name>_schema_text`` returns the schema.
 INPUTS: dict[str, str] = {
     "groups": "kscale.capacity.groups",
     "scenarios": "kscale.capacity.whatif.scenarios",

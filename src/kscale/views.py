@@ -82,8 +82,7 @@ class View(msgspec.Struct, frozen=True):
 
 class DrawnPod(NamedTuple):
     """Pod on a drawn node. Pods of one ``kind`` have the same colour. ``amounts``: its use of each resource, in the
-    units
-    of the node's ``room``."""
+    units of the node's ``room``."""
 
     name: str
     kind: str
@@ -133,4 +132,4 @@ class Chart(msgspec.Struct, frozen=True):
 
 
 Block = Packing | Folded | Chart
-"""What a page shows beside tables."""
+"""Parts of a page other than tables."""

@@ -476,8 +476,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # events are 
 
 class Metric(NamedTuple):
     """Description of a metric: kind (``counter``, ``gauge``, ``histogram``, ``summary``), labels in order, and the
-    upper
-    bounds of a histogram.
+    upper bounds of a histogram.
 
     ``of``: name of the histogram whose observations a summary summarizes. ``help``: the HELP text, upstream's where
     upstream has the metric.
@@ -608,14 +607,14 @@ _A = TypeVar("_A")
 _O = TypeVar("_O")
 
 Exchange = Generator[_A, _O, _T]
-"""What goes back and forth with any step machine: it yields the first, is sent the second, returns the third. All but
-the few that speak to one part of a program only, in words of their own, are :data:`Steps`."""
+"""Generator type of a step machine: types of yielded actions, sent outcomes and return value. Most machines are
+:data:`Steps`; a few have their own actions and outcomes within one part of a program."""
 
 Steps = Exchange[Action, Outcome, _T]
-"""A step machine: yields actions, is sent their outcomes, returns what it decided."""
+"""A step machine: yields actions, is sent their outcomes, and returns its result."""
 
 StepsOf = Exchange[_A, Outcome, _T]
-"""A step machine that yields only some actions: ``StepsOf[Evict | Wait, int]`` is a ``Steps[int]`` too."""
+"""A step machine that yields only some actions: ``StepsOf[Evict | Wait, int]`` is also a ``Steps[int]``."""
 
 Machine = Callable[[Moment], Steps[Any]]
-"""What begins a step machine at a moment."""
+"""Function that starts a step machine at a time."""

@@ -39,7 +39,7 @@ __all__ = ["DryRun", "Refuse", "Respond", "UnansweredError", "as_if_done", "done
 _T = TypeVar("_T")
 
 Respond = Callable[[Action], Any]
-"""Answers a question: its value, or an :class:`ApiError`. Never called for what only acts or reports."""
+"""Returns the value of an action that reads, or an :class:`ApiError`. Not called for writes and reports."""
 
 
 class UnansweredError(KscaleError, LookupError):
@@ -62,7 +62,7 @@ class DryRun(Generic[_T]):
 
 
 Refuse = Callable[[Action], ApiError | None]
-"""What stands against an action that is no question; None: nothing, it succeeds."""
+"""Returns the error of an action that does not read, or None if it succeeds."""
 
 
 def as_if_done(

@@ -181,8 +181,8 @@ ANSWERS: Final[Mapping[type[Any], Answer]] = {
     Emit: _SAID,
     Observe: _SAID,
 }
-"""Action -> what it may be answered. An error may come instead, unless ``refusable`` is False; a Wait that ends with an
-error was cut short (the process or its deadline ends)."""
+"""Action -> its legal outcomes. An outcome may have an error instead, unless ``refusable`` is False. A Wait that ends
+with an error was cut short, because the process or its deadline ends."""
 
 
 def check_answer(action: Action, outcome: Outcome) -> Outcome:

@@ -30,24 +30,24 @@ __all__ = [
 ]
 
 MOMENT_MARK: Final = {"time": "moment"}
-"""By which a field's type is known to be a moment (``msgspec.inspect``)."""
+"""Marks the type of a field as a moment (read with ``msgspec.inspect``)."""
 
 Moment: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1, extra=MOMENT_MARK)]
 """Nanoseconds since 1970-01-01T00:00:00Z, within int64. The lowest int64 stands for Go's zero time."""
 Nanoseconds: TypeAlias = Annotated[int, msgspec.Meta(extra={"time": "duration"})]
-"""A duration in a state."""
+"""Duration in nanoseconds in a saved state."""
 Count: TypeAlias = Annotated[int, msgspec.Meta(extra={"time": "none"})]
-"""A number in a state that is neither a moment nor a duration."""
+"""Integer in a saved state that is neither a moment nor a duration."""
 
 ComparedDuration: TypeAlias = int
-"""Annotates a constant in nanoseconds that a rule compares the age of something with: as soon as so much time has
-passed, the rule may decide otherwise."""
+"""Marks a constant in nanoseconds with which a rule compares an age: when this time has passed, the rule may decide
+differently."""
 OtherDuration: TypeAlias = int
-"""Annotates a constant in nanoseconds that no age is compared with: a wait, a deadline, a unit of time."""
+"""Marks a constant in nanoseconds with which no age is compared: a wait, a deadline, a unit of time."""
 
 SECOND: Final = 10**9
 LAST_TIME: Final = 2**63 - 1
-"""The last moment that there is: as good as never."""
+"""The last moment of int64, used as never."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -61,9 +61,9 @@ class ApiError(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 DEADLINE_EXCEEDED: Final = ApiError("context deadline exceeded")
-"""What ends with this ran out of time (:class:`~kscale.effects.Within`)."""
+"""Error of an action that exceeds its timeout (:class:`~kscale.effects.Within`)."""
 CANCELED: Final = ApiError("context canceled")
-"""What ends with this was cut short, because whoever runs it stops."""
+"""Error of an action that was interrupted because its runner stops."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):

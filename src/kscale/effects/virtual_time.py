@@ -22,7 +22,7 @@ from kscale.objects.times import virtual_moment
 __all__ = ["Perform", "Running", "VirtualTime", "run_virtually"]
 
 Perform = Callable[[Action, Moment], Outcome]
-"""Does an action (never a Wait, Together, Within or InBackground) at a moment; its outcome is not earlier."""
+"""Performs an action (never a Wait, Together, Within or InBackground) at a time; the outcome is not earlier."""
 
 _Done = Callable[[Any, Moment], None]
 

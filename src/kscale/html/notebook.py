@@ -10,7 +10,7 @@ from kscale.html.page import element, text
 __all__ = ["document", "listing"]
 
 ROWS = 50
-"""So many rows of a list are shown; a line says how many are not."""
+"""Maximum number of rows shown; a line tells how many are left out."""
 
 
 def document(title: str, data: Mapping[str, Any]) -> str:

@@ -45,7 +45,7 @@ COLOURS = 12
 _WIDTH = 1000
 _HEIGHT = 40
 _SHOWN = 200
-"""Names of pods of a node, and names of nodes that are alike."""
+"""Maximum number of shown pod names per node, and of names of equal nodes."""
 
 
 def packing(block: Packing) -> str:
@@ -115,7 +115,7 @@ def _piece(start: float, share: float, pod: DrawnPod, colour: int) -> str:
 
 _CHART_WIDTH, _CHART_HEIGHT = 1000, 240
 _MOST = 2_000
-"""Points of a line; of more, each part of the time shows its highest."""
+"""Maximum number of points of a line; beyond it, each interval shows its maximum."""
 
 
 def chart(block: Chart) -> str:

@@ -38,7 +38,7 @@ _SHORTEST: Final = len('[0,"0"]')
 _VALUE: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[Ii]nf|NaN)")
 _OLD_LABELS: Final = {"pod": "pod_name", "container": "container_name"}
 _FARTHEST: Final = 1 << 32
-"""Seconds; nanoseconds beyond that do not fit."""
+"""Limit in seconds; later times do not fit int64 nanoseconds."""
 
 
 class _Result(msgspec.Struct):

@@ -47,7 +47,7 @@ def content_of(path: Path) -> bytes:
 
 
 _TABLES: Final[Mapping[str, Callable[..., Series]]] = {".csv": read_csv, ".parquet": read_parquet}
-"""The readers of tables with a row a value, which take the same arguments."""
+"""Readers of tables with one row per value, by suffix; all take the same arguments."""
 _ANSWER: Final = ".json"
 
 

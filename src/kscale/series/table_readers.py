@@ -214,7 +214,7 @@ def _table(data: bytes, source: str) -> _Table:
 
 
 _MOST: Final = 2**63 - 1
-"""Nanoseconds; columns that hold so many are gone through row by row."""
+"""Limit in nanoseconds; a column that reaches it is checked row by row."""
 
 
 def read_parquet(

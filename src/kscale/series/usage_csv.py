@@ -108,7 +108,7 @@ class SeriesTable:
 
 
 _SLICE: Final = 8 << 20
-"""Bytes that are parsed together."""
+"""Bytes per slice."""
 _NAMES: Final = (*KEY_COLUMNS, "workload")
 
 
@@ -132,7 +132,7 @@ class CsvFile:
     wanted: list[str] = field(default_factory=list)
     _roles: list[int] = field(default_factory=list)
     _own: threading.local = field(default_factory=threading.local)
-    """Of each thread: its buffer, and what it knows of series."""
+    """Each thread's buffer and table of series."""
 
     def parts(self) -> Iterator[Callable[[], Slice]]:
         """Yield functions that read consecutive slices of the file; each may run in any thread."""

@@ -33,7 +33,7 @@ __all__ = ["METRICS", "UsageBatch", "UsageFiles", "read_usage", "resource_of", "
 
 
 METRICS: Final = ("cpu", "memory")
-"""What may be said of series that do not say it themselves."""
+"""Resources that may be named for series without an indication."""
 _COUNTER: Final = "_seconds_total"
 _SIGNS: Final = {
     "cpu": re.compile(r"cpu|(?<![a-z])cores?(?![a-z])"),
@@ -62,9 +62,9 @@ def resource_of(labels: Mapping[str, str], given: str, file: str, place: str, so
 
 _T = TypeVar("_T")
 _MOST_WORKERS: Final = 4
-"""Each has up to some 70 MB under way."""
+"""Maximum number of threads; each needs up to about 70 MB."""
 POD_LABEL_PREFIXES: Final = ("label_", "pod_label_")
-"""Of labels of a pod on its series: kube-state-metrics, and upstream's default."""
+"""Prefixes of pod labels in series: of kube-state-metrics, and upstream's default."""
 
 
 @dataclass(frozen=True, slots=True)

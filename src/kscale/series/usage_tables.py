@@ -24,13 +24,13 @@ pa = library("pyarrow", "reading usage from Parquet or CSV")
 ArrowException = pa.ArrowException
 
 _MOST_ROWS: Final = 1 << 21
-"""Larger row groups are read in parts."""
+"""Maximum rows of a table; larger row groups are read in parts."""
 _LOOKED_AT: Final = 1 << 16
-"""Bytes of a column that are read at a time to see whether it can be."""
+"""Bytes read at a time to check whether a column is readable."""
 _BLOCK: Final = 1 << 20
-"""Bytes of CSV that one thread takes at a time."""
+"""Bytes of CSV per thread and block."""
 _FARTHEST: Final = 1 << 62
-"""Nanoseconds; the recommender's kernels take no time that is further from 1970."""
+"""Limit in nanoseconds from 1970 of the recommender's kernels."""
 _ROW = re.compile(r"Row #(\d+)")
 _COLUMN = re.compile(r"In CSV column #(\d+)")
 

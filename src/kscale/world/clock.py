@@ -48,8 +48,7 @@ class SteadyClock:
     """Clock whose time never goes back: the wall clock at creation plus the monotonic time since then.
 
     For code that measures durations with wall-clock times (leases, health): such code must not be affected when the
-    wall
-    clock is set, like Go's times.
+    wall clock is set, like Go's times.
     """
 
     __slots__ = ("_ahead", "_clock")
@@ -278,7 +277,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             future.set_exception(error)
         return future
 
-    # -- faults ------------------------------------------------------------------------------------------------------
+    # -- errors ------------------------------------------------------------------------------------------------------
 
     def get_debug(self) -> bool:
         return False

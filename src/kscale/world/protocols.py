@@ -62,7 +62,7 @@ __all__ = [
 
 
 PerformLive = Callable[[Action], Awaitable[Outcome]]
-"""How a live world carries an action out. It never raises for a refusal: that is an :class:`Outcome` with an error."""
+"""Performs an action in a live world. A rejected action does not raise: it is an :class:`Outcome` with an error."""
 
 MetricsAnswer = PodMetricsList | PodUsage | MetricValueList | MetricValue | ExternalMetricValueList
 

@@ -33,7 +33,7 @@ def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     Raises :class:`ssl.SSLError` if they are invalid or do not match. The context must not be used afterwards.
     """
     with _file(certificate) as chain, _file(key) as secret:
-        # An encrypted key would be asked for on the terminal.
+        # An encrypted key must fail here; OpenSSL would prompt for its password on the terminal.
         context.load_cert_chain(chain, secret, password=_refuse)
 
 
@@ -59,7 +59,7 @@ def _file(data: bytes) -> Iterator[str]:
 
 
 MOST_BYTES: Final = 128 << 20
-_SPELLED: Final = {"CANCELLED": "Canceled", "OK": "OK"}  # as Go does
+_SPELLED: Final = {"CANCELLED": "Canceled", "OK": "OK"}  # Go's spelling
 
 
 def grpc_library(what: str) -> Any:

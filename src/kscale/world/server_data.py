@@ -36,7 +36,7 @@ __all__ = [
 _T = TypeVar("_T")
 _Object = TypeVar("_Object", bound=KubeObject)
 _LONGEST_INTEGER: Final = 20
-"""Digits and sign of any int64."""
+"""Maximum length of an int64 with its sign."""
 
 
 class UnreadableError(InputError):

@@ -216,7 +216,7 @@ def _generic(call: Call, answer: Answer, after: int | None) -> ApiError:
 
 _FAILURES: Final = "kscale_request_failures_total"
 REQUEST_METRICS: Final = (Metric(_FAILURES, "counter", ("reason",)),)
-"""Requests to the API server that failed, each try by itself."""
+"""Metric of failed requests to the API server; each attempt counts."""
 
 _LONGEST_TEXT: Final = 2048
 MAX_RETRIES: Final = 10

@@ -41,7 +41,7 @@ _LEEWAY: Final = 10 * SECOND
 _INFO: Final = "KUBERNETES_EXEC_INFO"
 
 RunProgram = Callable[[tuple[str, ...], Mapping[str, str], bool], Awaitable[bytes]]
-"""Runs a command (its words, the environment, whether it may ask on the terminal): what it prints."""
+"""Runs a command (arguments, environment, whether it may prompt on the terminal) and returns its output."""
 
 
 class CredentialError(KscaleError, OSError):

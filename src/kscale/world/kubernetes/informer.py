@@ -159,7 +159,7 @@ class ObjectSink:
     def __init__(self, watch: Watch, changed: Callable[[Change], None]) -> None:
         self.watch = watch
         self.objects: dict[str, KubeObject] = {}
-        """By ``namespace/name``, in the order in which they came."""
+        """Objects by ``namespace/name``, in the order of arrival."""
         self._type = find_kind(watch.api_version, watch.kind) or KubeObject
         self._changed = changed
         self._listing: dict[str, KubeObject] | None = None
@@ -304,7 +304,7 @@ _MOST_EVENTS: Final = 1024
 _MOST_BYTES: Final = 8 * 2**20
 _LONGEST_TEXT: Final = 2048
 _GRACE: Final = 30.0
-"""Seconds that a server may keep a watch open for longer than it was asked to."""
+"""Seconds that a server may keep a watch open beyond the requested timeout."""
 _EVENTS: Final = "kscale_watch_events_total"
 _LISTS: Final = "kscale_lists_total"
 _LAG: Final = "kscale_watch_lag_seconds"
@@ -324,8 +324,8 @@ WATCH_METRICS: Final = (
         help="Seconds that watch events waited in this process before they were processed, by kind.",
     ),
 )
-"""Events and lists that were taken up, objects in them that were skipped because they cannot be read, lists and watches
-that failed, and how long events lay here before they were taken up."""
+"""Metrics: applied events and lists, skipped unreadable objects, failed lists and watches, and how long events were
+buffered."""
 
 
 class Informer:
@@ -595,7 +595,7 @@ class _Came:
         self.parts, self.lines, self.size = [left], 0, len(left)
         self.ended = False
         self.much = False
-        """Of late: the server may not have to wait."""
+        """Whether much data came last time, so that reading must not pause."""
 
     def add(self, some: bytes) -> None:
         """Add bytes; empty bytes mean the end of the stream."""

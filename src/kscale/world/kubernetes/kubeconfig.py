@@ -119,7 +119,7 @@ class ExecConfig:
     provide_cluster_info: bool = False
     interactive_mode: str = "IfAvailable"
     config: Any = None
-    """What the cluster's entry holds for it."""
+    """Configuration of the plug-in in the cluster's entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its token, its namespace and the cluster's certificate authority."""
+"""Directory with a pod's token, namespace and the cluster's certificate authority."""
 
 _EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
 _EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")

@@ -19,7 +19,7 @@ from kscale.world.kubernetes.resources import Resources
 __all__ = ["NEEDED", "NEEDED_FOR_HPAS", "READ", "READ_FOR_HPAS", "Listing", "Tell", "list_cluster"]
 
 NEEDED: Final = ("Node", "Pod")
-"""Without these there is no answer."""
+"""Kinds without which no result is possible."""
 READ: Final = (
     *NEEDED, "Namespace", "Service", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController",
     "Job", "CronJob", "PodDisruptionBudget", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode",
@@ -30,13 +30,13 @@ READ: Final = (
 """Kinds in the order in which they are listed. Secrets and ConfigMaps are not read."""
 NEEDED_FOR_HPAS: Final = ("HorizontalPodAutoscaler", "Pod")
 READ_FOR_HPAS: Final = (*NEEDED_FOR_HPAS, "Deployment", "StatefulSet")
-"""Those of :data:`READ` that decisions of HPAs depend on; scales of what else they scale are asked for one by one."""
+"""Kinds of :data:`READ` that HPA decisions depend on; scales of other targets are read one by one."""
 
 _GONE, _FORBIDDEN, _NOT_FOUND = 410, 403, 404
 _AT_A_TIME = 4
 
 Tell = Callable[[int, int], None]
-"""Told of progress: how many objects have come, and how many are known to come in all."""
+"""Called with the progress: objects received, and objects expected in total."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,7 +214,7 @@ class Reflector:
         self.version = ""
         self.synced = False
         self.last_error: ApiError | None = None
-        """Why the last try came to nothing; None: it did not."""
+        """Error of the last attempt, or None if it succeeded."""
 
     def run(self, now: int) -> Exchange[Asked, Seen, None]:
         """Run forever: list, watch, pause, and repeat. Yields the requested steps."""

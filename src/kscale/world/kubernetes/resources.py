@@ -64,7 +64,7 @@ EVERYWHERE: Final = (
         "ValidatingWebhookConfiguration=validatingwebhookconfigurations", namespaced=False,
     ),
 )  # fmt: skip
-"""What needs no asking, each in the version that is spoken."""
+"""Resources that need no discovery, each in the version that kscale uses."""
 
 _ALL_AT_ONCE: Final = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"  # from 1.30 on

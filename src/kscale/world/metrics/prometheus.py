@@ -132,7 +132,7 @@ async def _read(content: Any, most: int) -> bytes | None:
 def _is_http(address: str) -> bool:
     try:
         return urlsplit(address).scheme in ("http", "https")
-    except ValueError:  # a bracket too many, or characters that no host has
+    except ValueError:  # unbalanced brackets or invalid characters in the host
         return False
 
 
@@ -152,7 +152,7 @@ def _seconds(time: Moment) -> str:
 
 MOST_POINTS: Final = 11_000
 _TOO_MUCH: Final = (413, 422)
-"""What was asked for is more than the server gives: so say Prometheus and Thanos, Mimir and VictoriaMetrics."""
+"""Status codes of Prometheus, Thanos, Mimir and VictoriaMetrics for a query that is too large."""
 _BUSY: Final = (429, 502, 503, 504)
 _PAUSES: Final = (1.0, 4.0, 16.0)
 
@@ -270,11 +270,11 @@ class RangeQueries:
 
 
 def _warnings(answer: bytes) -> list[str]:
-    if b'"warnings"' not in answer:  # far cheaper than to decode each
+    if b'"warnings"' not in answer:  # much cheaper than decoding every response
         return []
     try:
         return list(dict.fromkeys(read_json(answer, _Warned).warnings or ()))
-    except UnreadableError:  # whoever reads the answer says what is wrong
+    except UnreadableError:  # the reader of the response reports the error
         return []
 
 
@@ -324,7 +324,7 @@ async def series_of(queries: RangeQueries, question: QueryPrometheus) -> Series:
 
 
 _SAMPLES: Final = 500_000
-"""So many an answer may hold: some ten megabytes."""
+"""Maximum samples per response: about ten megabytes."""
 _CPU: Final = "rate(container_cpu_usage_seconds_total{{{0}}}[{1}])"
 _MEMORY: Final = "container_memory_working_set_bytes{{{0}}}"
 _OF_A_CONTAINER: Final = "namespace,pod,container"

@@ -26,7 +26,7 @@ __all__ = ["RESTMetrics"]
 _CUSTOM: Final = "custom.metrics.k8s.io"
 _VERSIONS: Final = ("v1beta2", "v1beta1")
 _Listed = TypeVar("_Listed", PodMetricsList, MetricValueList, ExternalMetricValueList)
-_KINDS_FORGOTTEN: Final = 30 * 10**9  # kube-controller-manager resets its mapper so often
+_KINDS_FORGOTTEN: Final = 30 * 10**9  # kube-controller-manager resets its mapper at this interval
 
 
 class RESTMetrics:
@@ -111,7 +111,7 @@ class RESTMetrics:
         parameters = tuple((name, value) for name, value in query.items() if value)
         return (await self._clients[api].call(Call(method="GET", path=path, query=parameters, resource=resource))).body
 
-    # -- what is asked of discovery ----------------------------------------------------------------------------------
+    # -- discovery ---------------------------------------------------------------------------------------------------
 
     async def _custom_version(self) -> str:
         """Return the version of the custom metrics API to use: the server's preferred one if supported, else the first

@@ -209,7 +209,10 @@ class MachineGroupsCloud(Provider):
         raise ProviderError(f"machine not found for node {node.name}", CLOUD_ERROR)
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Increase the number of replicas."""
+        """Increase the number of replicas.
+
+        Raises ProviderError if ``delta`` is not positive, the maximum size would be exceeded, or ``atomic`` is set.
+        """
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
         known = self._of(group)
@@ -219,9 +222,10 @@ class MachineGroupsCloud(Provider):
         self._set_size(known, scale, scale.spec.replicas + delta)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Reduce the number of replicas. Raises ProviderError if ``delta`` is not negative or existing machines would
-        be
-        deleted."""
+        """Reduce the number of replicas.
+
+        Raises ProviderError if ``delta`` is not negative or existing machines would be deleted.
+        """
         known = self._of(group)
         if delta >= 0:
             raise ProviderError("size decrease must be negative", CLOUD_ERROR)
@@ -234,7 +238,10 @@ class MachineGroupsCloud(Provider):
         self._set_size(known, scale, size + delta)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Mark machines for deletion, and reduce the number of replicas one by one."""
+        """Mark machines for deletion, and reduce the number of replicas one by one.
+
+        Raises ProviderError below the minimum size, for a node of another group, or if ``force`` is set.
+        """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
         known = self._of(group)

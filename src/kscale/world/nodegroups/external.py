@@ -45,7 +45,7 @@ METHODS: Final = (
     "Cleanup", "Refresh", "NodeGroupTargetSize", "NodeGroupIncreaseSize", "NodeGroupDeleteNodes",
     "NodeGroupDecreaseTargetSize", "NodeGroupNodes", "NodeGroupTemplateNodeInfo", "NodeGroupGetOptions",
 )  # fmt: skip
-"""Every one takes ``<method>Request`` and gives ``<method>Response``."""
+"""Methods of the protocol; each takes ``<method>Request`` and returns ``<method>Response``."""
 
 _MESSAGES: Final = """
 NodeGroup: 1 id text?, 2 minSize int32?, 3 maxSize int32?, 4 debug text?
@@ -337,8 +337,7 @@ class ExternalGroups(Provider):
 
         Instances without a node are looked up like nodes. An instance without a group is deleted, whatever the cache
         contains (``gone_instances``). Instances of atomically scaled groups are requested every time; if that fails,
-        the
-        cached ones are returned with the error (``instances_error``).
+        the cached ones are returned with the error (``instances_error``).
         """
         self._call("Refresh")
         try:
@@ -489,7 +488,10 @@ class ExternalGroups(Provider):
             return None, None if error.message == NOT_IMPLEMENTED else error.message
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Increase the target size of ``group`` by ``delta``. With ``atomic``, all nodes or none are created."""
+        """Increase the target size of ``group`` by ``delta``.
+
+        Raises ProviderError if the provider fails, and "Not implemented" with ``atomic``, which the protocol lacks.
+        """
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
         self._call("NodeGroupIncreaseSize", id=group, delta=delta)
@@ -501,12 +503,12 @@ class ExternalGroups(Provider):
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
         """Delete nodes of ``group`` and reduce its target size accordingly.
 
-        With ``force``, limits such as the minimum size are ignored.
+        Raises ProviderError if the provider fails, and "Not implemented" with ``force``, which the protocol lacks.
         """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
         self._call("NodeGroupDeleteNodes", id=group, nodes=[external_node(node) for node in nodes])
-        # Machines that are no nodes go by their ids: only of these upstream looks anew at once.
+        # Unregistered machines are named by their IDs; only for these upstream refreshes its cache at once.
         if self._cache is not None and any(node.name == node.spec.provider_id for node in nodes):
             self._cache.invalidate(group)
 

@@ -95,7 +95,7 @@ class ExternalServer(RpcServer):
     def _answering(self, name: str, answer: Callable[[Any], dict[str, Any]]) -> Callable[[Any, Any], Any]:
         def call(request: Any, context: Any) -> Any:
             try:
-                with self._lock:  # a cloud is asked one thing at a time
+                with self._lock:  # the cloud gets one call at a time
                     return message_of(f"{name}Response")(**answer(request))
             except ProviderError as error:
                 code = self._codes.UNIMPLEMENTED if is_not_implemented(error.message) else self._codes.UNKNOWN
@@ -177,7 +177,7 @@ class ExternalServer(RpcServer):
         try:
             change()
         finally:
-            self._known = None  # what was told is not true any more
+            self._known = None  # the cached groups are outdated
         return {}
 
     def _instances(self, request: Any) -> dict[str, Any]:

@@ -36,7 +36,7 @@ __all__ = [
 
 
 FAKE: Final = "kwok.x-k8s.io/node"
-"""The annotation of nodes that kwok keeps; its value is ``fake``."""
+"""Annotation of nodes that kwok simulates; its value is ``fake``."""
 
 _NAME, _MIN, _MAX, _DESIRED = (
     f"cluster-autoscaler.kwok.nodegroup/{key}" for key in ("name", "min-count", "max-count", "desired-count")
@@ -59,7 +59,7 @@ class KwokConfig:
     taint: bool = False
     gpu_label: str = ""
     gpu_types: tuple[str, ...] = ()
-    """The names under ``availableGPUTypes``: types of GPU that metrics may name."""
+    """Keys of ``availableGPUTypes``: GPU types used as metric labels."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -222,7 +222,7 @@ def _kube_proxy(group: str) -> Pod:
 
 _log = logging.getLogger(__name__)
 CONFIG_MAP: Final = "kwok-provider-config"
-_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # of names that the API server makes
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # letters of generated names, as in the API server
 _METRICS: Final = "metrics.k8s.io/resource-metrics-path"
 
 
@@ -277,7 +277,10 @@ class KwokGroups(Provider):
         return True
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Create node objects, one by one."""
+        """Create node objects, one by one.
+
+        Raises ProviderError if ``delta`` is not positive, the maximum size would be exceeded, or ``atomic`` is set.
+        """
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
         of = self._group(group)
@@ -292,7 +295,10 @@ class KwokGroups(Provider):
             of.target += 1
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Delete node objects, one by one."""
+        """Delete node objects, one by one.
+
+        Raises ProviderError below the minimum size, for a node that kwok does not simulate, or if ``force`` is set.
+        """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
         of = self._group(group)

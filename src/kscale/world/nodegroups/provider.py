@@ -20,10 +20,10 @@ __all__ = ["CLOUD_ERROR", "Nodes", "Provider"]
 
 
 CLOUD_ERROR = "cloudProviderError"
-"""The type of an error of a cloud."""
+"""Type of errors of a cloud."""
 
 Nodes = Callable[[], Sequence[Node]]
-"""The nodes of the cluster as they were when the loop began: what a provider sorts into its groups."""
+"""Returns the cluster's nodes at the beginning of the loop, which a provider assigns to its groups."""
 
 
 class Provider:
@@ -33,14 +33,13 @@ class Provider:
     The others raise ProviderError ("Not implemented"), as upstream's do.
 
     ``group`` is the ID of a group, ``delta`` a number of nodes (negative to reduce the target size). A method that
-    fails
-    raises :class:`kscale.objects.nodegroup.ProviderError`, and the autoscaler backs off as upstream's does.
+    fails raises :class:`kscale.objects.nodegroup.ProviderError`, and the autoscaler backs off as upstream's does.
     """
 
     name = ""
     gpu_label = ""
     gpu_types: Collection[str] = ()
-    """The types of GPU that the cloud has (upstream's ``GetAvailableGPUTypes``); metrics name no others."""
+    """GPU types of the cloud (upstream's ``GetAvailableGPUTypes``), used as metric labels."""
 
     def refresh(self) -> Groups | Sequence[NodeGroup]:
         """Refresh the state of the cloud and return the current groups."""
@@ -88,7 +87,7 @@ _log = logging.getLogger(__name__)
 _REFRESH_INTERVAL: Final = 120 * SECOND
 
 Instances = Sequence[tuple[str, InstanceStatus | None]]
-"""Provider ids, and how they are where the cloud says it."""
+"""Provider IDs of instances, with their status if the cloud reports it."""
 
 
 class NodeInstancesCache:
@@ -136,7 +135,7 @@ class NodeInstancesCache:
 
 
 Ask = Callable[[Action], Outcome]
-"""Carries an action out, and waits for it."""
+"""Performs an action and waits for its outcome."""
 
 
 def blocking(perform: PerformLive, loop: asyncio.AbstractEventLoop) -> Ask:

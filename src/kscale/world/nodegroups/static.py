@@ -73,7 +73,7 @@ class StaticGroups(Provider):
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
         """Increase the target size of ``group`` by ``delta``."""
-        del atomic  # the file holds all of it or nothing
+        del atomic  # a change of the file is always atomic
         self._change(group, lambda of, size: _resized(of, size, of.size + delta))
 
     def decrease_target_size(self, group: str, delta: int) -> None:

@@ -106,7 +106,7 @@ def _without(key: Any, value: Any) -> Any:
 _log = logging.getLogger(__name__)
 _BACKLOG: Final = 128
 _ACCEPT_RETRY: Final = 1.0
-"""Seconds to wait when the system has no file descriptor left, as asyncio's own servers do."""
+"""Seconds to wait when the system has no file descriptor left, as in asyncio's servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ class Connections:
                     ssl_handshake_timeout=timeout,
                     ssl_shutdown_timeout=timeout,
                 )
-        except OSError as error:  # a handshake that failed or took too long, a client that has gone
+        except OSError as error:  # a handshake failed or timed out, or the client has disconnected
             _log.debug("a connection ended before its first request: %s", error)
         finally:
             if not connection.was_made:

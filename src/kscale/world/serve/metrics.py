@@ -22,8 +22,8 @@ __all__ = ["MetricStore", "UnknownMetricError"]
 
 _KINDS: Final = frozenset({"counter", "gauge", "histogram", "summary"})
 _QUANTILES: Final = (0.5, 0.9, 0.99)
-"""Of a summary, as component-base has them by default."""
-_MAX_AGE: Final = 3600 * 10**9  # nanoseconds; all summaries of the Cluster Autoscaler have this one
+"""Quantiles of a summary, component-base's defaults."""
+_MAX_AGE: Final = 3600 * 10**9  # nanoseconds; the same for all summaries of the Cluster Autoscaler
 _MOST_RECENT: Final = 10_000
 
 
@@ -49,7 +49,7 @@ class _Family:
             raise ValueError(f"{metric.name}: a {metric.kind} is not one of {', '.join(sorted(_KINDS))}")
         self.metric = metric
         self.values: dict[tuple[str, ...], float | _Histogram] = {}
-        # (when, value) of what a summary is of
+        # (time, value) of a summary's recent observations
         self.recent: dict[tuple[str, ...], deque[tuple[int, float]]] | None = {} if metric.kind == "summary" else None
         self._names = frozenset(metric.labels)
 

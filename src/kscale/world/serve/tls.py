@@ -35,7 +35,7 @@ CIPHER_SUITES: Final[Mapping[str, str]] = {
         ("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
     )
 }
-"""Those of TLS 1.2 that Go thinks secure, and OpenSSL's names for them. Those of TLS 1.3 cannot be chosen."""
+"""Cipher suites of TLS 1.2 that Go considers secure -> OpenSSL's names. Those of TLS 1.3 cannot be selected."""
 
 
 def tls_version(text: str) -> ssl.TLSVersion:
@@ -59,7 +59,7 @@ def cipher_suites(text: str) -> list[str]:
 
 
 _LIFE: Final = timedelta(days=3650)
-_SKEW: Final = timedelta(hours=1)  # clocks differ
+_SKEW: Final = timedelta(hours=1)  # tolerance for clocks that differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +156,8 @@ class ReloadingContext:
         self._seen = self._look()
         self._current = self._load()
         self.context = self._empty()
-        self.context.sni_callback = self._choose  # called without a server name, too
-        if client_ca:  # whether a certificate is wanted goes by the context that a connection began with
+        self.context.sni_callback = self._choose  # also called without a server name
+        if client_ca:  # the initial context decides whether a client certificate is required
             self.context.verify_mode = ssl.CERT_REQUIRED
 
     def refresh(self) -> bool:

@@ -142,11 +142,11 @@ def _at(target: Any, key: str) -> Any:
 _Object = TypeVar("_Object", bound=KubeObject)
 
 Changes = Sequence[tuple[str, _Object | None, _Object | None]]
-"""(key, before, after) of different objects of one kind that change together, at least one; None: there was none, or
-there is none any more."""
+"""(key, before, after) of one or more distinct objects of a kind that change together; None stands for a missing
+object."""
 
 Listener = Callable[[Changes[Any]], None]
-"""Told what has become of some objects of a kind."""
+"""Called with the changes of objects of a kind."""
 
 _RESOURCES: Final = {each.kind: each.group_resource for each in EVERYWHERE}
 _API_VERSIONS: Final = {each.kind: each.api_version for each in EVERYWHERE}
@@ -185,7 +185,7 @@ class ApiObjects:
         self._every: list[Callable[[str, Changes[Any]], None]] = []
         self._made: Counter[str] = Counter()
         self._text: tuple[Moment, str] = (-1, "")
-        self._versions: Counter[str] = Counter()  # by kind: what happens to one kind does not show in another
+        self._versions: Counter[str] = Counter()  # by kind: a change of one kind does not affect the versions of others
 
     @property
     def now(self) -> Moment:
@@ -200,7 +200,7 @@ class ApiObjects:
             self._text = second, to_text(second * 10**9) or ""
         return self._text[1]
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------------------------
 
     def of(self, kind: str) -> Mapping[str, Any]:
         """Return the objects of a kind by key, in the order of creation."""
@@ -225,7 +225,7 @@ class ApiObjects:
         for objects in self._kinds.values():
             yield from objects.values()
 
-    # -- being told --------------------------------------------------------------------------------------------------
+    # -- listeners ---------------------------------------------------------------------------------------------------
 
     def listen(self, kind: str, call: Listener) -> None:
         """Register a listener for changes of a kind."""
@@ -235,7 +235,7 @@ class ApiObjects:
         """Register a listener for changes of all kinds; it is called with (kind, changes)."""
         self._every.append(call)
 
-    # -- changing ----------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------------------------
 
     def create(self, made: _Object) -> _Object:
         """Add an object with a name (from ``generateName``), UID, resource version and creation time, and return it.
@@ -395,7 +395,7 @@ def _resource(kind: str) -> str:
 
 
 Wanted = Callable[[KubeObject], bool]
-"""Whether an object is one that is meant."""
+"""Returns whether an object is selected."""
 
 _Read = Callable[[KubeObject], str]
 

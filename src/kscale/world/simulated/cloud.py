@@ -113,7 +113,7 @@ class SimulatedCloud(Provider):
         self._told: list[NodeGroup] | None = None
         self._have: tuple[Sequence[str], dict[str, bool]] | None = None
         self.changes = 0
-        """How often a group or a machine has changed."""
+        """Number of changes of groups and machines."""
         api.listen("Node", one_by_one(self._node))
 
     def add(self, group: NodeGroup, times: GroupTimes) -> None:
@@ -159,8 +159,7 @@ class SimulatedCloud(Provider):
 
     def have_instances(self, names: Sequence[str]) -> Mapping[str, bool]:
         """Return :meth:`has_instance` of many nodes by name; the identical mapping for the identical ``names`` while
-        nothing
-        has changed."""
+        nothing has changed."""
         if self._have is None or self._have[0] is not names:
             pools = [pool.machines for pool in self.pools.values()]
             self._have = names, {name: any(name in machines for machines in pools) for name in names}
@@ -197,7 +196,10 @@ class SimulatedCloud(Provider):
         self._changed()
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Delete machines by the names of their nodes or by their IDs."""
+        """Delete machines by the names of their nodes or by their IDs.
+
+        Raises ProviderError below the minimum size unless ``force`` is set, and for a machine of another group.
+        """
         pool = self._pool(group)
         machines = [self._machine(pool, node) for node in nodes]
         going = [each for each in machines if each.state != "deleting"]
@@ -393,5 +395,5 @@ def _node(group: NodeGroup, machine: Machine, *, ready: bool, at: str) -> Node:
         kind="Node",
         metadata=ObjectMeta(name=machine.name, labels=labels, annotations=pattern.metadata.annotations),
         spec=NodeSpec(provider_id=machine.id, taints=taints if ready else [*taints, _NOT_READY]),
-        status=msgspec.structs.replace(pattern.status, conditions=conditions, images=[]),  # it has pulled none yet
+        status=msgspec.structs.replace(pattern.status, conditions=conditions, images=[]),  # no images yet
     )

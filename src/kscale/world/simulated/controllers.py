@@ -35,12 +35,12 @@ __all__ = [
 
 
 HAPPENINGS: Final = 0
-"""What comes about by itself: a machine has booted, a container has started, load changes."""
+"""Rank of spontaneous events: a machine has booted, a container has started, load changes."""
 CONTROLLERS: Final = 10
 SCHEDULER: Final = 20
 DISRUPTION: Final = 30
 DRIVERS: Final = 40
-"""The first of the drivers; each has a rank of its own."""
+"""Rank of the first driver; each driver has its own rank."""
 
 
 class Turn:
@@ -139,7 +139,7 @@ class OwnedPods:
         self._of: dict[str, _Pods] = {}
         self._workloads: dict[Key, _Workload] = {}
         self.count = 0
-        """How often something has happened to a pod of somebody."""
+        """Number of changes of owned pods."""
         self.told: dict[str, Callable[[str], None]] = {}
         self._pods(api.present("Pod"))
         api.listen("Pod", self._pods)
@@ -233,7 +233,7 @@ class OwnedPods:
 
 
 Admit = Callable[[Pod], Pod]
-"""What admission makes of a pod before it is stored."""
+"""Returns the admitted version of a new pod."""
 
 
 class PodMaker:

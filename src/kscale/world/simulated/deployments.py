@@ -45,7 +45,7 @@ RECREATE: Final = "Recreate"
 _QUARTER: Final = "25%"
 
 Sizes = Mapping[str, int]
-"""Replicas by the keys of sets: of those that get others."""
+"""New numbers of replicas by ReplicaSet key, of ReplicaSets that change."""
 
 
 def _bounds(spec: DeploymentSpec, wanted: int) -> tuple[int, int]:
@@ -263,7 +263,7 @@ class ReplicationControllers(ReplicaSets):
 
 _HASH: Final = "pod-template-hash"
 _KEPT: Final = 10
-"""Sets of earlier templates, where a deployment does not say how many (``revisionHistoryLimit``)."""
+"""Default of ``revisionHistoryLimit``: number of ReplicaSets of earlier templates."""
 
 
 class _Known(NamedTuple):
@@ -288,7 +288,7 @@ class Deployments(Controller):
         self._sets: dict[str, dict[str, ReplicaSet]] = {}
         self._known: dict[str, _Known] = {}
         self._waited_for: dict[str, str] = {}
-        """UIDs of sets whose pods have to be gone first, and the deployment that waits."""
+        """UID of a ReplicaSet whose pods must be gone first -> key of the waiting deployment."""
         super().__init__(api, time, owned, rank=0)
         sets = one_by_one(self._set)
         sets(api.present("ReplicaSet"))

@@ -27,7 +27,7 @@ from kscale.world.simulated.pods import delete_pod, finished
 __all__ = ["Disruption", "GarbageCollector"]
 
 
-_LAST = 9  # of the controllers
+_LAST = 9  # rank after the other controllers
 
 
 class GarbageCollector:

@@ -25,7 +25,7 @@ __all__ = ["Jobs"]
 
 _RANK: Final = 1
 _LIMIT: Final = 6
-"""Failures that a job stands, where it does not say how many (``backoffLimit``)."""
+"""Default of ``backoffLimit``: number of failures that a job tolerates."""
 _FIRST_DELAY: Final = 10 * SECOND
 _LONGEST_DELAY: Final = 600 * SECOND
 
@@ -54,9 +54,9 @@ class Jobs(Controller):
         self._maker = maker
         self._failures: dict[str, _Failures] = {}
         self._dismissed: set[str] = set()
-        """UIDs of pods that a job gives up itself: they do not count."""
+        """UIDs of pods that the controller deletes itself; they do not count as failed."""
         self._deadlines: dict[str, Moment] = {}
-        """By UID of a job: when it will be looked at as its time is over."""
+        """Job UID -> time of the sync that is scheduled for its deadline."""
         api.listen("Pod", self._pods)
         api.listen(self.kind, one_by_one(self._gone))
 
@@ -65,7 +65,7 @@ class Jobs(Controller):
             return
         for _, old, new in changes:
             if old is None or (new is not None and new.metadata.deletion_timestamp is None):
-                continue  # it has come, or goes on
+                continue  # the pod is new or still running
             uid = old.metadata.uid
             if old.metadata.deletion_timestamp is None and not finished(old) and uid not in self._dismissed:
                 self._fail(old)

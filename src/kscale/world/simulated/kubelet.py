@@ -49,7 +49,7 @@ class PodTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Acts = Callable[[list[tuple[str, Pod]]], None]
-"""What becomes of pods, with their keys, that are due together."""
+"""Changes pods, passed with their keys, that are due at the same time."""
 
 
 class Kubelet:
@@ -59,9 +59,9 @@ class Kubelet:
         self._api, self._time, self._draws, self._times = api, time, draws, times
         self._shared = SharedParts()
         self._due: dict[tuple[Moment, _Acts], dict[tuple[str, str], None]] = {}
-        """Keys and UIDs of pods that something becomes of, by when and what."""
+        """Keys and UIDs of pods with a scheduled change, by time and change."""
         self._before: Counter[str] = Counter()
-        """By key: how many pods of a stateful set have had it before."""
+        """Pod key -> number of earlier StatefulSet pods with this key."""
         api.listen("StatefulSet", one_by_one(self._forget))
         api.listen("Pod", self._pods)
         self._pods(api.present("Pod"))
@@ -196,10 +196,10 @@ class Resizing:
                 total = _sum(total, _given(other))
         return not _exceeds(total, node.status.allocatable or {})
 
-    # -- what was put off --------------------------------------------------------------------------------------------
+    # -- deferred resizes --------------------------------------------------------------------------------------------
 
     def _pods(self, changes: Changes[Pod]) -> None:
-        put_off: dict[int, bool] = {}  # by identity of conditions, which many pods have in common
+        put_off: dict[int, bool] = {}  # by identity of conditions, which many pods share
         for key, old, new in changes:
             after = new if new is not None and new.spec.node_name else None
             waits = False

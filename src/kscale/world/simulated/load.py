@@ -125,11 +125,11 @@ class Signal:
         self.begin = int(times[0])
         steps = (times - self.begin) // _MILLISECOND
         sums = np.concatenate([[0], np.cumsum(np.diff(steps) * values[:-1])])
-        # Looked at one by one, where lists are faster than arrays.
+        # Accessed one by one, for which lists are faster than arrays.
         self._time: list[int] = steps.tolist()
         self._value: list[int] = values.tolist()
         self._sums: list[int] = sums.tolist()
-        self._flat: tuple[Moment, Moment, int] = (0, -1, 0)  # (from, up to, its value all the while)
+        self._flat: tuple[Moment, Moment, int] = (0, -1, 0)  # (begin, end, value) of a constant interval
         self.repeat = repeat // _MILLISECOND
         if self.repeat and self.repeat <= self._time[-1]:
             raise ValueError("a signal repeats after its last step")
@@ -219,9 +219,9 @@ class Queue(msgspec.Struct, kw_only=True):
     late: int = 0
     done: int = 0
     able: int = 0
-    """What the pods could have done."""
+    """Total work that the pods could have done, in milli."""
     past: deque[tuple[Moment, int, int]] = msgspec.field(default_factory=deque)
-    """(when, ``done``, ``able``) after each step, as far back as somebody asks."""
+    """(time, ``done``, ``able``) after each step, as far back as it is queried."""
 
     def step(self, begin: Moment, end: Moment, ready: int) -> None:
         """Advance the queue over an interval with a number of ready pods."""
@@ -267,8 +267,7 @@ _STEP: Final = SECOND
 
 class _Steady(NamedTuple):
     """Usage per ready pod of a workload over any time from ``begin`` to ``end``, valid while ``usage`` and the number
-    of
-    ``ready`` pods stay the same. ``pods``: change counter of pods at the time of counting."""
+    of ``ready`` pods stay the same. ``pods``: change counter of pods at the time of counting."""
 
     usage: Mapping[str, Usage]
     pods: int
@@ -298,7 +297,7 @@ class Load:
         self.queues: dict[Key, Queue] = {}
         self._stepped: Moment = time.now
         self._steady: dict[Key, _Steady] = {}
-        self._until: tuple[Moment, Moment] | None = None  # (begin, what :meth:`steady_until` says of it)
+        self._until: tuple[Moment, Moment] | None = None  # (begin, result of :meth:`steady_until`)
 
     def begin(self) -> None:
         """Start the arrival of work."""

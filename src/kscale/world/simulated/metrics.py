@@ -37,7 +37,7 @@ __all__ = ["ExternalMetric", "Pipeline", "SimulatedMetrics"]
 
 _RESOURCES: Final = ("cpu", "memory")
 _QUESTIONS: Final = 64
-"""Of so many the answers are kept, those that were asked last."""
+"""Number of queries, those used last, whose results are cached."""
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ class _Rows:
     serves: bool
     keys: list[str] = field(default_factory=list)
     usage: dict[tuple[str, ...], PodUsage] = field(default_factory=dict)
-    """By resources: of these pods, without times and amounts."""
+    """Usage columns of these pods by resources, without times and amounts."""
 
 
 class _Told(NamedTuple):
@@ -155,7 +155,7 @@ class SimulatedMetrics:
         self._joined: dict[GetMetric, _Joined] = {}
         self._pods_then = 0
         self._steady_until: Moment = ZERO_TIME
-        self._ends_before = min(max(pipeline.window, 0), 1)  # a window of no time has the value of its end
+        self._ends_before = min(max(pipeline.window, 0), 1)  # an empty window has the value at its end
         self._scrapes: deque[_Scrape] = deque(maxlen=2 + pipeline.lag // pipeline.scrape)
 
     def begin(self) -> None:
@@ -205,7 +205,7 @@ class SimulatedMetrics:
             return -1
         return last.changes + self._load.pods.count  # responses contain the current pods; neither count decreases
 
-    # -- answers -----------------------------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------------------------
 
     def get(self, question: GetMetric) -> MetricsAnswer | ApiError:
         """Return the response of the metrics API that the request names, or its error."""

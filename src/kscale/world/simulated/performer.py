@@ -56,14 +56,15 @@ __all__ = ["Fault", "SimulatedPerformer"]
 
 _KIND_OF: Final = {each.group_resource: each.kind for each in BUILT_IN}
 _STATUS_IN_WHOLE: Final = frozenset({"Pod", "VerticalPodAutoscalerCheckpoint"})
-"""Kinds whose status is written with the rest: pods (only this world writes theirs), and what has no sub-resource."""
+"""Kinds whose status is written with the object: pods (written only by the simulation), and kinds without a status
+subresource."""
 _SAID: Final = frozenset({Emit, Observe})
 _WITHOUT_QUANTITIES: Final = VerticalPodAutoscalerCheckpointStatus
-"""Statuses that are read as they were written."""
+"""Types of statuses that need no decoding, as they have no quantities."""
 
 
 Fault = Callable[[Action, Moment], ApiError | int | None]
-"""An error refuses an action; a number of nanoseconds is added to the time that its answer takes."""
+"""Returns the error that rejects an action, additional nanoseconds until its outcome, or None."""
 
 
 class SimulatedPerformer:

@@ -55,9 +55,9 @@ class SharedParts:
         return result
 
 
-_GRACE: Final = 30  # seconds; what the API server fills in
+_GRACE: Final = 30  # seconds; the API server's default
 ENDED: Final = frozenset({"Succeeded", "Failed"})
-"""Phases of pods that :func:`finished`: looked at where very many pods change."""
+"""Phases of :func:`finished` pods, for code that processes many pods."""
 
 
 def finished(pod: Pod) -> bool:

@@ -58,7 +58,7 @@ class VolumeBinder:
     def __init__(self, api: ApiObjects, time: VirtualTime) -> None:
         self._api = api
         self._unbound: dict[str, str] = {}
-        """By claim: the node of its pod; empty: it has none yet."""
+        """Claim key -> node of its pod, empty if there is none yet."""
         self._new_volumes: dict[str, None] = {}
         self._begun: dict[str, Pod] = {}
         self._ended: dict[str, Pod] = {}
@@ -78,7 +78,7 @@ class VolumeBinder:
         """Return the storage class for claims that name none, or None."""
         return default_storage_class(self._api.of("StorageClass").values())
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def _claim(self, old: KubeObject | None, new: KubeObject | None) -> None:
         if isinstance(new, PersistentVolumeClaim) and not is_bound(new):
@@ -113,7 +113,7 @@ class VolumeBinder:
         if self._unbound:
             self._turn.ask()
 
-    # -- what follows ------------------------------------------------------------------------------------------------
+    # -- binding of claims -------------------------------------------------------------------------------------------
 
     def _take(self) -> None:
         new_volumes, self._new_volumes = self._new_volumes, {}
@@ -145,7 +145,7 @@ class VolumeBinder:
             return
         volume = find_volume(claim, self._api.of("PersistentVolume").values(), node if waits else None)
         if volume is None and claim.spec.volume_name:
-            return  # it waits for that one
+            return  # the claim waits for that volume
         if volume is None and of_class is not None and of_class.provisioner != _NO_PROVISIONER:
             volume = self._api.create(_provisioned(claim, node if waits else None))
         if volume is not None:
@@ -226,7 +226,7 @@ class Scheduler:
         for key, before, after in changes:
             if not self._refused and before is not None and before.spec.node_name and (
                 after is not None and after.spec.node_name):  # fmt: skip
-                continue  # it has its node, and nobody waits for what it leaves
+                continue  # the pod has a node, and no pod waits for its resources
             if after is None or finished(after):
                 if before is not None:
                     self._waiting.pop(key, None)

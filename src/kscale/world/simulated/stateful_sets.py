@@ -66,9 +66,9 @@ class StatefulSets(Controller):
         self._maker = maker
         self._revisions: dict[str, _Revision] = {}
         self._first: dict[str, tuple[str, frozenset[str]]] = {}
-        """Of each set: the first revision, and what pods were labelled with that were there before."""
+        """UID of a set -> first revision, and revision labels of the pods present before."""
         self._taken: dict[str, str] = {}
-        """Keys of pods of others whose names a set waits for, and the key of the set."""
+        """Key of another owner's pod whose name a set needs -> key of the set."""
         api.listen(self.kind, one_by_one(self._gone))
         api.listen("Pod", self._pods)
 
@@ -86,8 +86,7 @@ class StatefulSets(Controller):
 
     def sync(self, held: StatefulSet) -> None:
         """Create the first missing pod (or all if Parallel), delete the last surplus pod (or all), or replace one of an
-        old
-        template."""
+        old template."""
         pods = {pod.name: pod for pod in self._owned.of(held.metadata.uid).values() if _ordinal(pod, held) >= 0}
         revision = self._revision(held, pods.values())
         begin = held.spec.ordinals.start if held.spec.ordinals else 0

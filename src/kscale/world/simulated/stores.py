@@ -27,7 +27,7 @@ NOT_IN_COLUMNS: Final = frozenset(
     {"ConfigMap", "Event", "HorizontalPodAutoscaler", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
      "Lease", "Deployment", "LimitRange"}
 )  # fmt: skip
-"""Kinds that a cluster in columns has no use for."""
+"""Kinds that a cluster in columns does not use."""
 
 
 class ClusterView:
@@ -191,7 +191,7 @@ class SimulatedStores:
         """Return the number of changes of watched kinds, except those in ``without``."""
         return sum(count for kind, count in self._changes.items() if kind not in without)
 
-    # -- what it tells ------------------------------------------------------------------------------------------------
+    # -- Stores ------------------------------------------------------------------------------------------------------
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
         """Register a function that is called after each change of a typed kind, and return a function that ends

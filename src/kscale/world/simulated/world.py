@@ -40,7 +40,7 @@ __all__ = ["SimulatedWorld", "WorldOptions"]
 _AT_ONCE: Final = frozenset({Emit, Observe, Refresh}).union(
     action for action, answer in ANSWERS.items() if answer.question
 )
-"""What takes no time: questions and reports."""
+"""Actions without latency: reads and reports."""
 
 
 class WorldOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,8 +140,7 @@ class SimulatedWorld:
         """Create an object, or replace the one with its key, and return it.
 
         Fields that the object leaves out get their defaults, including a ``spec.replicas`` that an autoscaler has set.
-        Of
-        an existing pod only labels and annotations change. The status stays.
+        Of an existing pod only labels and annotations change. The status stays.
         """
         item = with_namespace(item)
         current: Any = self.api.find(item.kind, item.key)
