@@ -178,8 +178,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             raise RuntimeError("this loop is closed")
 
     async def shutdown_asyncgens(self) -> None:
-        for each in list(self._generators):
-            await each.aclose()
+        for generator in list(self._generators):
+            await generator.aclose()
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """Return at once, as there is no executor to stop."""

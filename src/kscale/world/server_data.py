@@ -48,7 +48,7 @@ class UnreadableObjectError(UnreadableError):
 
     def __init__(self, error: InputError, head: ObjectHead) -> None:
         label = head.label
-        super().__init__([Problem(each.message, each.source, label, each.field) for each in error.problems])
+        super().__init__([Problem(problem.message, problem.source, label, problem.field) for problem in error.problems])
         self.head = head
 
 
@@ -183,7 +183,7 @@ def _split_list(data: bytes) -> _List:
         places = _projection.json_elements(text)
         if places is None:
             raise UnreadableError(Problem("expected an array", field="items"))
-        items = [msgspec.Raw(text[at : at + size]) for at, size in places.tolist()]
+        items = [msgspec.Raw(text[start : start + size]) for start, size in places.tolist()]
     head = b",".join(b'"%s":%s' % (name.encode(), members[name]) for name in ("kind", "metadata") if name in members)
     page = from_json(b"{%s}" % head, _List)
     page.items = items

@@ -80,16 +80,16 @@ class ClientTLS:
         """
         if self._context is not None and exec_certificate == self._given and now - self._looked < _EVERY:
             return self._context
-        seen = self._look()
+        signatures = self._look()
         self._looked = now
-        if self._context is None or seen != self._seen or exec_certificate != self._given:
+        if self._context is None or signatures != self._seen or exec_certificate != self._given:
             try:
                 self._context = self._make(exec_certificate)
             except InputError:
                 if self._context is None or exec_certificate != self._given:
                     raise
                 return self._context  # a file may be half written: use the old context until the next check
-            self._seen, self._given = seen, exec_certificate
+            self._seen, self._given = signatures, exec_certificate
         return self._context
 
     def _look(self) -> _Seen:
@@ -436,9 +436,9 @@ def _is_excepted(
     with suppress(ValueError):
         network = ipaddress.ip_network(entry, strict=False)
         return address is not None and address in network
-    name, colon, wanted = entry.rpartition(":")
-    if colon and wanted.isdigit():
-        if wanted != port:
+    name, colon, excepted_port = entry.rpartition(":")
+    if colon and excepted_port.isdigit():
+        if excepted_port != port:
             return False
         entry = name.strip("[]")
     with suppress(ValueError):

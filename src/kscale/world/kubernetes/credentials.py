@@ -187,13 +187,13 @@ class ExecPlugin:
         return {key: value for key, value in fields.items() if value or key == "config"}
 
     def _read(self, printed: bytes) -> _Given:
-        wanted = self._config.api_version
+        expected_version = self._config.api_version
         try:
             credential = read_json(printed, _ExecCredential)
         except UnreadableError:
             raise CredentialError("exec: decoding stdout: it is no ExecCredential") from None
-        if credential.kind != "ExecCredential" or credential.api_version != wanted:
-            text = f"exec plugin is configured to use API version {wanted}, plugin returned version"
+        if credential.kind != "ExecCredential" or credential.api_version != expected_version:
+            text = f"exec plugin is configured to use API version {expected_version}, plugin returned version"
             raise CredentialError(f"{text} {_printable(credential.api_version)}")
         status = credential.status
         if status is None:
@@ -239,8 +239,8 @@ class Credentials:
             pair = f"{access.username}:{access.password.reveal()}".encode()
             self._basic = f"Basic {base64.b64encode(pair).decode()}"
         # A token, a password or a certificate takes precedence over the plug-in.
-        known = access.token or self._file or self._basic or access.certificate
-        self._exec = ExecPlugin(access.exec, access, clock, run) if access.exec and not known else None
+        has_credentials = access.token or self._file or self._basic or access.certificate
+        self._exec = ExecPlugin(access.exec, access, clock, run) if access.exec and not has_credentials else None
         self._given: _Given | None = None
 
     async def identity(self) -> Identity:

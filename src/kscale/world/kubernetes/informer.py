@@ -405,9 +405,9 @@ class Informer:
         steps = self._reflector.run(self._clock.monotonic())
         try:
             async with AsyncExitStack() as opened:
-                asked = next(steps)
+                step = next(steps)
                 while True:
-                    asked = steps.send(await self._answer(asked, opened))
+                    step = steps.send(await self._answer(step, opened))
         finally:
             steps.close()
 
@@ -471,12 +471,12 @@ class Informer:
         async with self._turn:
             if asked.anew:
                 self._sink.begin()
-            version, more = self._sink.page(answer.body)
+            version, next_page = self._sink.page(answer.body)
         self._count_unreadable()
-        if more and more == asked.continue_:
+        if next_page and next_page == asked.continue_:
             raise InputError(f"a list of {self.watch.kind} whose next page is the same page")
         await asyncio.sleep(0)  # reading a page takes long: let other tasks run
-        return Listed(at=self._at(), version=version, continue_=more)
+        return Listed(at=self._at(), version=version, continue_=next_page)
 
     async def _watch(self, asked: OpenWatch, opened: AsyncExitStack) -> Seen:
         initial = "true" if asked.initial else ""
@@ -499,7 +499,7 @@ class Informer:
     async def _read_more(self, opened: AsyncExitStack) -> Seen:
         """Read a batch of events, which costs less than single events, and pass it to the sink."""
         try:
-            data, more = await self._collect()
+            data, is_open = await self._collect()
             if not data:
                 await self._close(opened)
                 return Ended(at=self._at())
@@ -509,13 +509,13 @@ class Informer:
             if self._waiting is not None:
                 self._waiting.set()
                 self._waiting = None
-        self._left = data[absorbed.used :] if more else b""
+        self._left = data[absorbed.used :] if is_open else b""
         self._count_unreadable()
         if absorbed.events:
             self._count(_EVENTS, absorbed.events)
             lag = (self._clock.monotonic() - self._came) / 1e9
             self._observe(Observation(name=_LAG, value=lag, labels=self._labels))
-        if not more:
+        if not is_open:
             await self._close(opened)
             if not absorbed.events and absorbed.error is None:
                 return Ended(at=self._at())
@@ -537,21 +537,21 @@ class Informer:
         stream = self._open
         if stream is None:
             return b"", False
-        came = _Came(self._left)
+        received = _Came(self._left)
         self._asked.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._ends):
-                while not came.ended and not came.lines:
-                    came.add(await _read(stream))
-                    if came.size > self._limits.line_bytes and b"\n" not in came.parts[-1]:
+                while not received.ended and not received.lines:
+                    received.add(await _read(stream))
+                    if received.size > self._limits.line_bytes and b"\n" not in received.parts[-1]:
                         text = f"a line of more than {self._limits.line_bytes:,} bytes"
                         raise InputError(f"not a watch of {self.watch.kind}: {text}")
-        came.ended = came.ended or not came.lines  # the server has kept the watch open for too long
-        if came.lines and not came.ended:
+        received.ended = received.ended or not received.lines  # the server has kept the watch open for too long
+        if received.lines and not received.ended:
             self._waiting = asyncio.Event()
             self._came = self._clock.monotonic()
-            await self._collect_more(stream, came)
-        return b"".join(came.parts) if came.lines else b"", not came.ended
+            await self._collect_more(stream, received)
+        return b"".join(received.parts) if received.lines else b"", not received.ended
 
     async def _collect_more(self, stream: Stream, came: _Came) -> None:
         """Collect lines until time or size limits are reached or :meth:`caught_up` is called, and while the sink is

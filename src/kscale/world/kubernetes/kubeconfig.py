@@ -168,11 +168,11 @@ class Access:
         Without HTTPS, all credentials are removed from the result. Raises InputError if ``server`` is not a URL.
         """
         url = server_url(server, secure=bool(self.ca or self.insecure or self.certificate))
-        there = replace(self, server=url)
+        access = replace(self, server=url)
         if url.startswith("https://"):
-            return there
+            return access
         return replace(
-            there, token=NO_SECRET, token_file="", username="", password=NO_SECRET, exec=None, certificate=None
+            access, token=NO_SECRET, token_file="", username="", password=NO_SECRET, exec=None, certificate=None
         )
 
 
@@ -234,8 +234,8 @@ def read_document(path: str, problems: list[Problem]) -> Mapping[str, Any]:
         problems.append(Problem(error.strerror or str(error), path))
         return {}
     contents = list(documents(text, path))
-    problems += [each for each in contents if isinstance(each, Problem)]
-    if any(isinstance(each, Problem) for each in contents) or not contents:
+    problems += [document for document in contents if isinstance(document, Problem)]
+    if any(isinstance(document, Problem) for document in contents) or not contents:
         return {}
     top = contents[0]
     if len(contents) > 1 or not isinstance(top, Mapping):
@@ -261,17 +261,17 @@ def named_entries(
     if not isinstance(listed, list):
         problems.append(Problem("a list is expected", path, field=plural))
         return
-    singular, seen = plural[:-1], set()
+    singular, names = plural[:-1], set()
     for i, item in enumerate(listed):
         name = item.get("name") if isinstance(item, Mapping) else None
         data = item.get(singular) if isinstance(item, Mapping) else None
         if not isinstance(name, str) or not isinstance(data, Mapping | None):
             problems.append(Problem(f"an entry with name and {singular} is expected", path, field=f"{plural}[{i}]"))
             continue
-        if name in seen:
+        if name in names:
             problems.append(Problem(f"the name {go_quote(name)} comes twice", path, field=f"{plural}[{i}].name"))
             continue
-        seen.add(name)
+        names.add(name)
         unknown = [key for key in item if key not in ("name", singular)]
         yield name, Entry({**(data or {}), **dict.fromkeys(unknown)}, path, f"{singular} {go_quote(name)}")
 
@@ -312,12 +312,12 @@ def _value(value: Any, expected: str) -> Any:
     if expected == TEXT_LISTS:
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             raise TypeError
-        return {key: _texts(each) for key, each in value.items()}
+        return {key: _texts(texts) for key, texts in value.items()}
     return value
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise TypeError
     return tuple(value)
 
@@ -412,7 +412,7 @@ def _paths(path: str, environ: Mapping[str, str]) -> list[str]:
         return [path]
     listed = environ.get("KUBECONFIG", "")
     if listed:
-        return list(dict.fromkeys(each for each in listed.split(os.pathsep) if each))
+        return list(dict.fromkeys(path for path in listed.split(os.pathsep) if path))
     home = environ.get("HOME", "") or str(Path.home())
     return [str(Path(home) / ".kube" / "config")]
 
@@ -515,7 +515,7 @@ def _user_problems(user: Entry) -> Iterator[Problem]:
         yield from _unreadable(user, "client-certificate", "client-key")
     if data.get("token") and (data.get("username") or data.get("password")):
         yield user.problem("more than one authentication method found: [token basicAuth], only one is allowed")
-    if any(data.get(each) for each in ("as-uid", "as-groups", "as-user-extra")) and not data.get("as"):
+    if any(data.get(key_name) for key_name in ("as-uid", "as-groups", "as-user-extra")) and not data.get("as"):
         yield user.problem("requesting uid, groups or user-extra without impersonating a user", "as")
     if not data.get("token"):
         yield from _unreadable(user, "tokenFile")
@@ -552,12 +552,12 @@ def _exec(user: Entry, cluster: Entry, problems: list[Problem]) -> ExecConfig | 
         text = f"invalid interactiveMode: {go_quote(mode)}" if mode else "interactiveMode must be specified"
         problems.append(entry.problem(text, "interactiveMode"))
     env: list[tuple[str, Secret]] = []
-    for i, each in enumerate(data.get("env") or ()):
-        named = isinstance(each, Mapping) and set(each) <= {"name", "value"} and each.get("name")
-        if not named or not all(isinstance(value, str) for value in each.values()):
+    for i, variable in enumerate(data.get("env") or ()):
+        named = isinstance(variable, Mapping) and set(variable) <= {"name", "value"} and variable.get("name")
+        if not named or not all(isinstance(value, str) for value in variable.values()):
             problems.append(entry.problem("env variable name must be specified", f"env[{i}]"))
             continue
-        env.append((each["name"], Secret(each.get("value") or "")))
+        env.append((variable["name"], Secret(variable.get("value") or "")))
     command: str = data.get("command") or ""
     return ExecConfig(
         command=entry.path("command") if os.sep in command else command,
@@ -573,9 +573,9 @@ def _exec(user: Entry, cluster: Entry, problems: list[Problem]) -> ExecConfig | 
 
 def _extension(entry: Entry, name: str) -> Any:
     listed = entry.data.get("extensions")
-    for each in listed if isinstance(listed, list) else ():
-        if isinstance(each, Mapping) and each.get("name") == name:
-            return each.get("extension")
+    for extension in listed if isinstance(listed, list) else ():
+        if isinstance(extension, Mapping) and extension.get("name") == name:
+            return extension.get("extension")
     return None
 
 

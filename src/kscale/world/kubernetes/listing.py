@@ -97,12 +97,12 @@ async def list_cluster(
                 raise
 
     results = dict(zip(kinds, await asyncio.gather(*map(of, kinds)), strict=True))
-    refused = {kind: each for kind, each in results.items() if isinstance(each, ApiError)}
+    refused = {kind: result for kind, result in results.items() if isinstance(result, ApiError)}
     if missing := [error for kind, error in refused.items() if kind in needed]:
         others = [error for kind, error in refused.items() if kind not in needed]
         text = "; ".join(error.message for error in (*missing, *others))
         raise RequestFailedError(msgspec.structs.replace(missing[0], message=text))
-    pages = [page for each in results.values() if isinstance(each, list) for page in each]
+    pages = [page for result in results.values() if isinstance(result, list) for page in result]
     return Listing(pages, {kind: error.message for kind, error in refused.items()})
 
 
@@ -124,26 +124,26 @@ class _Lists:
         """
         resource = await self._resources.of_kind(kind)
         pages: list[NamedText] = []
-        limit, more, come, number = PAGE_SIZE, "", 0, 0
+        limit, next_page, received, number = PAGE_SIZE, "", 0, 0
         while True:
-            call = list_call(resource, "", limit=limit, more=more)
+            call = list_call(resource, "", limit=limit, more=next_page)
             try:
                 answer = await self._client.call(call)
             except RequestFailedError as error:
-                if not more or not limit or error.error.code != _GONE:
+                if not next_page or not limit or error.error.code != _GONE:
                     raise
-                self._come -= come
-                pages, limit, more, come, number = [], 0, "", 0, 0
+                self._come -= received
+                pages, limit, next_page, received, number = [], 0, "", 0, 0
                 continue
-            page = listed(answer, call, more)
-            count, more = len(page.items), page.continue_
+            page = listed(answer, call, next_page)
+            count, next_page = len(page.items), page.continue_
             number += 1
             if count:
-                name = f"{resource.group_resource}, page {number}" if number > 1 or more else resource.group_resource
+                name = f"{resource.group_resource}, page {number}" if number > 1 or next_page else resource.group_resource
                 pages.append(NamedText(name, answer.body))
-            come += count
+            received += count
             self._come += count
             self._rest[kind] = page.remaining
             self._tell(self._come, self._come + sum(self._rest.values()))
-            if not more:
+            if not next_page:
                 return pages

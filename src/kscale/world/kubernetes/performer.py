@@ -127,7 +127,7 @@ def call_of(action: ApiAction, resource: ServedResource) -> Call:
         case Evict():
             return _call("POST", resource, action.namespace, action.name, "eviction", body=_eviction(action))
         case Resize():
-            operations = [to_dict(each) for each in action.patch]
+            operations = [to_dict(operation) for operation in action.patch]
             content_type = _PATCHES["json"]
             return _call(
                 "PATCH", resource, action.namespace, action.name, "resize", body=operations, content_type=content_type
@@ -208,7 +208,7 @@ def _patch(action: Patch) -> Any:
             return action.patch
         metadata = {**(action.patch.get("metadata") or {}), "resourceVersion": version}
         return {**action.patch, "metadata": metadata}
-    operations = [to_dict(each) for each in action.patch]
+    operations = [to_dict(operation) for operation in action.patch]
     precondition = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}] if version else []
     return [*precondition, *operations]
 
@@ -265,7 +265,7 @@ def _fields(type_: type[msgspec.Struct]) -> tuple[tuple[str, str, Any, Any], ...
     A field with its default value is absent (:class:`~kscale.objects.api.meta.ApiStruct`).
     """
     return tuple(
-        (each.name, each.encode_name, each.default, each.default_factory) for each in msgspec.structs.fields(type_)
+        (field.name, field.encode_name, field.default, field.default_factory) for field in msgspec.structs.fields(type_)
     )
 
 
@@ -404,22 +404,22 @@ class Performer:
 
     async def _pages(self, resource: ServedResource, action: List, fields: str) -> list[KubeObject]:
         objects: list[KubeObject] = []
-        more, limit = "", _PAGE
+        next_page, limit = "", _PAGE
         while True:
             call = list_call(
-                resource, action.namespace, selector=action.selector, fields=fields, limit=limit, more=more
+                resource, action.namespace, selector=action.selector, fields=fields, limit=limit, more=next_page
             )
             try:
                 answer = await self._client.call(call)
             except RequestFailedError as error:
-                if error.error.code != 410 or not more or not limit:
+                if error.error.code != 410 or not next_page or not limit:
                     raise
-                objects, more, limit = [], "", 0  # the continue token has expired: list all at once
+                objects, next_page, limit = [], "", 0  # the continue token has expired: list all at once
                 continue
-            page = listed(answer, call, more)
+            page = listed(answer, call, next_page)
             objects += self._readable(page.items, resource, action)
-            more = page.continue_
-            if not more:
+            next_page = page.continue_
+            if not next_page:
                 return objects
 
     def _readable(self, items: Sequence[msgspec.Raw], resource: ServedResource, action: List) -> Iterator[KubeObject]:
@@ -439,8 +439,8 @@ class Performer:
             return None
         written = decoded(answer, _Written, call).metadata
         if isinstance(action, Create):
-            of = action.object.metadata
-            self._identities.note(resource.kind, of.namespace, of.name, written.uid)
+            metadata = action.object.metadata
+            self._identities.note(resource.kind, metadata.namespace, metadata.name, written.uid)
         return written.resource_version or None
 
     # -- objects of the watches --------------------------------------------------------------------------------------
@@ -473,10 +473,10 @@ class Performer:
             candidates = stores.objects(action.kind)
         selector = parse_selector(action.selector)
         return [
-            each
-            for each in candidates
-            if (not action.namespace or each.namespace == action.namespace)
-            and (not action.selector or selector.matches(each.metadata.labels or {}))
+            candidate
+            for candidate in candidates
+            if (not action.namespace or candidate.namespace == action.namespace)
+            and (not action.selector or selector.matches(candidate.metadata.labels or {}))
         ]
 
     # -- the cloud and other blocking calls --------------------------------------------------------------------------
@@ -488,12 +488,12 @@ class Performer:
         groups = self._need(self._groups, action)
         nodes: Sequence[Node] = ()
         if isinstance(action, HasInstances | DeleteNodes):  # look up the nodes here: the stores belong to this thread
-            known: dict[str, KubeObject] = {}
+            nodes_by_name: dict[str, KubeObject] = {}
             if self._stores is not None:
                 await self._stores.caught_up()
                 async with self._turn:
-                    known = {node.name: node for node in self._stores.objects("Node")}
-            nodes = nodes_named(action, known)
+                    nodes_by_name = {node.name: node for node in self._stores.objects("Node")}
+            nodes = nodes_named(action, nodes_by_name)
         return await self._block(partial(ask_cloud, groups, nodes=nodes), action)
 
     def _need(self, part: _T | None, action: Action) -> _T:

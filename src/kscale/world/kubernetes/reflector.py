@@ -150,7 +150,7 @@ def _is_refused_version(error: ApiError, version: str) -> bool:
 def _is_before(version: str, current: str) -> bool:
     """Check whether a resource version is known to be older. A watch never goes back; a list may after a restore of the
     server."""
-    numbers = all(each.isascii() and each.isdigit() for each in (version, current))
+    numbers = all(text.isascii() and text.isdigit() for text in (version, current))
     return numbers and (len(version), version) < (len(current), current)
 
 
@@ -288,7 +288,7 @@ class Reflector:
         """List by a watch. Returns None when the list is complete and the watch is open, or the error if this does not
         work."""
         while True:
-            begun = self._now
+            started = self._now
             version = "" if self._unavailable else self.version
             seen = yield from self._open(version, initial=True)
             events = 0
@@ -308,7 +308,7 @@ class Reflector:
                     break
             failed = yield from self._failure(seen)
             if failed is None:
-                if self._now - begun < SECOND and not events:
+                if self._now - started < SECOND and not events:
                     return _VERY_SHORT
                 continue  # the watch ended before its bookmark: start again
             error, refused = failed
@@ -345,7 +345,7 @@ class Reflector:
 
     def _watch(self, is_open: bool) -> _Steps:
         while True:
-            begun = self._now
+            started = self._now
             in_order = is_open or self.version not in ("", "0")
             seen: Seen
             if not is_open:
@@ -369,7 +369,7 @@ class Reflector:
                     break
             failed = yield from self._failure(seen)
             if failed is None:
-                if self._now - begun < SECOND and not events:
+                if self._now - started < SECOND and not events:
                     return _VERY_SHORT
             elif _is_throttled(failed[0]):
                 yield from self._pause()

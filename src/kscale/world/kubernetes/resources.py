@@ -84,9 +84,9 @@ class Resources:
         self._by_kind: dict[tuple[str, str], ServedResource] = {}
         self._by_name: dict[str, ServedResource] = {}
         self._asked: set[str] = set()
-        for each in EVERYWHERE:
-            self._add(each)
-            self._by_kind.setdefault(("", each.kind), each)
+        for resource in EVERYWHERE:
+            self._add(resource)
+            self._by_kind.setdefault(("", resource.kind), resource)
 
     async def of_kind(self, kind: str, api_version: str = "") -> ServedResource:
         """Return where a kind is served. An empty ``api_version`` selects a kind that every server has.
@@ -123,7 +123,7 @@ class Resources:
         """Discover all resources now, use them for later lookups, and return them as a RESTMapper."""
         calls = [Call(method="GET", path=path, accept=_ALL_AT_ONCE) for path in ("/api", "/apis")]
         documents = [decoded(await self._client.call(call), dict[str, Any], call) for call in calls]
-        if all(each.get("kind") == "APIGroupDiscoveryList" for each in documents):
+        if all(document.get("kind") == "APIGroupDiscoveryList" for document in documents):
             with _failed_if_odd():
                 served = discovered_at_once(documents)
         else:
@@ -171,8 +171,8 @@ class Resources:
         with _failed_if_odd():
             served = discovered(None, [listed])
         self._asked.add(api_version)
-        for each in served:
-            self._add(each)
+        for resource in served:
+            self._add(resource)
 
     async def _list(self, api_version: str) -> dict[str, Any] | None:
         """Return the resources of a group version, or None if it is not served."""
@@ -214,7 +214,7 @@ def _versions(groups: _GroupList) -> list[str]:
     names = []
     for group in groups.groups or ():
         first = [group.preferred_version] if group.preferred_version is not None else []
-        names += [each.group_version for each in (*first, *(group.versions or ()))]
+        names += [version.group_version for version in (*first, *(group.versions or ()))]
     return names
 
 

@@ -86,7 +86,7 @@ class ClusterSink:
 
     def _skip(self, problems: Sequence[Problem]) -> None:
         """Report unreadable objects, the first problem of each. Raises InputError for one without a name."""
-        for problem in {each.object: each for each in reversed(problems)}.values():
+        for problem in {item.object: item for item in reversed(problems)}.values():
             name = problem.object.partition(" (")[2]  # items[3] (ResourceClaim team-a/gpu)
             if " " not in name:
                 raise InputError(f"a {self._kind} without an identity: {problem}")
@@ -134,11 +134,11 @@ class KubernetesStores:
         self.informers: list[Informer] = []
         resources = resources or Resources(client)
         rng = rng or random.Random()
-        seen: set[tuple[str, bool]] = set()
+        watched: set[tuple[str, bool]] = set()
         for watch in watches:
-            if (watch.kind, watch.typed) in seen:
+            if (watch.kind, watch.typed) in watched:
                 raise ValueError(f"{watch.kind} is watched twice in one way")
-            seen.add((watch.kind, watch.typed))
+            watched.add((watch.kind, watch.typed))
             reflector = Reflector(streaming=streaming, paged=not watch.typed, rng=rng)
             informer = Informer(
                 client,
@@ -197,7 +197,7 @@ class KubernetesStores:
 
     def waiting_for(self) -> Iterator[tuple[Watch, ApiError | None]]:
         """Return an iterator of the watches that have not been listed yet, with their last errors."""
-        return ((each.watch, each.last_error) for each in self.informers if not each.synced)
+        return ((informer.watch, informer.last_error) for informer in self.informers if not informer.synced)
 
     def snapshot(self, now: Moment | None = None) -> Snapshot:
         """Return a snapshot of the current cluster.
@@ -235,10 +235,10 @@ class KubernetesStores:
             number = numbers.get(name)
             if number is None:
                 continue
-            placed = (snapshot.placed[at].pod for at in np.flatnonzero(snapshot.placed_node == number).tolist())
+            placed = (snapshot.placed[row].pod for row in np.flatnonzero(snapshot.placed_node == number).tolist())
             pods += [pod for pod in placed if pod.spec.node_name == name]  # a nominated pod is not assigned
         return pods
 
     def resource_version(self, kind: str) -> str:
         """Return the newest resource version seen of a kind; empty if it is not watched."""
-        return next((each.version for each in self.informers if each.watch.kind == kind), "")
+        return next((informer.version for informer in self.informers if informer.watch.kind == kind), "")

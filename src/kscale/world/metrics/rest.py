@@ -124,14 +124,14 @@ class RESTMetrics:
             return self._version
         call = Call(method="GET", path="/apis")
         groups = decoded(await self._client.call(call), _GroupList, call).groups or ()
-        group = next((each for each in groups if each.name == _CUSTOM), None)
+        group = next((item for item in groups if item.name == _CUSTOM), None)
         if group is None or not group.versions:
             raise RESTMappingError(f"no custom metrics API ({_CUSTOM}) registered")
         first = [] if group.preferred_version is None else [group.preferred_version]
-        known = [each.version for each in (*first, *group.versions) if each.version in _VERSIONS]
-        if not known:
+        supported = [item.version for item in (*first, *group.versions) if item.version in _VERSIONS]
+        if not supported:
             raise RESTMappingError("no known available metric versions found")
-        self._version, self._tick = known[0], tick
+        self._version, self._tick = supported[0], tick
         return self._version
 
     async def _resource_of(self, kind_and_group: str) -> str:

@@ -135,31 +135,31 @@ class MachineGroupsCloud(Provider):
     def refresh(self) -> Sequence[NodeGroup]:
         """Read owners and machines again, and return the groups. Groups that cannot be scaled are left out and
         logged."""
-        owners = [each for kind in MACHINE_KINDS for each in self._list(kind) if isinstance(each, MachineOwner)]
-        machines = [each for each in self._list("Machine") if isinstance(each, Machine)]
+        owners = [item for kind in MACHINE_KINDS for item in self._list(kind) if isinstance(item, MachineOwner)]
+        machines = [item for item in self._list("Machine") if isinstance(item, Machine)]
         home = owner_ids(owners)
-        of: dict[str, list[Machine]] = {}
+        machines_by_group: dict[str, list[Machine]] = {}
         for machine in machines:
             above = controller_of(machine.metadata)
             if above is not None:
                 owner = f"{above.kind}/{machine.namespace}/{above.name}"
-                of.setdefault(home.get(owner, owner), []).append(machine)
+                machines_by_group.setdefault(home.get(owner, owner), []).append(machine)
         nodes = self._nodes()
         result = machine_groups(
             owners, nodes, self._infrastructure, self._architecture, wants=self._wants, api_group=self._api_group
         )
         for warning in result.warnings:
             _log.warning("%s", warning)
-        by_id = {id_of_owner(each): each for each in owners}
+        by_id = {id_of_owner(item): item for item in owners}
         self._known = {
-            group.id: _Known(by_id[group.id], group.min_size, group.max_size, of.get(group.id, []))
+            group.id: _Known(by_id[group.id], group.min_size, group.max_size, machines_by_group.get(group.id, []))
             for group in result.groups
         }
         self._running = {machine.spec.provider_id for machine in machines if machine.spec.provider_id}
         return [self._told(group, nodes) for group in result.groups]
 
     def _wants(self, owner: MachineOwner) -> bool:
-        return not self._discovery or any(one.wants(owner, self._api_group) for one in self._discovery)
+        return not self._discovery or any(discovery.wants(owner, self._api_group) for discovery in self._discovery)
 
     def _told(self, group: NodeGroup, nodes: Sequence[Node]) -> NodeGroup:
         known = self._known[group.id]
@@ -196,8 +196,8 @@ class MachineGroupsCloud(Provider):
                 mapper: RESTMapper = value_of(self._ask(Discover()))
                 (resource, *_) = mapper.resources(reference.api_group, reference.kind)
                 version = mapper.preferred(resource).api_version
-            asked = GetWhole(kind=reference.kind, api_version=version, namespace=owner.namespace, name=reference.name)
-            return read_infrastructure(value_of(self._ask(asked)))
+            action = GetWhole(kind=reference.kind, api_version=version, namespace=owner.namespace, name=reference.name)
+            return read_infrastructure(value_of(self._ask(action)))
         except (ProviderError, RESTMappingError) as error:
             _log.warning("%s: unable to read infrastructure reference: %s", id_of_owner(owner), error)
             return None
@@ -215,27 +215,27 @@ class MachineGroupsCloud(Provider):
         """
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
-        known = self._of(group)
+        current = self._of(group)
         if delta <= 0:
             raise ProviderError("size increase must be positive", CLOUD_ERROR)
-        scale = self._scale(known)
-        self._set_size(known, scale, scale.spec.replicas + delta)
+        scale = self._scale(current)
+        self._set_size(current, scale, scale.spec.replicas + delta)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
         """Reduce the number of replicas.
 
         Raises ProviderError if ``delta`` is not negative or existing machines would be deleted.
         """
-        known = self._of(group)
+        current = self._of(group)
         if delta >= 0:
             raise ProviderError("size decrease must be negative", CLOUD_ERROR)
-        scale = self._scale(known)
+        scale = self._scale(current)
         size = scale.spec.replicas
-        existing = sum(bool(machine.spec.provider_id) for machine in known.machines)
+        existing = sum(bool(machine.spec.provider_id) for machine in current.machines)
         if size + delta < existing:
             text = f"attempt to delete existing nodes targetSize:{size} delta:{delta} existingNodes: {existing}"
             raise ProviderError(text, CLOUD_ERROR)
-        self._set_size(known, scale, size + delta)
+        self._set_size(current, scale, size + delta)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
         """Mark machines for deletion, and reduce the number of replicas one by one.
@@ -244,21 +244,21 @@ class MachineGroupsCloud(Provider):
         """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
-        known = self._of(group)
-        replicas = self._scale(known).spec.replicas
-        if replicas <= known.minimum:
+        current = self._of(group)
+        replicas = self._scale(current).spec.replicas
+        if replicas <= current.minimum:
             raise ProviderError("min size reached, nodes will not be deleted", CLOUD_ERROR)
-        machines = [self._machine(known, group, node) for node in nodes]
-        if replicas - len(nodes) < known.minimum:
+        machines = [self._machine(current, group, node) for node in nodes]
+        if replicas - len(nodes) < current.minimum:
             text = f'unable to delete {len(nodes)} machines in "{group}", machine replicas are {replicas}'
-            raise ProviderError(f"{text}, minSize is {known.minimum}", CLOUD_ERROR)
+            raise ProviderError(f"{text}, minSize is {current.minimum}", CLOUD_ERROR)
         for machine in machines:
             if machine is None:
-                self._shrink(known)
+                self._shrink(current)
             elif not machine.metadata.deletion_timestamp:
                 self._mark(machine, to_text(self._now()))
                 try:
-                    self._shrink(known)
+                    self._shrink(current)
                 except ProviderError:
                     self._mark(machine, None)
                     raise
@@ -293,8 +293,8 @@ class MachineGroupsCloud(Provider):
         value_of(self._ask(patch), f"machine {machine.namespace}/{machine.name}")
 
     def _scale(self, known: _Known) -> Scale:
-        asked = GetScale(namespace=known.owner.namespace, resource=self._resource(known.owner), name=known.owner.name)
-        scale: Scale = value_of(self._ask(asked))
+        action = GetScale(namespace=known.owner.namespace, resource=self._resource(known.owner), name=known.owner.name)
+        scale: Scale = value_of(self._ask(action))
         return scale
 
     def _set_size(self, known: _Known, scale: Scale, size: int) -> None:
@@ -302,10 +302,10 @@ class MachineGroupsCloud(Provider):
             raise ProviderError(f"size increase too large - desired:{size} max:{known.maximum}", CLOUD_ERROR)
         if size < known.minimum:
             raise ProviderError(f"size decrease too large - desired:{size} min:{known.minimum}", CLOUD_ERROR)
-        wanted = PutScale(
+        action = PutScale(
             namespace=known.owner.namespace, resource=self._resource(known.owner), scale=scale, replicas=size
         )
-        value_of(self._ask(wanted))
+        value_of(self._ask(action))
 
     def _of(self, group: str) -> _Known:
         if group not in self._known:
@@ -331,14 +331,14 @@ def _instance(machine: Machine, ids: dict[str, str]) -> tuple[str, InstanceStatu
     if machine.spec.provider_id:
         return machine.spec.provider_id, None
     name = f"{machine.namespace}_{machine.name}"
-    going = bool(machine.metadata.deletion_timestamp)
+    is_deleting = bool(machine.metadata.deletion_timestamp)
     node = machine.status.node_ref
     if machine.status.failure_message:
-        if going:
+        if is_deleting:
             return f"failed-machine-{name}", InstanceStatus(state="deleting", error=_STUCK)
         return f"failed-machine-{name}", None if node else InstanceStatus(state="creating", error=_FAILED)
     if node is not None:
         return ids.get(node.name, ""), None
-    if going:
+    if is_deleting:
         return f"deleting-machine-{name}", InstanceStatus(state="deleting")
     return f"pending-machine-{name}", InstanceStatus(state="creating")

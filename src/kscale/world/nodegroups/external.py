@@ -123,8 +123,8 @@ def node_from(sent: Any) -> Node:
     """Convert a message to a node with the fields that the protocol transmits."""
     metadata = {
         "name": sent.name,
-        "labels": {each.key: each.value for each in sent.labels},
-        "annotations": {each.key: each.value for each in sent.annotations},
+        "labels": {entry.key: entry.value for entry in sent.labels},
+        "annotations": {entry.key: entry.value for entry in sent.annotations},
     }
     return from_dict({"metadata": metadata, "spec": {"providerID": sent.providerID}}, Node)
 
@@ -346,7 +346,7 @@ class ExternalGroups(Provider):
             _log.error("the node groups: %s", error.message)
             return []
         nodes = self._nodes()
-        options = {each.id: self._told(partial(self._options, each.id)) for each in listed}
+        options = {group.id: self._told(partial(self._options, group.id)) for group in listed}
         instances, failed = self._instances(
             {id_: node_group_options for id_, (node_group_options, _) in options.items()}
         )
@@ -359,14 +359,14 @@ class ExternalGroups(Provider):
                 members.setdefault(home, []).append(node.name)
         groups = [
             self._described(
-                each,
-                members.get(each.id, []),
-                instances[each.id],
-                instances_error=failed.get(each.id),
+                group,
+                members.get(group.id, []),
+                instances[group.id],
+                instances_error=failed.get(group.id),
                 gone=deleted,
-                options=options[each.id],
+                options=options[group.id],
             )
-            for each in listed
+            for group in listed
         ]
         return Groups(Groups.of(groups, nodes), errors) if errors else groups
 
@@ -379,8 +379,8 @@ class ExternalGroups(Provider):
             if isinstance(answer, ProviderError):
                 _log.warning("Failed to find node group for %s: %s", node.name, answer.message)
                 errors[node.name] = answer.message
-            elif of := answer.nodeGroup.id:
-                groups[node.name] = of
+            elif group := answer.nodeGroup.id:
+                groups[node.name] = group
         return groups, errors
 
     def _side_by_side(self, method: str, questions: Iterable[dict[str, Any]]) -> Iterator[Any]:
@@ -388,14 +388,14 @@ class ExternalGroups(Provider):
 
         A limited number of requests runs concurrently, since gRPC servers drop requests from long queues.
         """
-        asked: deque[Any] = deque()
-        waiting = iter(questions)
+        pending: deque[Any] = deque()
+        remaining = iter(questions)
         while True:
-            asked.extend(self._begin(method, **request) for request in islice(waiting, _AT_ONCE - len(asked)))
-            if not asked:
+            pending.extend(self._begin(method, **request) for request in islice(remaining, _AT_ONCE - len(pending)))
+            if not pending:
                 return
             try:
-                answer = self._ended(asked.popleft())
+                answer = self._ended(pending.popleft())
             except ProviderError as error:
                 answer = error
             yield answer
@@ -415,15 +415,15 @@ class ExternalGroups(Provider):
         pods = self._side_by_side("PricingPodPrice", requests)
         return Prices(
             nodes=tuple(map(_price, nodes)),
-            pods=tuple(_price(next(pods)) if each is None else each for each in errors),
+            pods=tuple(_price(next(pods)) if error_or_none is None else error_or_none for error_or_none in errors),
         )
 
     def _fetch(self, group: str) -> Instances:
-        return [instance_from(each) for each in self._call("NodeGroupNodes", id=group).instances]
+        return [instance_from(instance) for instance in self._call("NodeGroupNodes", id=group).instances]
 
     def _is_whole(self, options: NodeGroupOptions | None) -> bool:
-        own = self._defaults if options is None else options.on_top_of(self._defaults)
-        return own.zero_or_max_node_scaling
+        effective = self._defaults if options is None else options.on_top_of(self._defaults)
+        return effective.zero_or_max_node_scaling
 
     def _instances(self, groups: Mapping[str, NodeGroupOptions | None]) -> tuple[dict[str, Instances], dict[str, str]]:
         """Return the instances of each group, and the errors of groups that could not be requested again."""

@@ -128,10 +128,10 @@ class ExternalServer(RpcServer):
     def _group_of_node(self, request: Any) -> dict[str, Any]:
         node = node_from(request.node)
         labels = node.metadata.labels or {}
-        known = self._now()
-        if isinstance(known, Groups) and node.name in known.node_errors:
-            raise ProviderError(known.node_errors[node.name])
-        for group in known:
+        groups = self._now()
+        if isinstance(groups, Groups) and node.name in groups.node_errors:
+            raise ProviderError(groups.node_errors[node.name])
+        for group in groups:
             selector = group.node_selector
             if (
                 node.name in group.nodes
@@ -151,8 +151,8 @@ class ExternalServer(RpcServer):
         question, answer = price_question(request), ANSWERS[GetPrices]
         prices = self._groups.prices(question)
         if not answer.fits(question, prices):
-            asked, where = ("a node", "nodes") if question.nodes else ("a pod", "pods")
-            text = f"asked about {asked} the provider says {prices!r:.200}: {answer.words} expected"
+            subject, where = ("a node", "nodes") if question.nodes else ("a pod", "pods")
+            text = f"asked about {subject} the provider says {prices!r:.200}: {answer.words} expected"
             raise InputError(Problem(text, self._groups.name, "Prices", where))
         (price,) = (*prices.nodes, *prices.pods)
         if isinstance(price, ApiError):
@@ -170,7 +170,7 @@ class ExternalServer(RpcServer):
         return self._changed(lambda: self._groups.decrease_target_size(request.id, request.delta))
 
     def _delete(self, request: Any) -> dict[str, Any]:
-        nodes = [node_from(each) for each in request.nodes]
+        nodes = [node_from(node) for node in request.nodes]
         return self._changed(lambda: self._groups.delete_nodes(request.id, nodes))
 
     def _changed(self, change: Callable[[], None]) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class ExternalServer(RpcServer):
         if group.instances_error is not None:
             raise ProviderError(group.instances_error)
         ids: Sequence[str] = group.nodes if group.instances is None else group.instances
-        all_ids = [*ids, *(each for each in group.unregistered_instances if each not in ids)]
+        all_ids = [*ids, *(id_ for id_ in group.unregistered_instances if id_ not in ids)]
         return {"instances": [instance_message(id_, group.instance_status.get(id_)) for id_ in all_ids]}
 
     def _template(self, request: Any) -> dict[str, Any]:

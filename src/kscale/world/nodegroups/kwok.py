@@ -145,17 +145,17 @@ def groups_of(nodes: list[Node], config: KwokConfig) -> list[KwokGroup]:
         if name in groups:
             groups[name].target += 1
             continue
-        minimum, maximum, wanted = (
+        minimum, maximum, target = (
             _count(node, key, default) for key, default in ((_MIN, 0), (_MAX, _DEFAULT_MAX), (_DESIRED, 0))
         )
         for holds, key, text in (
             (maximum >= minimum, _MAX, f"max-count {maximum} is less than min-count {minimum}"),
-            (minimum <= wanted <= maximum, _DESIRED, f"desired-count {wanted} is not between {minimum} and {maximum}"),
+            (minimum <= target <= maximum, _DESIRED, f"desired-count {target} is not between {minimum} and {maximum}"),
         ):
             if not holds:
                 raise InputError(Problem(text, object=f"Node {node.name}", field=f"metadata.annotations[{key}]"))
         groups[name] = KwokGroup(
-            id=name, minimum=minimum, maximum=maximum, target=wanted, template=_template(node, config)
+            id=name, minimum=minimum, maximum=maximum, target=target, template=_template(node, config)
         )
     return list(groups.values())
 
@@ -181,8 +181,8 @@ def _count(node: Node, key: str, default: int) -> int:
         return default
     count = integer(text)
     if count is None:
-        what = f"{shortened(text)!r} is not an integer"
-        raise InputError(Problem(what, object=f"Node {node.name}", field=f"metadata.annotations[{key}]"))
+        problem = f"{shortened(text)!r} is not an integer"
+        raise InputError(Problem(problem, object=f"Node {node.name}", field=f"metadata.annotations[{key}]"))
     return count
 
 
@@ -247,7 +247,7 @@ class KwokGroups(Provider):
         if self._config.templates:
             templates = read_nodes(self._data(self._config.templates, "templates"))
         else:
-            templates = [each for each in self._nodes() if group_name(each, self._config)]
+            templates = [node for node in self._nodes() if group_name(node, self._config)]
         self._groups = {group.id: group for group in groups_of(templates, self._config)}
 
     def refresh(self) -> Sequence[NodeGroup]:
@@ -283,16 +283,16 @@ class KwokGroups(Provider):
         """
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
-        of = self._group(group)
+        kwok_group = self._group(group)
         if delta <= 0:
             raise ProviderError("size increase must be positive", CLOUD_ERROR)
-        if of.target + delta > of.maximum:
-            text = f"size increase too large, desired: {of.target + delta} max: {of.maximum}"
+        if kwok_group.target + delta > kwok_group.maximum:
+            text = f"size increase too large, desired: {kwok_group.target + delta} max: {kwok_group.maximum}"
             raise ProviderError(text, CLOUD_ERROR)
         for _ in range(delta):
-            node = self._new(of)
+            node = self._new(kwok_group)
             value_of(self._ask(Create(node)), f"couldn't create new node '{node.name}'")
-            of.target += 1
+            kwok_group.target += 1
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
         """Delete node objects, one by one.
@@ -301,28 +301,28 @@ class KwokGroups(Provider):
         """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
-        of = self._group(group)
-        if of.target <= of.minimum:
+        kwok_group = self._group(group)
+        if kwok_group.target <= kwok_group.minimum:
             raise ProviderError("min size reached, nodes will not be deleted", CLOUD_ERROR)
-        if of.target - len(nodes) < of.minimum:
+        if kwok_group.target - len(nodes) < kwok_group.minimum:
             raise ProviderError("can't delete nodes because nodegroup size would go below min size", CLOUD_ERROR)
         for node in nodes:
             if (node.metadata.annotations or {}).get(FAKE) != "fake":
                 raise ProviderError(f"can't delete node '{node.name}' because it is not managed by kwok", CLOUD_ERROR)
             value_of(self._ask(Delete(kind="Node", api_version="v1", name=node.name)))
-            of.target -= 1
+            kwok_group.target -= 1
 
     def decrease_target_size(self, group: str, delta: int) -> None:
         """Reduce the target size. Raises ProviderError if ``delta`` is not negative or existing nodes would be
         deleted."""
-        of = self._group(group)
+        kwok_group = self._group(group)
         if delta >= 0:
             raise ProviderError("size decrease must be negative", CLOUD_ERROR)
         existing = sum(group_name(node, self._config) == group for node in self._nodes())
-        if of.target + delta < existing:
+        if kwok_group.target + delta < existing:
             text = "attempt to delete existing nodes, targetSize: {} delta: {} existingNodes: {}"
-            raise ProviderError(text.format(of.target, delta, existing), CLOUD_ERROR)
-        of.target += delta
+            raise ProviderError(text.format(kwok_group.target, delta, existing), CLOUD_ERROR)
+        kwok_group.target += delta
 
     def close(self) -> None:
         """Delete every node that kwok simulates for a group."""

@@ -63,13 +63,13 @@ class StaticGroups(Provider):
         with self._lock:
             sizes = self._read()
             names = {node.name for node in nodes}
-            there = {
+            groups_of_cluster = {
                 group: replace(size, delete=tuple(name for name in size.delete if name in names))
                 for group, size in sizes.items()
             }
-            if there != sizes:
-                self._write(there)
-        return list(Groups.of([_sized(group, there.get(group.id)) for group in self._groups], nodes))
+            if groups_of_cluster != sizes:
+                self._write(groups_of_cluster)
+        return list(Groups.of([_sized(group, groups_of_cluster.get(group.id)) for group in self._groups], nodes))
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
         """Increase the target size of ``group`` by ``delta``."""
@@ -110,7 +110,7 @@ class StaticGroups(Provider):
         """Request a group that does not exist yet, and return it."""
         del asynchronous
         self._change(group, lambda _, size: replace(size, exists=True, target=0))
-        return [each for each in self.refresh() if each.id == group]
+        return [item for item in self.refresh() if item.id == group]
 
     def delete_group(self, group: str) -> None:
         """Request the deletion of a group."""
@@ -119,12 +119,12 @@ class StaticGroups(Provider):
     def _change(self, group: str, change: Callable[[NodeGroup, GroupSize], GroupSize]) -> None:
         if self._sizes is None:
             raise ProviderError(NOT_IMPLEMENTED)
-        of = next((each for each in self.refresh() if each.id == group), None)
-        if of is None:
+        current = next((item for item in self.refresh() if item.id == group), None)
+        if current is None:
             raise ProviderError(f"there is no node group {group}", CLOUD_ERROR)
         with self._lock:
             sizes = self._read()
-            self._write({**sizes, group: change(of, sizes.get(group, GroupSize()))})
+            self._write({**sizes, group: change(current, sizes.get(group, GroupSize()))})
 
     def _read(self) -> dict[str, GroupSize]:
         if self._sizes is None:

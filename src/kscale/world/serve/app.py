@@ -91,7 +91,7 @@ def redacted(data: Any) -> Any:
     if isinstance(data, dict):
         return {key: _without(key, value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [redacted(each) for each in data]
+        return [redacted(item) for item in data]
     return data
 
 
@@ -99,7 +99,7 @@ def _without(key: Any, value: Any) -> Any:
     if key == "annotations" and isinstance(value, dict):
         return dict.fromkeys(value, _HIDDEN)
     if key == "env" and isinstance(value, list):
-        return [{**redacted(each), **({"value": _HIDDEN} if each.get("value") else {})} for each in value]
+        return [{**redacted(variable), **({"value": _HIDDEN} if variable.get("value") else {})} for variable in value]
     return redacted(value)
 
 
@@ -463,17 +463,17 @@ def admission_webhook(
     web = library("aiohttp.web", "serving a webhook")
 
     async def answer(request: Any) -> Any:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         try:
             async with asyncio.timeout(read_timeout):
                 body = await request.read()
         except TimeoutError:
-            refused("the body did not arrive in time", time.perf_counter() - begun)
+            refused("the body did not arrive in time", time.perf_counter() - started)
             return web.Response(status=408, text=_TOO_LATE)
         except web.HTTPRequestEntityTooLarge:
-            refused(_TOO_LARGE.strip(), time.perf_counter() - begun)
+            refused(_TOO_LARGE.strip(), time.perf_counter() - started)
             return web.Response(status=413, text=_TOO_LARGE)
-        read = time.perf_counter() - begun
+        read = time.perf_counter() - started
         content_type = request.headers.get("Content-Type", "")
         if content_type != "application/json":
             refused(f"contentType={content_type}, expect application/json", read)

@@ -125,21 +125,21 @@ class MetricStore:
             raise ValueError(f"{metric.name} is of {metric.of}, which is not described")
         if metric.kind == "summary" and metric.of and self._families[metric.of].recent is None:
             self._families[metric.of].recent = {}
-        known = self._families.get(metric.name)
-        if known is None:
+        existing = self._families.get(metric.name)
+        if existing is None:
             self._families[metric.name] = _Family(metric)
-        elif known.metric != metric:
+        elif existing.metric != metric:
             raise ValueError(f"{metric.name} is described in two ways")
 
     def observe(self, observations: Sequence[Observation]) -> None:
         """Record observations. Raises :class:`UnknownMetricError`."""
         families = self._families
         with self._lock:
-            for seen in observations:
-                family = families.get(seen.name)
+            for observation in observations:
+                family = families.get(observation.name)
                 if family is None:
-                    raise UnknownMetricError(f"there is no metric {seen.name}")
-                family.observe(seen, self._now)
+                    raise UnknownMetricError(f"there is no metric {observation.name}")
+                family.observe(observation, self._now)
 
     def value(self, name: str, /, **labels: str) -> float | None:
         """Return the value of a counter or gauge, or None if nothing was observed."""

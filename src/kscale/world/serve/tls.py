@@ -104,11 +104,11 @@ def self_signed_pair(host: str, now: datetime) -> SelfSigned:
             .add_extension(x509.BasicConstraints(ca=key is root, path_length=None), critical=True)
         )
 
-    root, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    root, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = named("kscale vpa webhook CA")
     authority = begun(issuer, root).sign(root, hashes.SHA256())
     certificate = (
-        begun(named("vpa-webhook"), own)  # a common name may have at most 64 characters
+        begun(named("vpa-webhook"), key)  # a common name may have at most 64 characters
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(root, hashes.SHA256())
@@ -117,7 +117,7 @@ def self_signed_pair(host: str, now: datetime) -> SelfSigned:
     return SelfSigned(
         authority=authority.public_bytes(pem),
         certificate=certificate.public_bytes(pem),
-        key=own.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+        key=key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
     )
 
 
@@ -162,15 +162,15 @@ class ReloadingContext:
 
     def refresh(self) -> bool:
         """Check the files and load them if they changed. Returns whether a new certificate is in use."""
-        seen = self._look()
-        if seen == self._seen:
+        signatures = self._look()
+        if signatures == self._seen:
             return False
         try:
             self._current = self._load()
         except InputError as error:
             _log.warning("the certificate stays as it was: %s", error)
             return False
-        self._seen = seen
+        self._seen = signatures
         return True
 
     async def watch(self, seconds: float = 1.0) -> None:
