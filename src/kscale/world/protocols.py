@@ -162,9 +162,9 @@ class TellingStores(Stores, Protocol):
     """Stores that notify subscribers of changes."""
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
-        """Register a function that is called after each change of a typed kind, and return a function that ends this.
+        """Call ``call`` after each change of a typed kind, and return a function that ends this.
 
-        It is also called with None whenever ``settled`` may have become true.
+        ``call`` is also called with None whenever ``settled`` may have become true.
         """
         ...
 
@@ -255,7 +255,7 @@ class Metrics(Protocol):
     """Metrics APIs that answer :class:`~kscale.effects.GetMetric`."""
 
     async def get(self, question: GetMetric) -> MetricsAnswer | ApiError:
-        """Return the response of the metrics API that the request names, or its error."""
+        """Return the response of the metrics API that ``question`` names, or its error."""
         ...
 
 
@@ -263,7 +263,7 @@ class History(Protocol):
     """Backend of :class:`~kscale.effects.QueryPrometheus`."""
 
     async def query(self, question: QueryPrometheus) -> bytes | ApiError:
-        """Return the raw response to a query, or the error."""
+        """Return the raw response to the query of ``question``, or the error."""
         ...
 
 

@@ -192,22 +192,22 @@ def read_status(body: bytes | msgspec.Raw | memoryview, *, after: int | None = N
 def _generic(call: Call, answer: Answer, after: int | None) -> ApiError:
     code = answer.status
     media = answer.headers.get("content-type", "text/").partition(";")[0].strip()
-    said = "unknown"
+    body_text = "unknown"
     if media.startswith("text/"):
-        said = answer.body[:_LONGEST].decode("utf-8", "replace").strip()
+        body_text = answer.body[:_LONGEST].decode("utf-8", "replace").strip()
     reason, message = _REASONS.get(code, ("", ""))
     if code == 409 and call.method == "POST":
         reason = "AlreadyExists"
     if not reason and code >= 500:
         reason = "InternalError"
-        message = f"an error on the server ({go_quote(said)}) has prevented the request from succeeding"
+        message = f"an error on the server ({go_quote(body_text)}) has prevented the request from succeeding"
     elif not reason:
         reason = "Unknown"
         message = f"the server responded with the status code {code} but did not return more information"
-    elif code == 406 and said in ("", "unknown"):
+    elif code == 406 and body_text in ("", "unknown"):
         message = "the server was unable to respond with a content type that the client supports"
     elif not message:
-        message = said
+        message = body_text
     about = " ".join(part for part in (call.method.lower(), call.resource, call.name) if part)
     if call.resource:
         message = f"{message} ({about})"

@@ -139,7 +139,9 @@ class _Lists:
             count, next_page = len(page.items), page.continue_
             number += 1
             if count:
-                name = f"{resource.group_resource}, page {number}" if number > 1 or next_page else resource.group_resource
+                name = (
+                    f"{resource.group_resource}, page {number}" if number > 1 or next_page else resource.group_resource
+                )
                 pages.append(NamedText(name, answer.body))
             received += count
             self._come += count

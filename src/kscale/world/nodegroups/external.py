@@ -401,7 +401,7 @@ class ExternalGroups(Provider):
             yield answer
 
     def prices(self, question: GetPrices) -> Prices:
-        """Return the prices of nodes and pods; the provider gets one request per node and pod."""
+        """Return the prices of the nodes and pods of ``question``; the provider gets one request for each of them."""
         nodes = self._side_by_side("PricingNodePrice", map(partial(node_price_request, question), question.nodes))
         errors: list[float | ApiError | None] = []
         requests = []

@@ -80,7 +80,7 @@ def strategic(value: Any, patch: Any, field: str = "") -> Any:
         name = _MERGE_KEYS[field]
         items = list(value or [])
         for part in patch:
-            index = next((i for i, each in enumerate(items) if each.get(name) == part.get(name)), None)
+            index = next((i for i, item in enumerate(items) if item.get(name) == part.get(name)), None)
             if index is None:
                 items.append(copy.deepcopy(part))
             else:
@@ -116,18 +116,18 @@ def _patched(target: Any, parts: Sequence[str], each: Mapping[str, Any]) -> Any:
 
 
 def _apply(target: Any, last: str, each: Mapping[str, Any]) -> None:
-    here, key = _at(target, last), int(last) if isinstance(target, list) and last.isdigit() else last
+    current, key = _at(target, last), int(last) if isinstance(target, list) and last.isdigit() else last
     match each["op"]:
         case "test":
-            if here != each.get("value"):
+            if current != each.get("value"):
                 raise PatchError(f"testing value {each['path']} failed")
         case "remove":
-            if here is _NOTHING:
+            if current is _NOTHING:
                 raise PatchError(f"remove operation does not apply: doc is missing key: {each['path']}")
             del target[key]
         case "add" if isinstance(target, list):
             target.insert(len(target) if last == "-" else int(last), each["value"])
-        case "replace" if here is _NOTHING:
+        case "replace" if current is _NOTHING:
             raise PatchError(f"replace operation does not apply: doc is missing key: {each['path']}")
         case _:
             target[key] = each["value"]
@@ -148,8 +148,8 @@ object."""
 Listener = Callable[[Changes[Any]], None]
 """Called with the changes of objects of a kind."""
 
-_RESOURCES: Final = {each.kind: each.group_resource for each in EVERYWHERE}
-_API_VERSIONS: Final = {each.kind: each.api_version for each in EVERYWHERE}
+_RESOURCES: Final = {resource.kind: resource.group_resource for resource in EVERYWHERE}
+_API_VERSIONS: Final = {resource.kind: resource.api_version for resource in EVERYWHERE}
 _NOTHING_OF_API_OBJECTS: Final[Mapping[str, Any]] = {}
 
 
@@ -286,8 +286,8 @@ class ApiObjects:
                 name = next_name("Pod", source.namespace, source.generate_name, self._made)
                 key = object_key(source.namespace, name)
             version = self._next("Pod")
-            own = replace(metadata, name=name, uid=_uid("Pod", version), resource_version=str(version))
-            item = existing[key] = replace(pod, metadata=own)
+            named_metadata = replace(metadata, name=name, uid=_uid("Pod", version), resource_version=str(version))
+            item = existing[key] = replace(pod, metadata=named_metadata)
             changes.append((key, None, item))
         if changes:
             self._tell("Pod", changes)

@@ -86,7 +86,7 @@ class Pool(msgspec.Struct, kw_only=True):
     @property
     def billed(self) -> int:
         """Return the number of machines that cost money: all without a creation error."""
-        return sum(each.error is None for each in self.machines.values())
+        return sum(machine.error is None for machine in self.machines.values())
 
     def count(self, now: Moment) -> None:
         """Add the cost up to now; call it before the number of machines changes."""
@@ -189,8 +189,8 @@ class SimulatedCloud(Provider):
         pool = self._pool(group)
         if delta >= 0:
             raise ProviderError("size decrease must be negative", CLOUD_ERROR)
-        there = sum(each.state != "deleting" for each in pool.machines.values())
-        if pool.target + delta < there:
+        existing = sum(machine.state != "deleting" for machine in pool.machines.values())
+        if pool.target + delta < existing:
             raise ProviderError("attempt to delete existing nodes", CLOUD_ERROR)
         pool.target += delta
         self._changed()
@@ -202,11 +202,11 @@ class SimulatedCloud(Provider):
         """
         pool = self._pool(group)
         machines = [self._machine(pool, node) for node in nodes]
-        going = [each for each in machines if each.state != "deleting"]
-        if not force and pool.target - len(going) < pool.group.min_size:
+        deletable = [item for item in machines if item.state != "deleting"]
+        if not force and pool.target - len(deletable) < pool.group.min_size:
             raise ProviderError("min size reached, nodes will not be deleted", CLOUD_ERROR)
         pool.count(self._time.now)
-        for machine in going:
+        for machine in deletable:
             pool.target -= 1
             pool.removed += machine.error is None
             machine.state = "deleting"
@@ -292,7 +292,7 @@ class SimulatedCloud(Provider):
         node = self._api.find("Node", machine.name)
         if node is None:
             return
-        taints = [each for each in node.spec.taints if each.key != _NOT_READY.key]
+        taints = [taint for taint in node.spec.taints if taint.key != _NOT_READY.key]
         conditions = with_condition(node.status.conditions, _ready_condition("True", self._api.now_text))
         self._api.put(
             replace(node, spec=replace(node.spec, taints=taints), status=replace(node.status, conditions=conditions))
@@ -346,7 +346,7 @@ class SimulatedCloud(Provider):
     def _machine(self, pool: Pool, node: Node) -> Machine:
         machine = pool.machines.get(node.name)
         if machine is None:  # a machine that never registered is named by its provider ID
-            machine = next((each for each in pool.machines.values() if each.id == node.name), None)
+            machine = next((other for other in pool.machines.values() if other.id == node.name), None)
         if machine is None:
             raise ProviderError(f"{node.name} is no machine of {pool.group.id}", CLOUD_ERROR)
         return machine
@@ -354,13 +354,15 @@ class SimulatedCloud(Provider):
     def _tell(self, pool: Pool) -> NodeGroup:
         machines = pool.machines.values()
         status = {
-            each.id: InstanceStatus(state=each.state, error=each.error) for each in machines if each.state != "running"
+            machine.id: InstanceStatus(state=machine.state, error=machine.error)
+            for machine in machines
+            if machine.state != "running"
         }
         return replace(
             pool.group,
             target_size=pool.target,
-            nodes=[each.name for each in machines if each.node],
-            instances=[each.id for each in machines],
+            nodes=[machine.name for machine in machines if machine.node],
+            instances=[machine.id for machine in machines],
             instance_status=status,
             exists=pool.exists,
             upcoming=pool.upcoming,
@@ -386,7 +388,7 @@ def _node(group: NodeGroup, machine: Machine, *, ready: bool, at: str) -> Node:
     pattern = group.node_template.node
     taints = [*pattern.spec.taints, *group.taints]
     conditions = with_condition(
-        [each for each in pattern.status.conditions if each.type != "Ready"],
+        [condition for condition in pattern.status.conditions if condition.type != "Ready"],
         _ready_condition("True" if ready else "False", at),
     )
     labels = {**(pattern.metadata.labels or {}), **(group.labels or {}), _HOSTNAME: machine.name}

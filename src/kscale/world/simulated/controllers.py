@@ -122,10 +122,10 @@ def _state(pod: Pod, ready: dict[int, bool]) -> int:
     if pod.metadata.deletion_timestamp is not None or pod.status.phase in ENDED:
         return _GOING
     conditions = id(pod.status.conditions)
-    known = ready.get(conditions)
-    if known is None:
-        known = ready[conditions] = pod_ready(pod)
-    return _READY if known else _ACTIVE
+    is_ready = ready.get(conditions)
+    if is_ready is None:
+        is_ready = ready[conditions] = pod_ready(pod)
+    return _READY if is_ready else _ACTIVE
 
 
 class OwnedPods:
@@ -219,7 +219,7 @@ class OwnedPods:
     def of_workload(self, key: Key) -> Iterable[Pod]:
         """Return the pods of a workload, owner by owner."""
         workload = self._workloads.get(key)
-        return () if workload is None else (pod for each in workload.owners.values() for pod in each.pods.values())
+        return () if workload is None else (pod for owned in workload.owners.values() for pod in owned.pods.values())
 
     def changes(self, key: Key) -> int:
         """Return a number that differs after every change of a workload's pods; 0 while it has none."""
@@ -271,9 +271,9 @@ class PodMaker:
     def pattern(self, workload: Any) -> Pod:
         """Return a pod of a workload without its name; cached per version of the pod template."""
         uid = workload.metadata.uid
-        known = self._patterns.get(uid)
-        if known is not None and known[0].spec.template is workload.spec.template:
-            return known[1]
+        cached = self._patterns.get(uid)
+        if cached is not None and cached[0].spec.template is workload.spec.template:
+            return cached[1]
         pod = next(pods_of(workload, 1, classes=self.classes))
         self._patterns[uid] = workload, pod
         return pod

@@ -33,8 +33,8 @@ class CustomScales:
 
     def __init__(self, api: ApiObjects, resources: Sequence[CustomResource]) -> None:
         self._api = api
-        self._of = {each.resource.group_resource: each for each in reversed(resources)}
-        served = (each.resource for each in resources)
+        self._of = {custom.resource.group_resource: custom for custom in reversed(resources)}
+        served = (custom.resource for custom in resources)
         self.mapper = RESTMapper([*BUILT_IN, *served]) if resources else BUILT_IN_MAPPER
 
     def knows(self, resource: str) -> bool:
@@ -46,21 +46,21 @@ class CustomScales:
 
         Raises RefusedError if there is no such object, ScaleError if its scale cannot be read.
         """
-        of = self._of[resource]
-        return scale_of(to_dict(self._api.get(of.kind, namespace, name)), of.paths)
+        custom = self._of[resource]
+        return scale_of(to_dict(self._api.get(custom.kind, namespace, name)), custom.paths)
 
     def put(self, namespace: str, resource: str, scale: Scale, replicas: int) -> Scale:
         """Write the replicas of an object through its scale, and return the new scale."""
-        of = self._of[resource]
-        stored = self._api.get(of.kind, namespace, scale.metadata.name)
+        custom = self._of[resource]
+        stored = self._api.get(custom.kind, namespace, scale.metadata.name)
         try:
-            written = with_replicas(to_dict(stored), scale, replicas, of.paths)
+            written = with_replicas(to_dict(stored), scale, replicas, custom.paths)
         except ScaleError as error:
             if error.conflict:
                 raise RefusedError(str(error), 409, "Conflict") from None
             raise
         put = self._api.put(from_dict(written, CustomObject))
-        return scale_of(to_dict(put), of.paths)
+        return scale_of(to_dict(put), custom.paths)
 
 
 def pod_template_problem(owner: CustomObject) -> str:
@@ -80,11 +80,11 @@ def controllers_of(
 ) -> list[Controller]:
     """Return a controller for each custom kind, which manages the pods of its objects."""
     first_of_kind: dict[str, CustomResource] = {}
-    for each in resources:
-        first_of_kind.setdefault(each.kind, each)
+    for custom in resources:
+        first_of_kind.setdefault(custom.kind, custom)
     return [
-        type(f"{kind}Controller", (_CustomController,), {"kind": kind})(api, time, owned, each.paths)
-        for kind, each in first_of_kind.items()
+        type(f"{kind}Controller", (_CustomController,), {"kind": kind})(api, time, owned, custom.paths)
+        for kind, custom in first_of_kind.items()
     ]
 
 
@@ -110,16 +110,20 @@ class _CustomController(Controller):
             replicas = scale_of(to_dict(held), self._paths).spec.replicas
         except ScaleError:  # the object has no replicas, as on a real API server
             return
-        wanted = _replica_set(held, replicas)
-        own: ReplicaSet | None = self._api.find("ReplicaSet", wanted.key)
-        if own is None:
-            own = self._api.create(wanted)
-        elif own.spec.replicas != replicas or to_dict(own.spec.template) != to_dict(wanted.spec.template):
-            own = self._api.put(replace(own, spec=replace(own.spec, replicas=replicas, template=wanted.spec.template)))
-        assert own.spec.selector is not None
-        status = _with(held.status, self._paths.status_replicas, own.status.replicas)
+        desired = _replica_set(held, replicas)
+        replica_set: ReplicaSet | None = self._api.find("ReplicaSet", desired.key)
+        if replica_set is None:
+            replica_set = self._api.create(desired)
+        elif replica_set.spec.replicas != replicas or to_dict(replica_set.spec.template) != to_dict(
+            desired.spec.template
+        ):
+            replica_set = self._api.put(
+                replace(replica_set, spec=replace(replica_set.spec, replicas=replicas, template=desired.spec.template))
+            )
+        assert replica_set.spec.selector is not None
+        status = _with(held.status, self._paths.status_replicas, replica_set.status.replicas)
         if self._paths.label_selector:
-            status = _with(status, self._paths.label_selector, str(compile_selector(own.spec.selector)))
+            status = _with(status, self._paths.label_selector, str(compile_selector(replica_set.spec.selector)))
         if status != held.status:
             self._api.put_status(held, status)
 

@@ -67,11 +67,11 @@ def first_size(deployment: Deployment, old: Iterable[ReplicaSet]) -> int:
 
 def _grown(deployment: Deployment, new: int, old: int) -> int:
     """Return the next size of the current ReplicaSet, which has ``new`` replicas while the others have ``old``."""
-    wanted = pod_count(deployment)
-    if deployment.spec.strategy.type == RECREATE or new > wanted:
-        return wanted
-    room = wanted + _bounds(deployment.spec, wanted)[0] - new - old
-    return new + max(min(room, wanted - new), 0)
+    replicas = pod_count(deployment)
+    if deployment.spec.strategy.type == RECREATE or new > replicas:
+        return replicas
+    room = replicas + _bounds(deployment.spec, replicas)[0] - new - old
+    return new + max(min(room, replicas - new), 0)
 
 
 def next_sizes(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
@@ -79,42 +79,44 @@ def next_sizes(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet
 
     The new ReplicaSet grows. If it cannot, old ones shrink, unavailable pods first.
     """
-    old = [each for each in old if pod_count(each)]
+    old = [replica_set for replica_set in old if pod_count(replica_set)]
     has = pod_count(new)
     size = _grown(deployment, has, sum(map(pod_count, old)))
     if size != has:
         return {new.key: size}
     if not old:
         return {}
-    wanted = pod_count(deployment)
-    stay = wanted - min(_bounds(deployment.spec, wanted)[1], wanted)
-    left = {each.key: pod_count(each) for each in old}
+    replicas = pod_count(deployment)
+    stay = replicas - min(_bounds(deployment.spec, replicas)[1], replicas)
+    left = {replica_set.key: pod_count(replica_set) for replica_set in old}
     missing = has - new.status.available_replicas
-    most = has + sum(left.values()) - stay - missing
-    if most <= 0:
+    removable = has + sum(left.values()) - stay - missing
+    if removable <= 0:
         return {}
     old.sort(key=age_of)
-    for each in old:  # remove unavailable pods first
-        left[each.key] -= max(min(most, left[each.key] - each.status.available_replicas), 0)
-        most -= pod_count(each) - left[each.key]
-    spare = new.status.available_replicas + sum(each.status.available_replicas for each in old) - stay
-    for each in old:
+    for replica_set in old:  # remove unavailable pods first
+        left[replica_set.key] -= max(min(removable, left[replica_set.key] - replica_set.status.available_replicas), 0)
+        removable -= pod_count(replica_set) - left[replica_set.key]
+    spare = new.status.available_replicas + sum(replica_set.status.available_replicas for replica_set in old) - stay
+    for replica_set in old:
         if spare > 0:
-            gives = min(left[each.key], spare)
-            left[each.key] -= gives
+            gives = min(left[replica_set.key], spare)
+            left[replica_set.key] -= gives
             spare -= gives
-    return {each.key: left[each.key] for each in old if left[each.key] != pod_count(each)}
+    return {
+        replica_set.key: left[replica_set.key] for replica_set in old if left[replica_set.key] != pod_count(replica_set)
+    }
 
 
-def age_of(each: ReplicaSet) -> tuple[str, str]:
+def age_of(replica_set: ReplicaSet) -> tuple[str, str]:
     """Return the sort key of ReplicaSets from oldest to newest."""
-    return each.metadata.creation_timestamp or "", each.name
+    return replica_set.metadata.creation_timestamp or "", replica_set.name
 
 
 def most_of(held: Deployment) -> int:
     """Return the maximum number of pods during a rollout."""
-    wanted = pod_count(held)
-    return wanted + _bounds(held.spec, wanted)[0]
+    replicas = pod_count(held)
+    return replicas + _bounds(held.spec, replicas)[0]
 
 
 def size_alone(deployment: Deployment, current: ReplicaSet | None, old: Iterable[ReplicaSet]) -> Sizes:
@@ -123,10 +125,12 @@ def size_alone(deployment: Deployment, current: ReplicaSet | None, old: Iterable
     If no ReplicaSet has pods, the one of the current template is used, else the newest (``FindActiveOrLatest``).
     """
     others = sorted(old, key=age_of, reverse=True)
-    there = others if current is None else [current, *others]
-    target = next((each for each in there if pod_count(each)), there[0] if there else None)
-    wanted = pod_count(deployment)
-    return {} if target is None or pod_count(target) == wanted else {target.key: wanted}
+    candidates = others if current is None else [current, *others]
+    target = next(
+        (candidate for candidate in candidates if pod_count(candidate)), candidates[0] if candidates else None
+    )
+    replicas = pod_count(deployment)
+    return {} if target is None or pod_count(target) == replicas else {target.key: replicas}
 
 
 def shared_sizes(deployment: Deployment, sets: Iterable[ReplicaSet], most_before: int) -> Sizes:
@@ -135,27 +139,31 @@ def shared_sizes(deployment: Deployment, sets: Iterable[ReplicaSet], most_before
 
     ``most_before`` is the maximum number of pods before the resize.
     """
-    wanted = pod_count(deployment)
-    active = sorted((each for each in sets if pod_count(each)), key=age_of)
+    replicas = pod_count(deployment)
+    active = sorted((replica_set for replica_set in sets if pod_count(replica_set)), key=age_of)
     if len(active) == 1:
-        return {} if pod_count(active[0]) == wanted else {active[0].key: wanted}
-    most = most_of(deployment) if wanted else 0
-    more = most - sum(map(pod_count, active))
-    if not active or not more or deployment.spec.strategy.type == RECREATE:
+        return {} if pod_count(active[0]) == replicas else {active[0].key: replicas}
+    limit = most_of(deployment) if replicas else 0
+    change = limit - sum(map(pod_count, active))
+    if not active or not change or deployment.spec.strategy.type == RECREATE:
         return {}
-    if more > 0:
+    if change > 0:
         active.reverse()  # among equal sizes, grow the newest first and shrink the oldest first
-    active.sort(key=lambda each: -pod_count(each))
+    active.sort(key=lambda replica_set: -pod_count(replica_set))
     sizes: dict[str, int] = {}
     distributed = 0
-    for each in active:
-        part = _part(pod_count(each), most, most_before)
-        part = min(part, more - distributed) if more > 0 else max(part, more - distributed)
-        sizes[each.key] = pod_count(each) + part
+    for replica_set in active:
+        part = _part(pod_count(replica_set), limit, most_before)
+        part = min(part, change - distributed) if change > 0 else max(part, change - distributed)
+        sizes[replica_set.key] = pod_count(replica_set) + part
         distributed += part
     first = active[0].key
-    sizes[first] = max(sizes[first] + more - distributed, 0)
-    return {each.key: sizes[each.key] for each in active if sizes[each.key] != pod_count(each)}
+    sizes[first] = max(sizes[first] + change - distributed, 0)
+    return {
+        replica_set.key: sizes[replica_set.key]
+        for replica_set in active
+        if sizes[replica_set.key] != pod_count(replica_set)
+    }
 
 
 def _part(size: int, most: int, before: int) -> int:
@@ -191,7 +199,7 @@ def in_order_of_deletion(pods: Iterable[Pod], now: Moment) -> list[Pod]:
             _cost(pod),
             -on_node[pod.spec.node_name] if pod.spec.node_name else 0,
             _magnitude(now - since),
-            -sum(each.restart_count for each in pod.status.container_statuses),
+            -sum(container.restart_count for container in pod.status.container_statuses),
             _magnitude(now - from_text(pod.metadata.creation_timestamp)),
             pod.metadata.uid,
         )
@@ -224,13 +232,13 @@ class ReplicaSets(Controller):
     def sync(self, held: ReplicaSet | ReplicationController) -> None:
         """Create missing pods or delete surplus ones, and update the status."""
         active, _ = self._owned.counts(held.metadata.uid)
-        wanted = pod_count(held)
-        if held.metadata.deletion_timestamp is None and wanted > active and held.spec.template is not None:
-            self._maker.make_more(self._maker.pattern(held), wanted - active, generate_name=f"{held.name}-")
-        elif wanted < active:
+        replicas = pod_count(held)
+        if held.metadata.deletion_timestamp is None and replicas > active and held.spec.template is not None:
+            self._maker.make_more(self._maker.pattern(held), replicas - active, generate_name=f"{held.name}-")
+        elif replicas < active:
             pods = self._owned.of(held.metadata.uid).values()
-            those = [pod for pod in pods if pod.metadata.deletion_timestamp is None and not finished(pod)]
-            delete_pods(self._api, in_order_of_deletion(those, self._api.now)[: active - wanted])
+            candidates = [pod for pod in pods if pod.metadata.deletion_timestamp is None and not finished(pod)]
+            delete_pods(self._api, in_order_of_deletion(candidates, self._api.now)[: active - replicas])
         self._tell(held)
 
     def _tell(self, held: ReplicaSet | ReplicationController) -> None:
@@ -326,15 +334,15 @@ class Deployments(Controller):
 
     def sync(self, held: Deployment) -> None:
         """Create or resize the deployment's ReplicaSets, and update the status."""
-        uid, wanted = held.metadata.uid, pod_count(held)
+        uid, replicas = held.metadata.uid, pod_count(held)
         sets = self._sets.get(uid, {})
-        current, known = self._current(held, sets), self._known.get(uid)
-        old = [each for each in sets.values() if each is not current]
+        current, last = self._current(held, sets), self._known.get(uid)
+        old = [replica_set for replica_set in sets.values() if replica_set is not current]
         sizes: Sizes = {}
         if held.spec.paused and sum(map(bool, map(pod_count, sets.values()))) < 2:
             sizes = size_alone(held, current, old)
-        elif known is not None and known.size != wanted and any(map(pod_count, sets.values())):
-            sizes = shared_sizes(held, sets.values(), known.most)
+        elif last is not None and last.size != replicas and any(map(pod_count, sets.values())):
+            sizes = shared_sizes(held, sets.values(), last.most)
             if not sizes:
                 self.changed(held.key)  # continue with the rollout
         elif not held.spec.paused:
@@ -344,27 +352,31 @@ class Deployments(Controller):
                     current = self._make(held, old)
                 else:
                     sizes = next_sizes(held, current, old)
-        self._known[uid] = _Known(wanted, most_of(held), held.spec.template, "" if current is None else current.key)
+        self._known[uid] = _Known(replicas, most_of(held), held.spec.template, "" if current is None else current.key)
         for key, size in sizes.items():
-            each = self._api.find("ReplicaSet", key)
-            self._api.put(replace(each, spec=replace(each.spec, replicas=size)))
+            replica_set = self._api.find("ReplicaSet", key)
+            self._api.put(replace(replica_set, spec=replace(replica_set.spec, replicas=size)))
         now = self._sets.get(uid, {})
         self._tell(held, [*now.values()], None if current is None else now.get(current.key))
         if len(now) > 1 and current is not None:
-            self._forget(held, [each for each in now.values() if each.key != current.key])
+            self._forget(held, [replica_set for replica_set in now.values() if replica_set.key != current.key])
 
     def _before_another(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> Sizes:
         """Return sizes for old ReplicaSets to reach before the current one gets pods."""
-        return {each.key: 0 for each in old if pod_count(each)} if deployment.spec.strategy.type == RECREATE else {}
+        return (
+            {replica_set.key: 0 for replica_set in old if pod_count(replica_set)}
+            if deployment.spec.strategy.type == RECREATE
+            else {}
+        )
 
     def _waits_for(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> bool:
         """Return whether pods of old ReplicaSets must be gone before the current one gets pods."""
-        for each in old:
-            self._waited_for.pop(each.metadata.uid, None)
-            pods = self._owned.of(each.metadata.uid).values()
+        for replica_set in old:
+            self._waited_for.pop(replica_set.metadata.uid, None)
+            pods = self._owned.of(replica_set.metadata.uid).values()
             if deployment.spec.strategy.type == RECREATE and not all(map(finished, pods)):
-                self._waited_for[each.metadata.uid] = deployment.key
-        return any(each.metadata.uid in self._waited_for for each in old)
+                self._waited_for[replica_set.metadata.uid] = deployment.key
+        return any(replica_set.metadata.uid in self._waited_for for replica_set in old)
 
     def _make(self, held: Deployment, old: Sequence[ReplicaSet]) -> ReplicaSet:
         """Create the ReplicaSet of the current template under a free name, and return it.
@@ -380,31 +392,33 @@ class Deployments(Controller):
 
     def _forget(self, held: Deployment, old: Sequence[ReplicaSet]) -> None:
         """Delete empty old ReplicaSets beyond the history limit, once the rollout is complete."""
-        wanted = pod_count(held)
+        replicas = pod_count(held)
         status: DeploymentStatus = self._api.find(self.kind, held.key).status
         limit = held.spec.revision_history_limit
-        many = len(old) - (_KEPT if limit is None else limit)
-        if many <= 0 or not wanted == status.replicas == status.updated_replicas == status.available_replicas:
+        excess = len(old) - (_KEPT if limit is None else limit)
+        if excess <= 0 or not replicas == status.replicas == status.updated_replicas == status.available_replicas:
             return
-        for each in sorted(old, key=age_of)[:many]:
-            if not pod_count(each) and not each.status.replicas:
-                self._api.remove(each)
+        for replica_set in sorted(old, key=age_of)[:excess]:
+            if not pod_count(replica_set) and not replica_set.status.replicas:
+                self._api.remove(replica_set)
 
     def _current(self, held: Deployment, sets: dict[str, ReplicaSet]) -> ReplicaSet | None:
         """Return the ReplicaSet of the current template, or None."""
-        known = self._known.get(held.metadata.uid)
-        if known is not None and known.template is held.spec.template and known.key in sets:
-            return sets[known.key]
-        if known is None and len(sets) == 1 and (held.metadata.generation or 0) == held.status.observed_generation:
+        last = self._known.get(held.metadata.uid)
+        if last is not None and last.template is held.spec.template and last.key in sets:
+            return sets[last.key]
+        if last is None and len(sets) == 1 and (held.metadata.generation or 0) == held.status.observed_generation:
             return next(iter(sets.values()))
-        wanted = _without_hash(held.spec.template)
-        return next((each for each in sets.values() if _without_hash(each.spec.template) == wanted), None)
+        template = _without_hash(held.spec.template)
+        return next(
+            (replica_set for replica_set in sets.values() if _without_hash(replica_set.spec.template) == template), None
+        )
 
     def _tell(self, held: Deployment, sets: Sequence[ReplicaSet], current: ReplicaSet | None) -> None:
-        ready = sum(each.status.ready_replicas for each in sets)
+        ready = sum(replica_set.status.ready_replicas for replica_set in sets)
         status = DeploymentStatus(
             observed_generation=held.metadata.generation or 0,
-            replicas=sum(each.status.replicas for each in sets),
+            replicas=sum(replica_set.status.replicas for replica_set in sets),
             updated_replicas=0 if current is None else current.status.replicas,
             ready_replicas=ready,
             available_replicas=ready,

@@ -129,7 +129,7 @@ class Disruption:
             self._turn.ask()
 
     def _of_namespace(self, namespace: str) -> list[PodDisruptionBudget]:
-        return [each for each in self._api.of(_KIND).values() if each.metadata.namespace == namespace]
+        return [budget for budget in self._api.of(_KIND).values() if budget.metadata.namespace == namespace]
 
     # -- the controller ----------------------------------------------------------------------------------------------
 
@@ -146,17 +146,17 @@ class Disruption:
     def _status(self, budget: PodDisruptionBudget, pods: list[Pod]) -> PodDisruptionBudgetStatus:
         matching = [pod for pod in pods if _covers(budget, pod) and not finished(pod)]
         expected, desired = self._desired(budget, matching)
-        going = {
-            name: at
-            for name, at in (budget.status.disrupted_pods or {}).items()
+        disrupted = {
+            name: since
+            for name, since in (budget.status.disrupted_pods or {}).items()
             if any(pod.name == name and pod.metadata.deletion_timestamp is None for pod in matching)
         }
         healthy = sum(
-            pod.metadata.deletion_timestamp is None and pod.name not in going and pod_ready(pod) for pod in matching
+            pod.metadata.deletion_timestamp is None and pod.name not in disrupted and pod_ready(pod) for pod in matching
         )
         return PodDisruptionBudgetStatus(
             observed_generation=budget.metadata.generation or 0,
-            disrupted_pods=going or None,
+            disrupted_pods=disrupted or None,
             disruptions_allowed=max(healthy - desired, 0) if expected > 0 else 0,
             current_healthy=healthy,
             desired_healthy=desired,
@@ -202,7 +202,7 @@ class Disruption:
         """
         pod: Pod = self._api.get("Pod", namespace, name)
         if not finished(pod) and pod.status.phase != "Pending" and pod.metadata.deletion_timestamp is None:
-            budgets = [each for each in self._of_namespace(namespace) if _covers(each, pod)]
+            budgets = [budget for budget in self._of_namespace(namespace) if _covers(budget, pod)]
             if len(budgets) > 1:
                 text = (
                     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
@@ -222,8 +222,8 @@ class Disruption:
         if status.disruptions_allowed <= 0:
             text = "Cannot evict pod as it would violate the pod's disruption budget."
             raise RefusedError(text, 429, TOO_MANY_REQUESTS, ("DisruptionBudget",))
-        going = {**(status.disrupted_pods or {}), pod.name: self._api.now_text}
-        left = replace(status, disruptions_allowed=status.disruptions_allowed - 1, disrupted_pods=going)
+        disrupted = {**(status.disrupted_pods or {}), pod.name: self._api.now_text}
+        left = replace(status, disruptions_allowed=status.disruptions_allowed - 1, disrupted_pods=disrupted)
         self._api.put(replace(budget, status=left))
 
 

@@ -91,16 +91,16 @@ class Jobs(Controller):
         status = held.status
         if is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed"):
             return
-        known = self._failures.get(held.metadata.uid, _Failures())
+        failures = self._failures.get(held.metadata.uid, _Failures())
         pods = list(self._owned.of(held.metadata.uid).values())
         succeeded = status.succeeded
         for pod in pods:
             if pod.status.phase == "Succeeded":  # counted once: the pod is removed after it is counted
                 succeeded += 1
-                known.row = 0
+                failures.row = 0
                 self._api.remove(pod)
         active = [pod for pod in pods if not finished(pod) and pod.metadata.deletion_timestamp is None]
-        failed, known.new = status.failed + known.new, 0
+        failed, failures.new = status.failed + failures.new, 0
         started = status.start_time or (None if held.spec.suspend else self._api.now_text)
         status = replace(status, succeeded=succeeded, failed=failed, start_time=started)
         end = self._end(held, status, active)
@@ -109,39 +109,39 @@ class Jobs(Controller):
             self._await_deadline(held, status)
         elif end.type == "Failed":  # all unfinished pods count as failed
             status = replace(status, failed=failed + len(active))
-        wanted = 0 if end is not None or held.spec.suspend else self._wanted(held, succeeded, active)
-        for pod in active[wanted:]:
+        desired = 0 if end is not None or held.spec.suspend else self._wanted(held, succeeded, active)
+        for pod in active[desired:]:
             self._dismissed.add(pod.metadata.uid)
             delete_pod(self._api, pod)
-        if wanted > len(active):
-            wait = known.last + known.delay() - self._time.now
+        if desired > len(active):
+            wait = failures.last + failures.delay() - self._time.now
             if wait > 0:
                 self._look_again(held.key, wait)
-                wanted = len(active)
+                desired = len(active)
             else:
                 pattern = self._maker.pattern(held)
-                self._maker.make_more(pattern, wanted - len(active), generate_name=f"{held.name}-")
+                self._maker.make_more(pattern, desired - len(active), generate_name=f"{held.name}-")
         if end is not None:
             now = self._api.now_text
             completed = now if end.type == "Complete" else None
             status = replace(status, conditions=[*status.conditions, end], completion_time=completed)
-        new = replace(status, active=wanted, ready=sum(map(pod_ready, active[:wanted])))
+        new = replace(status, active=desired, ready=sum(map(pod_ready, active[:desired])))
         if new != held.status:
             self._api.put(replace(held, status=new))
 
     def _with_suspension(self, job: Job, status: JobStatus) -> JobStatus:
         """Return the status with the Suspended condition. A resumed job's start time is reset."""
-        at = self._api.now_text
+        now_text = self._api.now_text
         if job.spec.suspend:
             text, reason, message = "True", "JobSuspended", "Job suspended"
         elif find(status.conditions, "Suspended") is not None:
             text, reason, message = "False", "JobResumed", "Job resumed"
         else:
             return status
-        new = Condition(type="Suspended", status=text, reason=reason, message=message, last_transition_time=at)
+        new = Condition(type="Suspended", status=text, reason=reason, message=message, last_transition_time=now_text)
         conditions = with_condition(status.conditions, new)
         goes_on = not job.spec.suspend and conditions is not status.conditions
-        return replace(status, conditions=conditions, start_time=at if goes_on else status.start_time)
+        return replace(status, conditions=conditions, start_time=now_text if goes_on else status.start_time)
 
     def _await_deadline(self, job: Job, status: JobStatus) -> None:
         """Schedule a sync for the job's deadline."""
@@ -167,16 +167,16 @@ class Jobs(Controller):
         since = None if limit is None or spec.suspend else status.start_time
         if limit is not None and since is not None and self._time.now - from_text(since) >= limit * SECOND:
             return self._failed("DeadlineExceeded", "Job was active longer than specified deadline")
-        at = self._api.now_text
-        return Condition(type="Complete", status="True", last_transition_time=at) if enough else None
+        now_text = self._api.now_text
+        return Condition(type="Complete", status="True", last_transition_time=now_text) if enough else None
 
     def _failed(self, reason: str, message: str) -> Condition:
-        at = self._api.now_text
-        return Condition(type="Failed", status="True", reason=reason, message=message, last_transition_time=at)
+        now_text = self._api.now_text
+        return Condition(type="Failed", status="True", reason=reason, message=message, last_transition_time=now_text)
 
     def _wanted(self, held: Job, succeeded: int, active: list[Pod]) -> int:
         """Return how many pods the job should have."""
-        wanted = 1 if held.spec.parallelism is None else held.spec.parallelism
+        desired = 1 if held.spec.parallelism is None else held.spec.parallelism
         if held.spec.completions is not None:
-            return min(wanted, held.spec.completions - succeeded)
-        return len(active) if succeeded else wanted
+            return min(desired, held.spec.completions - succeeded)
+        return len(active) if succeeded else desired

@@ -77,8 +77,8 @@ class Kubelet:
             if meta.deletion_timestamp is not None:
                 if old is None or old.metadata.deletion_grace_period_seconds != meta.deletion_grace_period_seconds:
                     takes = self._draw(self._times(new).termination, "termination", key)
-                    most = (meta.deletion_grace_period_seconds or 0) * SECOND
-                    self._later(min(takes, most), key, new, self._remove)
+                    grace = (meta.deletion_grace_period_seconds or 0) * SECOND
+                    self._later(min(takes, grace), key, new, self._remove)
             elif old is None or not old.spec.node_name:
                 times, draw = self._times(new), self._draw
                 if new.status.phase != "Running":
@@ -97,7 +97,7 @@ class Kubelet:
 
     def _forget(self, old: StatefulSet | None, new: StatefulSet | None) -> None:
         if old is not None and new is None:
-            for key in [each for each in self._before if each.rpartition("-")[0] == old.key]:
+            for key in [pod_key for pod_key in self._before if pod_key.rpartition("-")[0] == old.key]:
                 del self._before[key]
 
     def _draw(self, spread: Spread, purpose: str, key: str) -> int:
@@ -116,28 +116,30 @@ class Kubelet:
         due[1]([(key, pod) for key, pod in pods if pod is not None])
 
     def _start(self, pods: list[tuple[str, Pod]]) -> None:
-        begun: list[tuple[str, Pod]] = []
-        at, draw = self._api.now_text, self._draw
+        started_pods: list[tuple[str, Pod]] = []
+        now_text, draw = self._api.now_text, self._draw
         for key, pod in pods:
             if pod.metadata.deletion_timestamp is not None:
                 continue
             times = self._times(pod)
             readiness = draw(times.readiness, "readiness", key)
-            begun.append((key, started(pod, at, self._shared, ready=not readiness)))
+            started_pods.append((key, started(pod, now_text, self._shared, ready=not readiness)))
             if readiness:
                 self._later(readiness, key, pod, self._ready)
             if times.work is not None:
                 self._later(draw(times.work, "work", key), key, pod, self._end)
-        self._api.put_pods(begun)
+        self._api.put_pods(started_pods)
 
     def _ready(self, pods: list[tuple[str, Pod]]) -> None:
-        at, shared = self._api.now_text, self._shared
-        self._api.put_pods((key, with_ready(pod, at, shared)) for key, pod in pods if not finished(pod))
+        now_text, shared = self._api.now_text, self._shared
+        self._api.put_pods((key, with_ready(pod, now_text, shared)) for key, pod in pods if not finished(pod))
 
     def _end(self, pods: list[tuple[str, Pod]]) -> None:
-        at = self._api.now_text
+        now_text = self._api.now_text
         self._api.put_pods(
-            (key, ended(pod, at)) for key, pod in pods if not finished(pod) and pod.metadata.deletion_timestamp is None
+            (key, ended(pod, now_text))
+            for key, pod in pods
+            if not finished(pod) and pod.metadata.deletion_timestamp is None
         )
 
     def _remove(self, pods: list[tuple[str, Pod]]) -> None:
@@ -172,8 +174,8 @@ class Resizing:
             data: Any = json_patch(to_dict(pod), msgspec.to_builtins(patch))
         except PatchError as error:
             raise RefusedError(str(error), 422, "Invalid") from None
-        asked = from_dict(data, Pod)
-        after = replace(pod, spec=replace(pod.spec, containers=asked.spec.containers))
+        patched = from_dict(data, Pod)
+        after = replace(pod, spec=replace(pod.spec, containers=patched.spec.containers))
         node = self._node_of(pod)
         if node is not None and _exceeds(demand(after), node.status.allocatable or {}):
             text = f'pods "{pod.name}" is forbidden: the node does not have enough capacity'
@@ -239,9 +241,9 @@ def _turn_of(pod: Pod) -> tuple[bool, int, bool]:
     First are pods whose requests do not grow, of higher priority, and of the Guaranteed class. Equal pods stay in the
     order in which they were deferred.
     """
-    asked, has = demand(pod), _given(pod)
-    more = any(name in asked and (name not in has or asked[name] > has[name]) for name in _RESOURCES)
-    return more, -(pod.spec.priority or 0), not is_guaranteed(pod)
+    requested, has = demand(pod), _given(pod)
+    grows = any(name in requested and (name not in has or requested[name] > has[name]) for name in _RESOURCES)
+    return grows, -(pod.spec.priority or 0), not is_guaranteed(pod)
 
 
 def _is_put_off(pod: Pod) -> bool:
@@ -254,10 +256,10 @@ def _given(pod: Pod) -> ResourceList:
     if not _is_put_off(pod):
         return occupancy(pod)
     statuses = pod.status.container_statuses
-    allocated = {each.name: each.allocated_resources for each in statuses if each.allocated_resources is not None}
+    allocated = {item.name: item.allocated_resources for item in statuses if item.allocated_resources is not None}
     containers = [
-        replace(each, resources=replace(each.resources, requests=allocated.get(each.name, each.resources.requests)))
-        for each in pod.spec.containers
+        replace(item, resources=replace(item.resources, requests=allocated.get(item.name, item.resources.requests)))
+        for item in pod.spec.containers
     ]
     return demand(replace(pod, spec=replace(pod.spec, containers=containers)))
 
@@ -270,15 +272,15 @@ def _takes_less(before: Pod, after: Pod | None) -> bool:
 
 
 def _taken(pod: Pod) -> list[ResourceList | None]:
-    return [each.allocated_resources for each in pod.status.container_statuses]
+    return [status.allocated_resources for status in pod.status.container_statuses]
 
 
 def _with_what_it_has(pod: Pod, before: Pod) -> Pod:
     """Return the pod with its previous requests as allocated resources where none are recorded."""
-    asked = {each.name: each.resources.requests for each in before.spec.containers}
+    requests_before = {item.name: item.resources.requests for item in before.spec.containers}
     statuses = [
-        replace(each, allocated_resources=asked.get(each.name)) if each.allocated_resources is None else each
-        for each in pod.status.container_statuses
+        replace(item, allocated_resources=requests_before.get(item.name)) if item.allocated_resources is None else item
+        for item in pod.status.container_statuses
     ]
     return replace(pod, status=replace(pod.status, container_statuses=statuses))
 
@@ -291,16 +293,16 @@ def _put_off(pod: Pod, at: str) -> Pod:
 
 def _allocated(pod: Pod) -> Pod:
     """Return the pod with its requests as allocated resources."""
-    containers = {each.name: each for each in pod.spec.containers}
+    containers = {item.name: item for item in pod.spec.containers}
     statuses = [
         replace(
-            each,
-            allocated_resources=containers[each.name].resources.requests,
-            resources=containers[each.name].resources,
+            item,
+            allocated_resources=containers[item.name].resources.requests,
+            resources=containers[item.name].resources,
         )
-        for each in pod.status.container_statuses
+        for item in pod.status.container_statuses
     ]
-    conditions = [each for each in pod.status.conditions if each.type != _PENDING]
+    conditions = [item for item in pod.status.conditions if item.type != _PENDING]
     return replace(pod, status=replace(pod.status, container_statuses=statuses, conditions=conditions))
 
 

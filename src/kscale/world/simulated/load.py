@@ -226,14 +226,14 @@ class Queue(msgspec.Struct, kw_only=True):
     def step(self, begin: Moment, end: Moment, ready: int) -> None:
         """Advance the queue over an interval with a number of ready pods."""
         width = end - begin
-        came = self.arrivals.mean(begin, end) * width // SECOND
+        arrivals = self.arrivals.mean(begin, end) * width // SECOND
         able = self.capacity * ready * width // SECOND
         late = self.waiting * SECOND > self.capacity * ready * self.patience
-        done = min(self.waiting + came, able)
-        self.waiting += came - done
-        self.arrived += came
+        done = min(self.waiting + arrivals, able)
+        self.waiting += arrivals - done
+        self.arrived += arrivals
         self.done += done
-        self.late += came if late else 0
+        self.late += arrivals if late else 0
         self.able += able
         self.past.append((end, self.done, self.able))
 
@@ -251,7 +251,7 @@ class Queue(msgspec.Struct, kw_only=True):
         return (done - done_before) * 1_000_000 // (able - able_before) if able > able_before else 0
 
     def _until(self, time: Moment) -> tuple[int, int]:
-        return next(((done, able) for at, done, able in reversed(self.past) if at <= time), (0, 0))
+        return next(((done, able) for end, done, able in reversed(self.past) if end <= time), (0, 0))
 
 
 def serving_since(pod: Pod) -> str | None:
@@ -319,7 +319,7 @@ class Load:
             return begin
         if self._until is not None and self._until[0] == begin:
             return self._until[1]
-        signals = (each.signal for used in self.usage.values() for each in used.values())
+        signals = (entry.signal for used in self.usage.values() for entry in used.values())
         return min((signal.flat_until(begin) for signal in signals), default=LAST_TIME)
 
     def names(self, key: Key) -> Sequence[str]:
@@ -335,16 +335,16 @@ class Load:
             if key in self.queues:
                 result[key] = {name: self.used(key, name, begin, end) or 0 for name in self.names(key)}
                 continue
-            known = self._steady.get(key)
-            ready = known.ready if known is not None and known.pods == pods else ready_of(key)
-            if known is not None and known.holds(usage, ready, begin, end):
-                result[key], first = known.used, min(first, known.end)
+            cached = self._steady.get(key)
+            ready = cached.ready if cached is not None and cached.pods == pods else ready_of(key)
+            if cached is not None and cached.holds(usage, ready, begin, end):
+                result[key], first = cached.used, min(first, cached.end)
                 continue
             used, until = {}, LAST_TIME
             for name in sorted(usage) if len(usage) > 1 else usage:
-                each = usage[name]
-                value, flat = each.signal.mean_and_flat(begin, end)
-                used[name] = value if each.per_pod else value // ready if ready else 0
+                entry = usage[name]
+                value, flat = entry.signal.mean_and_flat(begin, end)
+                used[name] = value if entry.per_pod else value // ready if ready else 0
                 until = min(until, flat)
             result[key], first = used, min(first, until)
             if end < until or begin < end == until:

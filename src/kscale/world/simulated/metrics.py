@@ -135,7 +135,7 @@ class _Joined(NamedTuple):
         amounts = []
         for name in self.usage.resources:
             amount = np.zeros(len(self.usage.container), np.int64)
-            amount[self.first] = np.repeat([each.get(name, 0) for each in values], self.served)
+            amount[self.first] = np.repeat([amounts_of_part.get(name, 0) for amounts_of_part in values], self.served)
             amounts.append(amount)
         return self.usage.later(time, amounts)
 
@@ -177,7 +177,7 @@ class SimulatedMetrics:
         """Return until when scrapes have the same values as one whose window begins at ``begin``, if pods do not
         change."""
         until = self._load.steady_until(begin)
-        for metric in (each for metrics in self.external.values() for each in metrics):
+        for metric in (item for metrics in self.external.values() for item in metrics):
             until = begin if metric.signal is None else min(until, metric.signal.flat_until(begin))
         return until
 
@@ -194,7 +194,9 @@ class SimulatedMetrics:
 
     def _last(self) -> _Scrape | None:
         """Return the newest scrape that is older than the lag, or None."""
-        return next((each for each in reversed(self._scrapes) if each.at <= self._time.now - self.pipeline.lag), None)
+        return next(
+            (scrape for scrape in reversed(self._scrapes) if scrape.at <= self._time.now - self.pipeline.lag), None
+        )
 
     @property
     def changes(self) -> int:
@@ -243,14 +245,14 @@ class SimulatedMetrics:
                     values.append(reported.values)
         if not parts:
             return PodUsage.of([])
-        known = before = self._joined.pop(asked, None)
-        if known is None or not known.is_of(parts):  # another query may have selected the same pods
-            known = next((other for other in reversed(self._joined.values()) if other.is_of(parts)), None)
-        if known is None:
-            each = [self._part(namespace, *part) for namespace, part in zip(namespaces, parts, strict=True)]
-            known = _Joined.of(parts, PodUsage.joined(each, None if before is None else before.joined))
-        usage = known.later(last.at // SECOND * SECOND, values)
-        self._joined[asked] = known._replace(usage=usage)  # keep the queries ordered by last use
+        cached = before = self._joined.pop(asked, None)
+        if cached is None or not cached.is_of(parts):  # another query may have selected the same pods
+            cached = next((other for other in reversed(self._joined.values()) if other.is_of(parts)), None)
+        if cached is None:
+            usages = [self._part(namespace, *part) for namespace, part in zip(namespaces, parts, strict=True)]
+            cached = _Joined.of(parts, PodUsage.joined(usages, None if before is None else before.joined))
+        usage = cached.later(last.at // SECOND * SECOND, values)
+        self._joined[asked] = cached._replace(usage=usage)  # keep the queries ordered by last use
         if len(self._joined) > _QUESTIONS:
             del self._joined[next(iter(self._joined))]
         return usage
@@ -258,9 +260,9 @@ class SimulatedMetrics:
     def _rows_of(self, key: Key, at: Moment) -> _Known:
         """Return the pods of a workload that were running at a moment, grouped by labels, containers and readiness."""
         pods = self._load.pods
-        known = self._rows.get(key)
-        if known is not None and known.changes == pods.changes(key) and (known.complete or known.at == at):
-            return known
+        cached = self._rows.get(key)
+        if cached is not None and cached.changes == pods.changes(key) and (cached.complete or cached.at == at):
+            return cached
         by, complete = to_text(at) or "", True
         groups: dict[tuple[int, tuple[str, ...], bool], _Rows] = {}
         for pod in pods.of_workload(key):
@@ -268,7 +270,7 @@ class SimulatedMetrics:
             if pod.status.phase != "Running" or started is None or started > by:
                 complete = complete and pod.status.phase != "Running"
                 continue
-            containers = tuple(each.name for each in pod.spec.containers)
+            containers = tuple(container.name for container in pod.spec.containers)
             since = serving_since(pod)
             serves = since is not None and since <= by
             complete = complete and (serves or since is None)
@@ -288,21 +290,21 @@ class SimulatedMetrics:
         return rows.usage[resources]
 
     def _made_part(self, namespace: str, rows: _Rows, names: Sequence[str]) -> PodUsage:
-        n, each = len(rows.keys), len(rows.containers)
+        pods, containers_per_pod = len(rows.keys), len(rows.containers)
         return PodUsage(
             rows.keys,
-            np.zeros(n, np.int32),
+            np.zeros(pods, np.int32),
             [namespace],
-            np.full(n, -1 if rows.labels is None else 0, np.int32),
+            np.full(pods, -1 if rows.labels is None else 0, np.int32),
             [] if rows.labels is None else [rows.labels],
-            np.zeros(n, np.int64),
-            np.full(n, self.pipeline.window, np.int64),
-            np.arange(1, n + 1, dtype=np.int64) * each,
-            np.tile(np.arange(each, dtype=np.int32), n),
+            np.zeros(pods, np.int64),
+            np.full(pods, self.pipeline.window, np.int64),
+            np.arange(1, pods + 1, dtype=np.int64) * containers_per_pod,
+            np.tile(np.arange(containers_per_pod, dtype=np.int32), pods),
             list(rows.containers),
             list(names),
-            [np.zeros(n * each, np.int64) for _ in names],
-            [np.ones(n * each, np.uint8) for _ in names],
+            [np.zeros(pods * containers_per_pod, np.int64) for _ in names],
+            [np.ones(pods * containers_per_pod, np.uint8) for _ in names],
         )
 
     def _pods(
@@ -339,7 +341,7 @@ class SimulatedMetrics:
             window=format_duration(self.pipeline.window),
             containers=[
                 ContainerMetrics(name=first.name, usage=usage),
-                *(ContainerMetrics(name=each.name, usage=nothing) for each in others),
+                *(ContainerMetrics(name=container.name, usage=nothing) for container in others),
             ],
         )
 

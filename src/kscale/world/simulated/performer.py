@@ -54,7 +54,7 @@ from kscale.world.simulated.stores import ClusterView
 
 __all__ = ["Fault", "SimulatedPerformer"]
 
-_KIND_OF: Final = {each.group_resource: each.kind for each in BUILT_IN}
+_KIND_OF: Final = {resource.group_resource: resource.kind for resource in BUILT_IN}
 _STATUS_IN_WHOLE: Final = frozenset({"Pod", "VerticalPodAutoscalerCheckpoint"})
 """Kinds whose status is written with the object: pods (written only by the simulation), and kinds without a status
 subresource."""
@@ -98,7 +98,7 @@ class SimulatedPerformer:
         fault = self.fault(action, now) if self.fault is not None and ANSWERS[type(action)].refusable else None
         if isinstance(fault, ApiError):
             return Outcome(at=now, error=fault)
-        at = now + (fault or 0)
+        end = now + (fault or 0)
         try:
             value = self._do(action)
         except RefusedError as refusal:
@@ -108,8 +108,8 @@ class SimulatedPerformer:
         except (InputError, ScaleError) as error:
             value = ApiError(str(error), reason="InternalError")
         if isinstance(value, ApiError):
-            return Outcome(at=at, error=value)
-        return Outcome(at=at, value=value)
+            return Outcome(at=end, error=value)
+        return Outcome(at=end, value=value)
 
     def _do(self, action: Action) -> Any:
         match action:
@@ -162,10 +162,10 @@ class SimulatedPerformer:
             candidates = list(self._api.of(action.kind).values())
         selector = parse_selector(action.selector) if action.selector else None
         return [
-            each
-            for each in candidates
-            if (not action.namespace or each.namespace == action.namespace)
-            and (selector is None or selector.matches(each.metadata.labels or {}))
+            candidate
+            for candidate in candidates
+            if (not action.namespace or candidate.namespace == action.namespace)
+            and (selector is None or selector.matches(candidate.metadata.labels or {}))
         ]
 
     def _patch(self, action: Patch) -> str:
@@ -250,13 +250,13 @@ def _status_in_place(action: Patch, current: Any) -> Any:
     writes = action.subresource == "status" or (not action.subresource and action.kind in _STATUS_IN_WHOLE)
     if not writes or only.path != "/status" or only.op not in ("add", "replace"):
         return None
-    there = type(current.status)
-    if not isinstance(only.value, (dict, there)) or (only.op == "replace" and current.status == there()):
+    status_type = type(current.status)
+    if not isinstance(only.value, (dict, status_type)) or (only.op == "replace" and current.status == status_type()):
         return None
     if isinstance(only.value, _WITHOUT_QUANTITIES):
         return only.value  # the writer never changes it again
     # A computed quantity has another format than a quantity read from its text.
-    return from_dict(only.value if isinstance(only.value, dict) else to_dict(only.value), there)
+    return from_dict(only.value if isinstance(only.value, dict) else to_dict(only.value), status_type)
 
 
 def _kept(patched: KubeObject, held: KubeObject) -> Any:

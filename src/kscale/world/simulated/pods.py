@@ -48,10 +48,10 @@ class SharedParts:
         if at != self._at:
             self._at, self._known = at, {}
         key = make, id(source), *how
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = source, make(source, *how)  # keep the source alive so that its id is not reused
-        result: _Made = known[1]
+        cached = self._known.get(key)
+        if cached is None:
+            cached = self._known[key] = source, make(source, *how)  # keep the source alive so that its id is not reused
+        result: _Made = cached[1]
         return result
 
 
@@ -108,7 +108,7 @@ def started(pod: Pod, at: str, shared: SharedParts, *, ready: bool) -> Pod:
 
 def _started_conditions(before: list[Condition], at: str, ready: str) -> list[Condition]:
     return [
-        *(each for each in before if each.type == "PodScheduled"),
+        *(condition for condition in before if condition.type == "PodScheduled"),
         Condition(type="Initialized", status="True", last_transition_time=at),
         Condition(type="ContainersReady", status=ready, last_transition_time=at),
         Condition(type="Ready", status=ready, last_transition_time=at),
@@ -118,15 +118,15 @@ def _started_conditions(before: list[Condition], at: str, ready: str) -> list[Co
 def _running(containers: list[Container], at: str, ready: bool) -> list[ContainerStatus]:
     return [
         ContainerStatus(
-            name=each.name,
-            image=each.image,
+            name=container.name,
+            image=container.image,
             ready=ready,
             started=True,
             state=ContainerState(running={"startedAt": at}),
-            allocated_resources=each.resources.requests,
-            resources=each.resources,
+            allocated_resources=container.resources.requests,
+            resources=container.resources,
         )
-        for each in containers
+        for container in containers
     ]
 
 
@@ -142,25 +142,27 @@ def with_ready(pod: Pod, at: str, shared: SharedParts) -> Pod:
 
 def _ready_conditions(before: list[Condition], at: str) -> list[Condition]:
     return [
-        replace(each, status="True", last_transition_time=at) if each.type in ("ContainersReady", "Ready") else each
-        for each in before
+        replace(condition, status="True", last_transition_time=at)
+        if condition.type in ("ContainersReady", "Ready")
+        else condition
+        for condition in before
     ]
 
 
 def _ready_statuses(before: list[ContainerStatus]) -> list[ContainerStatus]:
-    return [replace(each, ready=True) for each in before]
+    return [replace(status, ready=True) for status in before]
 
 
 def ended(pod: Pod, at: str) -> Pod:
     """Return the pod in phase Succeeded with terminated containers."""
     conditions = [
-        replace(each, status="False", reason="PodCompleted", last_transition_time=at)
-        if each.type in ("ContainersReady", "Ready")
-        else each
-        for each in pod.status.conditions
+        replace(item, status="False", reason="PodCompleted", last_transition_time=at)
+        if item.type in ("ContainersReady", "Ready")
+        else item
+        for item in pod.status.conditions
     ]
     done = ContainerState(terminated=ContainerStateTerminated(reason="Completed", finished_at=at))
-    statuses = [replace(each, ready=False, started=False, state=done) for each in pod.status.container_statuses]
+    statuses = [replace(item, ready=False, started=False, state=done) for item in pod.status.container_statuses]
     status = replace(pod.status, phase="Succeeded", conditions=conditions, container_statuses=statuses)
     return replace(pod, status=status)
 

@@ -92,7 +92,7 @@ class VolumeBinder:
         assert isinstance(pod, Pod)
         if not pod.spec.volumes:
             return
-        if any(each.ephemeral for each in pod.spec.volumes) and (old is None or new is None):
+        if any(volume.ephemeral for volume in pod.spec.volumes) and (old is None or new is None):
             (self._ended if new is None else self._begun)[pod.key] = pod
             self._turn.ask()
         if isinstance(new, Pod) and new.spec.node_name:
@@ -270,17 +270,19 @@ class Scheduler:
             return
         snapshot = self._view.snapshot()
         placed = self._choose(snapshot, waiting)
-        placement, at = placed.placement, self._api.now_text
+        placement, now_text = placed.placement, self._api.now_text
         message = f"0/{len(snapshot.nodes)} nodes are available."
         find = self._api.find
-        self._api.put_pods((key, bound(find("Pod", key), node, at, self._shared)) for key, node in placement.items())
+        self._api.put_pods(
+            (key, bound(find("Pod", key), node, now_text, self._shared)) for key, node in placement.items()
+        )
         for key in waiting:
             if key in placement:
                 continue
             self._refused[key] = None
             pod = self._api.find("Pod", key)
             if not pod.status.conditions:
-                self._api.put(unschedulable(pod, message, at))
+                self._api.put(unschedulable(pod, message, now_text))
         if self._preemption is not None:
             self._preempt(placed, self._preemption)
         if placement and any(_looks_at_others(self._api.find("Pod", key)) for key in self._refused):
@@ -294,7 +296,7 @@ class Scheduler:
             pod: Pod | None = self._api.find("Pod", key)
             if pod is None or pod.spec.node_name:
                 del self._victims[key]
-            elif all(self._api.same(each) is None for each in victims):
+            elif all(self._api.same(victim) is None for victim in victims):
                 self._end_nomination(pod)
 
     def _look_elsewhere(self, nominated: list[str]) -> None:
@@ -329,12 +331,12 @@ class Scheduler:
             record = snapshot.record(key)
             snapshot = snapshot.with_placed([record], [snapshot.columns.index[preemption.node]])
             victims: list[Pod] = [self._api.find("Pod", name) for name in preemption.victims]
-            for each in victims:
-                if each.key in self._victims:  # the victim is itself nominated and may look for another node
-                    self._end_nomination(each)
+            for victim in victims:
+                if victim.key in self._victims:  # the victim is itself nominated and may look for another node
+                    self._end_nomination(victim)
                     self._look_again()
-                elif each.metadata.deletion_timestamp is None:
-                    delete_pod(self._api, self._api.put(disrupted(each, self._api.now_text)))
+                elif victim.metadata.deletion_timestamp is None:
+                    delete_pod(self._api, self._api.put(disrupted(victim, self._api.now_text)))
             self._victims[key] = victims
             self._api.put(_nominated(self._api.find("Pod", key), preemption.node))
 
@@ -352,8 +354,8 @@ def _could_leave_more(old: Pod, new: Pod) -> bool:
     return (
         old.spec.containers != new.spec.containers
         or old.metadata.labels != new.metadata.labels
-        or [each.allocated_resources for each in old.status.container_statuses]
-        != [each.allocated_resources for each in new.status.container_statuses]
+        or [status.allocated_resources for status in old.status.container_statuses]
+        != [status.allocated_resources for status in new.status.container_statuses]
     )
 
 

@@ -90,9 +90,9 @@ class StatefulSets(Controller):
         pods = {pod.name: pod for pod in self._owned.of(held.metadata.uid).values() if _ordinal(pod, held) >= 0}
         revision = self._revision(held, pods.values())
         begin = held.spec.ordinals.start if held.spec.ordinals else 0
-        wanted = pod_count(held)
+        replicas = pod_count(held)
         parallel = held.spec.pod_management_policy == "Parallel"
-        names = {f"{held.name}-{ordinal}": ordinal - begin for ordinal in range(begin, begin + wanted)}
+        names = {f"{held.name}-{ordinal}": ordinal - begin for ordinal in range(begin, begin + replicas)}
         blocked = False
         for name, number in names.items():
             pod = pods.get(name)
@@ -111,28 +111,28 @@ class StatefulSets(Controller):
                 break
         if parallel or not blocked:
             others = [pod for name, pod in pods.items() if name not in names]
-            rest = sorted(others, key=lambda pod: _ordinal(pod, held), reverse=True)
-            for pod in rest if parallel else rest[:1]:
+            surplus = sorted(others, key=lambda pod: _ordinal(pod, held), reverse=True)
+            for pod in surplus if parallel else surplus[:1]:
                 if pod.metadata.deletion_timestamp is None:
                     delete_pod(self._api, pod)
-            if parallel or not rest:
+            if parallel or not surplus:
                 self._update(held, [pods.get(name) for name in names], revision)
         self._tell(held, revision)
 
     def _revision(self, stateful_set: StatefulSet, pods: Iterable[Pod]) -> _Revision:
         """Return the revision of the current template. Pods present at first count as up to date."""
         uid, template = stateful_set.metadata.uid, stateful_set.spec.template
-        known = self._revisions.get(uid)
-        if known is None:
-            there = frozenset((pod.metadata.labels or {}).get(_REVISION, "") for pod in pods)
-            known = self._revisions[uid] = _Revision(template, revision_of(stateful_set), there)
-            self._first[uid] = known.name, there
-        elif known.template is not template:
-            name, (first, there) = revision_of(stateful_set), self._first[uid]
-            before = known.before or (None if name == known.name else known.template)
-            known = _Revision(template, name, there if name == first else frozenset(), before)
-            self._revisions[uid] = known
-        return known
+        revision = self._revisions.get(uid)
+        if revision is None:
+            labels_before = frozenset((pod.metadata.labels or {}).get(_REVISION, "") for pod in pods)
+            revision = self._revisions[uid] = _Revision(template, revision_of(stateful_set), labels_before)
+            self._first[uid] = revision.name, labels_before
+        elif revision.template is not template:
+            name, (first, labels_before) = revision_of(stateful_set), self._first[uid]
+            before = revision.before or (None if name == revision.name else revision.template)
+            revision = _Revision(template, name, labels_before if name == first else frozenset(), before)
+            self._revisions[uid] = revision
+        return revision
 
     def _update(self, held: StatefulSet, pods: Sequence[Pod | None], revision: _Revision) -> None:
         """Delete the highest pod of an old template, once the pods above it are ready."""
@@ -168,8 +168,8 @@ class StatefulSets(Controller):
             updated_replicas=sum(map(revision.has, pods)),
             available_replicas=ready,
         )
-        wanted = pod_count(held)
-        is_complete = held.spec.update_strategy.type != "OnDelete" and status.updated_replicas == wanted == ready
+        replicas = pod_count(held)
+        is_complete = held.spec.update_strategy.type != "OnDelete" and status.updated_replicas == replicas == ready
         if revision.before is not None and is_complete:
             self._revisions[held.metadata.uid] = revision._replace(before=None)
         if status != held.status:
@@ -198,7 +198,7 @@ class DaemonSets(Controller):
         api.listen("Node", one_by_one(self._node))
 
     def _node(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        before, after = ((each.spec, each.metadata.labels) if isinstance(each, Node) else None for each in (old, new))
+        before, after = ((node.spec, node.metadata.labels) if isinstance(node, Node) else None for node in (old, new))
         if before != after:
             for key in self._api.of(self.kind):
                 self.changed(key)
@@ -206,21 +206,21 @@ class DaemonSets(Controller):
     def sync(self, held: DaemonSet) -> None:
         """Create missing pods, and delete those of removed or unselected nodes."""
         pods = list(self._owned.of(held.metadata.uid).values())
-        there: dict[str, Pod] = {}
-        wanted = {node.name for node in self._api.of("Node").values() if should_run(held, node)}
+        pods_by_node: dict[str, Pod] = {}
+        selected = {node.name for node in self._api.of("Node").values() if should_run(held, node)}
         for pod in pods:
             node = pod.spec.node_name or _target(pod)
-            if node not in wanted or finished(pod):
+            if node not in selected or finished(pod):
                 if pod.metadata.deletion_timestamp is None:
                     delete_pod(self._api, pod)
             else:
-                there[node] = pod
-        missing = [node for node in self._api.of("Node") if node in wanted and node not in there]
+                pods_by_node[node] = pod
+        missing = [node for node in self._api.of("Node") if node in selected and node not in pods_by_node]
         if missing:
             pattern = daemonset_pod(held, classes=self._maker.classes)
             for node in missing:
                 self._maker.make(_pinned(pattern, node), generate_name=f"{held.name}-")
-        self._tell(held, wanted)
+        self._tell(held, selected)
 
     def _tell(self, held: DaemonSet, wanted: set[str]) -> None:
         pods = list(self._owned.of(held.metadata.uid).values())
@@ -250,7 +250,7 @@ def _target(pod: Pod) -> str:
     """Return the node that a DaemonSet pod is pinned to; empty if there is none."""
     affinity: Any = pod.spec.affinity and pod.spec.affinity.node_affinity
     for term in affinity.required.node_selector_terms if affinity and affinity.required else ():
-        for each in term.match_fields:
-            if each.key == "metadata.name" and each.values:
-                return str(each.values[0])
+        for expression in term.match_fields:
+            if expression.key == "metadata.name" and expression.values:
+                return str(expression.values[0])
     return ""
