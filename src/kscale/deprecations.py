@@ -36,8 +36,8 @@ def warn_leaving(name: str, *, stacklevel: int = 3) -> None:
     ``stacklevel``: as in :func:`warnings.warn`; by default the warning names the caller of the function that calls
     this.
     """
-    known = LEAVING[name]
-    text = f"{name} goes away: deprecated since {known.since}; instead: {known.instead}"
+    entry = LEAVING[name]
+    text = f"{name} goes away: deprecated since {entry.since}; instead: {entry.instead}"
     warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
 
 

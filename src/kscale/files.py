@@ -132,15 +132,15 @@ _temporary: set[str] = set()
 
 def _change_handlers(before: Any, after: Any) -> None:
     if threading.current_thread() is threading.main_thread():  # other threads may not set signal handlers
-        for each in _TERMINATION:
-            if signal.getsignal(each) == before:
-                signal.signal(each, after)
+        for signal_number in _TERMINATION:
+            if signal.getsignal(signal_number) == before:
+                signal.signal(signal_number, after)
 
 
 def _remove_temporary(number: int, _: FrameType | None) -> None:
-    for each in _temporary:
+    for path in _temporary:
         with suppress(OSError):
-            os.unlink(each)
+            os.unlink(path)
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 

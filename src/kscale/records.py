@@ -52,31 +52,31 @@ def components_of(kind: Any, schema_hook: Callable[[Any], Any] | None = None) ->
 def nulls_last(schema: Any) -> Any:
     """Return a schema in which ``null`` is the last alternative, because versions of msgspec differ in the order."""
     if isinstance(schema, list):
-        return [nulls_last(each) for each in schema]
+        return [nulls_last(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    result = {key: nulls_last(each) for key, each in schema.items()}
+    result = {key: nulls_last(part) for key, part in schema.items()}
     if isinstance(any_of := result.get("anyOf"), list):
-        result["anyOf"] = sorted(any_of, key=lambda each: each == {"type": "null"})
+        result["anyOf"] = sorted(any_of, key=lambda part: part == {"type": "null"})
     return result
 
 
 def schema_of(record_type: type[Record]) -> dict[str, Any]:
     """Return the published JSON Schema (2020-12) of a record type."""
     name, components = components_of(record_type)
-    own = components.pop(name)
+    definition = components.pop(name)
     properties = {
         "apiVersion": {"const": API_VERSION},
         "kind": {"const": record_type.KIND},
-        **own.get("properties", {}),
+        **definition.get("properties", {}),
     }
     schema: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": record_type.KIND,
-        "description": own.get("description", ""),
+        "description": definition.get("description", ""),
         "type": "object",
         "properties": properties,
-        "required": ["apiVersion", "kind", *own.get("required", [])],
+        "required": ["apiVersion", "kind", *definition.get("required", [])],
     }
     if components:
         schema["$defs"] = components

@@ -470,8 +470,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # events are 
     @property
     def about(self) -> str:
         """Return the object as ``Kind/namespace/name``, or ``Kind/name`` for a cluster-scoped object."""
-        of = self.regarding
-        return "/".join(part for part in (of.kind, of.namespace, of.name) if part)
+        reference = self.regarding
+        return "/".join(part for part in (reference.kind, reference.namespace, reference.name) if part)
 
 
 class Metric(NamedTuple):

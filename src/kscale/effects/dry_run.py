@@ -92,12 +92,12 @@ def as_if_done(
         If the machine reads and ``respond`` is None.
     """
     actions: list[Action] = []
-    said: list[Sequence[Event]] = []
+    events: list[Sequence[Event]] = []
     observations: list[Observation] = []
 
     def perform(action: Action, at: Moment) -> Outcome:
         if isinstance(action, Emit):
-            said.append(action.events)
+            events.append(action.events)
             return Outcome(at=at)
         if isinstance(action, Observe):
             observations.extend(action.observations)
@@ -114,7 +114,7 @@ def as_if_done(
     time = VirtualTime(perform, now=now)
     running = time.start(lambda _: steps)
     time.run()
-    return DryRun(running.value, actions, Deferred(lambda: chain.from_iterable(said)), observations)
+    return DryRun(running.value, actions, Deferred(lambda: chain.from_iterable(events)), observations)
 
 
 def done_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
@@ -152,7 +152,7 @@ def foreseen_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: dat
     Reads are forwarded to the world. Writes and reports are passed to ``note``. The machine sees a time in which its
     waits have passed, though nobody waits.
     """
-    at, passed = virtual_moment(now), 0
+    moment, passed = virtual_moment(now), 0
     outcome: Outcome | None = None
     while True:
         try:
@@ -173,9 +173,9 @@ def foreseen_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: dat
                 passed += max(action.duration, 0)
             else:
                 note(action)
-            outcome = Outcome(at=at)
-        at = outcome.at
-        outcome = msgspec.structs.replace(outcome, at=at + passed)
+            outcome = Outcome(at=moment)
+        moment = outcome.at
+        outcome = msgspec.structs.replace(outcome, at=moment + passed)
 
 
 def _foreseen(machine: Machine, note: Callable[[Action], None], now: Moment) -> Steps[Any]:

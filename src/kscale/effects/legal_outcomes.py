@@ -97,8 +97,8 @@ def _object(action: Get, value: object) -> bool:
 
 
 def _objects(action: List, value: object) -> bool:
-    wanted = _structs(action.read_as or action.api_version, action.kind)
-    return isinstance(value, list | tuple) and all(isinstance(each, wanted) for each in value)
+    structs = _structs(action.read_as or action.api_version, action.kind)
+    return isinstance(value, list | tuple) and all(isinstance(item, structs) for item in value)
 
 
 def _metric(action: GetMetric, value: object) -> bool:
@@ -112,21 +112,21 @@ def _metric(action: GetMetric, value: object) -> bool:
 def _groups(_action: object, value: object) -> bool:
     if value is None or isinstance(value, Groups):
         return True
-    return isinstance(value, list | tuple) and all(isinstance(each, NodeGroup) for each in value)
+    return isinstance(value, list | tuple) and all(isinstance(item, NodeGroup) for item in value)
 
 
 def _machines(action: HasInstances, value: object) -> bool:
     return (
         isinstance(value, dict)
         and value.keys() <= set(action.nodes)
-        and all(isinstance(each, bool) for each in value.values())
+        and all(isinstance(item, bool) for item in value.values())
     )
 
 
 def _prices(action: GetPrices, value: object) -> bool:
     if not isinstance(value, Prices) or (len(value.nodes), len(value.pods)) != (len(action.nodes), len(action.pods)):
         return False
-    return all(isinstance(each, float | int | ApiError) for each in (*value.nodes, *value.pods))
+    return all(isinstance(price, float | int | ApiError) for price in (*value.nodes, *value.pods))
 
 
 def _values(action: Together, value: object) -> bool:

@@ -55,12 +55,12 @@ def packing(block: Packing) -> str:
         for pod in node.pods:
             kinds.setdefault(pod.kind, len(kinds) % COLOURS)
     parts = [_node(node, kinds) for node in block.nodes]
-    more = f"{block.left_out:,} more nodes are not drawn." if block.left_out else ""
+    note = f"{block.left_out:,} more nodes are not drawn." if block.left_out else ""
     return element(
         "section",
         element("h2", text(block.title)),
         element("div", *parts, class_="nodes"),
-        element("p", text(more), class_="dim") if more else "",
+        element("p", text(note), class_="dim") if note else "",
     )
 
 
@@ -73,11 +73,11 @@ def _node(node: DrawnNode, kinds: Mapping[str, int]) -> str:
     listed = [element("li", element("i", class_=f"c{kinds[pod.kind]}"), text(pod.name)) for pod in node.pods[:_SHOWN]]
     if len(node.pods) > _SHOWN:
         listed.append(element("li", text(f"... and {len(node.pods) - _SHOWN:,} more")))
-    alike = ""
+    equal_nodes = ""
     if count > 1:
         names = ", ".join(node.names[:_SHOWN]) + (f" and {count - _SHOWN:,} more" if count > _SHOWN else "")
-        alike = element("p", text(f"Alike: {names}"), class_="dim")
-    opened = element("details", element("summary", text(pods)), element("ul", *listed), alike)
+        equal_nodes = element("p", text(f"Alike: {names}"), class_="dim")
+    opened = element("details", element("summary", text(pods)), element("ul", *listed), equal_nodes)
     return element("article", heading, *bars, opened, class_=f"node {node.tone}".strip())
 
 
@@ -88,7 +88,7 @@ def _bar(resource: str, room: float, node: DrawnNode, kinds: Mapping[str, int]) 
         if share > 0:
             pieces.append(_piece(used, share, pod, kinds[pod.kind]))
             used += share
-    said = f"{resource} {used:.0%} of {node.shown.get(resource, '')}".rstrip()
+    label = f"{resource} {used:.0%} of {node.shown.get(resource, '')}".rstrip()
     drawing = element(
         "svg",
         element("rect", class_="room", width=_WIDTH, height=_HEIGHT),
@@ -96,9 +96,9 @@ def _bar(resource: str, room: float, node: DrawnNode, kinds: Mapping[str, int]) 
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         preserveAspectRatio="none",
         role="img",
-        aria_label=said,
+        aria_label=label,
     )
-    return element("div", element("span", text(said)), drawing, class_="bar")
+    return element("div", element("span", text(label)), drawing, class_="bar")
 
 
 def _piece(start: float, share: float, pod: DrawnPod, colour: int) -> str:
@@ -125,7 +125,9 @@ def chart(block: Chart) -> str:
     lines, legend = [], []
     for number, (name, values) in enumerate(block.lines.items()):
         colour = f"l{number % COLOURS}"
-        path = _path([each / longest for each in block.x], [each / highest for each in values], steps=block.steps)
+        path = _path(
+            [sample / longest for sample in block.x], [sample / highest for sample in values], steps=block.steps
+        )
         lines.append(element("path", element("title", text(name)), d=path, class_=colour))
         ends = f"{min(values):,.6g} to {max(values):,.6g}, at the end {values[-1]:,.6g}" if len(values) else "nothing"
         legend.append(element("li", element("i", class_=f"c{number % COLOURS}"), text(f"{name}: {ends}")))
@@ -206,12 +208,12 @@ def page(title: str, view: View, blocks: Sequence[Block] = (), *, record: bytes 
         element("title", text(f"{title} - kscale")),
         element("style", _asset("style.css")),
     )
-    tables = [_table(each) for each in view.tables if each.rows]
+    tables = [_table(part) for part in view.tables if part.rows]
     footer = [element("p", text(line)) for line in view.footer]
     body = element(
         "body",
         element("header", element("p", text(title), class_="dim"), element("h1", text(view.headline or title))),
-        element("main", *tables, *(_block(each) for each in blocks)),
+        element("main", *tables, *(_block(part) for part in blocks)),
         *([element("footer", *footer)] if footer else []),
         _held(record) if record else "",
         f"<script>{script}</script>",

@@ -184,8 +184,8 @@ class _Table:
 
     def texts(self, name: str) -> list[str]:
         # If a name occurs twice, the last column counts.
-        at = len(self.names) - 1 - self.names[::-1].index(name)
-        return [row[at] for row in self.body]
+        index = len(self.names) - 1 - self.names[::-1].index(name)
+        return [row[index] for row in self.body]
 
     def times(self, name: str, unit: int) -> NDArray[np.int64]:
         return parsed_times(self.texts(name), unit)
@@ -306,7 +306,7 @@ class _ParquetTable:
 def _told(column: Any) -> list[str]:
     """Return the values of a column in Python's text form. Raises CellError if they are not texts."""
     try:
-        return [str(each) for each in column.to_pylist()]
+        return [str(value) for value in column.to_pylist()]
     except (ValueError, OverflowError) as error:  # texts that are not UTF-8, times outside Python's range
         raise CellError(f"not texts: {error}") from None
 
@@ -332,5 +332,5 @@ def _check_rows(metadata: Any, source: str) -> None:
     """
     rows = sum(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
     if rows != metadata.num_rows:
-        what = f"its row groups have {rows} rows, itself {metadata.num_rows}"
-        raise InputError(Problem(f"not a Parquet file: {what}", source))
+        problem = f"its row groups have {rows} rows, itself {metadata.num_rows}"
+        raise InputError(Problem(f"not a Parquet file: {problem}", source))

@@ -156,21 +156,21 @@ class CsvFile:
         with gzip.open(self.path, "rb") as file:
             start = self._header(file)
             file.seek(start)
-            rest = b""
-            while more := file.read(_SLICE):
-                more = rest + more
-                end = more.rfind(b"\n") + 1
+            incomplete = b""
+            while data := file.read(_SLICE):
+                data = incomplete + data
+                end = data.rfind(b"\n") + 1
                 if end:
-                    yield partial(self._plain, memoryview(more)[:end])
-                rest = more[end:]
-            if rest:
-                yield partial(self._plain, memoryview(rest))
+                    yield partial(self._plain, memoryview(data)[:end])
+                incomplete = data[end:]
+            if incomplete:
+                yield partial(self._plain, memoryview(incomplete))
 
     def _header(self, file: Any) -> int:
         """Read the names of the columns, and return the offset of the first row."""
         line = b""
-        while b"\n" not in line and (more := file.read(1 << 16)):
-            line += more
+        while b"\n" not in line and (data := file.read(1 << 16)):
+            line += data
         line, end, _ = line.partition(b"\n")
         if not line.strip():
             raise InputError(Problem("no header", str(self.path)))
@@ -202,10 +202,10 @@ class CsvFile:
         while filled and buffer[filled - 1] != 10:  # read to the end of the last line
             if len(buffer) - filled < 1 << 12:
                 buffer.extend(bytes(len(buffer)))
-            more = _fill(file, buffer, filled, 1 << 12)
-            newline = buffer.find(b"\n", filled, filled + more)
-            filled = newline + 1 if newline >= 0 else filled + more
-            if not more:
+            count = _fill(file, buffer, filled, 1 << 12)
+            newline = buffer.find(b"\n", filled, filled + count)
+            filled = newline + 1 if newline >= 0 else filled + count
+            if not count:
                 break
         self._own.buffer = buffer
         first = buffer.find(b"\n", 0, filled) + 1 if is_inside else 0
@@ -251,18 +251,18 @@ def _fill(file: Any, buffer: bytearray, at: int, size: int) -> int:
     filled = 0
     with memoryview(buffer) as view:
         while filled < size:
-            with view[at + filled : at + size] as rest:
-                more = file.readinto(rest)
-            if not more:
+            with view[at + filled : at + size] as free:
+                count = file.readinto(free)
+            if not count:
                 break
-            filled += more
+            filled += count
     return filled
 
 
 def _roles(header: Sequence[str], names: Mapping[str, str]) -> list[int]:
     """Return the role of each column; empty if one column has two roles."""
-    known = {names["time"]: _usage_text.TIME, names[CPU]: _usage_text.CPU, names[MEMORY]: _usage_text.MEMORY}
-    known |= {names[name]: _usage_text.NAME + i for i, name in enumerate(_NAMES)}
-    if len(known) < 3 + len(_NAMES):
+    roles = {names["time"]: _usage_text.TIME, names[CPU]: _usage_text.CPU, names[MEMORY]: _usage_text.MEMORY}
+    roles |= {names[name]: _usage_text.NAME + i for i, name in enumerate(_NAMES)}
+    if len(roles) < 3 + len(_NAMES):
         return []
-    return [known.get(name, _usage_text.SKIPPED) for name in header]
+    return [roles.get(name, _usage_text.SKIPPED) for name in header]

@@ -56,8 +56,8 @@ def resource_of(labels: Mapping[str, str], given: str, file: str, place: str, so
         matches = [name for name, sign in _SIGNS.items() if sign.search(hint.lower())]
         if len(matches) == 1:
             return matches[0]
-    what = f"the metric {name!r}" if name else "a series without a metric's name (__name__) or a label resource"
-    raise InputError(Problem(f"{what} may be of CPU or of memory: say which (--metric)", source, place))
+    subject = f"the metric {name!r}" if name else "a series without a metric's name (__name__) or a label resource"
+    raise InputError(Problem(f"{subject} may be of CPU or of memory: say which (--metric)", source, place))
 
 
 _T = TypeVar("_T")
@@ -219,10 +219,10 @@ def _parquet(path: Path, names: Mapping[str, str], unit: str, threads: int) -> I
         except (arrow.ArrowException, OSError) as error:
             raise arrow.unreadable(error, path) from None
 
-    known = SeriesTable()
+    table_of_series = SeriesTable()
     for part_rows in _ahead((partial(rows, part) for part in arrow.parquet_parts(path, names)), threads):
         if part_rows is not None:
-            yield part_rows.batch(known)
+            yield part_rows.batch(table_of_series)
 
 
 def _of_table(
@@ -242,7 +242,7 @@ def _of_table(
 
 def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Iterator[UsageBatch]:
     file = CsvFile(path, names, unit)
-    known = SeriesTable()
+    table_of_series = SeriesTable()
     numbering: NamesOfTables | None = None
     before = 0
     for part in _ahead(file.parts(), threads):
@@ -258,7 +258,7 @@ def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Itera
             rows = _of_table(table, numbering, names, unit, str(path), before)
         if rows is not None and len(rows.time):
             before += len(rows.time)
-            yield rows.batch(known)
+            yield rows.batch(table_of_series)
 
 
 # -- Prometheus ------------------------------------------------------------------------------------------------
@@ -290,26 +290,26 @@ def usage_of(
     """
     bounds = np.searchsorted(series.series, np.arange(len(series.keys) + 1))
     for memory in (False, True):
-        wanted = sorted(np.flatnonzero(is_memory == memory).tolist(), key=series.keys.__getitem__)
-        rows = [slice(int(bounds[i]), int(bounds[i + 1])) for i in wanted]
-        lengths = [one.stop - one.start for one in rows]
+        selected = sorted(np.flatnonzero(is_memory == memory).tolist(), key=series.keys.__getitem__)
+        rows = [slice(int(bounds[i]), int(bounds[i + 1])) for i in selected]
+        lengths = [part.stop - part.start for part in rows]
         if not sum(lengths):
             continue
         containers: dict[tuple[SeriesKey, str, tuple[tuple[str, str], ...]], int] = {}
         numbers = [
-            containers.setdefault(_whose(series.keys[i], series.labels[i], columns), len(containers)) for i in wanted
+            containers.setdefault(_whose(series.keys[i], series.labels[i], columns), len(containers)) for i in selected
         ]
         of_row = np.repeat(np.array(numbers, np.int32), lengths)
-        times = np.concatenate([series.time[one] for one in rows])
-        values = np.concatenate([series.value[one] for one in rows])
+        times = np.concatenate([series.time[part] for part in rows])
+        values = np.concatenate([series.value[part] for part in rows])
         warnings: tuple[str, ...] = ()
         if len(containers) < len(
-            wanted
+            selected
         ):  # a restarted container has several series: upstream sorts its samples by time
             order = np.lexsort((times, of_row))
             of_row, times, values = of_row[order], times[order], values[order]
             if ((np.diff(times) == 0) & (np.diff(of_row) == 0)).any():
-                warnings = _parts_of_one(wanted, numbers, series)
+                warnings = _parts_of_one(selected, numbers, series)
         yield UsageBatch(
             [key for key, _, _ in containers],
             [workload for _, workload, _ in containers],

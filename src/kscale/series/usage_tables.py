@@ -46,15 +46,17 @@ def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[],
     try:
         with pq.ParquetFile(path) as file:
             metadata, schema = file.metadata, file.schema_arrow
-        wanted = check_columns(schema.names, names, str(path))
-        known = [name for name in schema.names if name in texts and not pa.types.is_nested(schema.field(name).type)]
+        columns = check_columns(schema.names, names, str(path))
+        dictionary_columns = [
+            name for name in schema.names if name in texts and not pa.types.is_nested(schema.field(name).type)
+        ]
 
         def opened() -> Any:
-            return pq.ParquetFile(path, read_dictionary=known, metadata=metadata)
+            return pq.ParquetFile(path, read_dictionary=dictionary_columns, metadata=metadata)
 
         def whole(group: int) -> Any:
             with opened() as file:
-                return file.read_row_group(group, columns=wanted)
+                return file.read_row_group(group, columns=columns)
 
         _check_column(pq.ParquetFile(path, metadata=metadata, buffer_size=_LOOKED_AT), names["time"])
         for group in _by_time(metadata, schema, names["time"]):
@@ -62,7 +64,7 @@ def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[],
                 yield partial(whole, group)
                 continue
             with opened() as file:
-                for batch in file.iter_batches(_MOST_ROWS, row_groups=[group], columns=wanted):
+                for batch in file.iter_batches(_MOST_ROWS, row_groups=[group], columns=columns):
                     yield partial(pa.Table.from_batches, [batch])
     except (pa.ArrowException, OSError) as error:
         raise unreadable(error, path) from None
@@ -88,9 +90,9 @@ def _by_time(metadata: Any, schema: Any, name: str) -> list[int]:
         return groups  # nested columns have other indices in the statistics
     column = schema.names.index(name)
     statistics = [metadata.row_group(group).column(column).statistics for group in groups]
-    if not all(each is not None and each.has_min_max for each in statistics):
+    if not all(entry is not None and entry.has_min_max for entry in statistics):
         return groups
-    ranges = [(each.min_raw, each.max_raw) for each in statistics]
+    ranges = [(entry.min_raw, entry.max_raw) for entry in statistics]
     ordered = sorted(groups, key=ranges.__getitem__)
     is_disjoint = all(ranges[a][1] <= ranges[b][0] for a, b in pairwise(ordered))
     return ordered if is_disjoint else groups
@@ -207,19 +209,19 @@ def times(column: Any, unit: str, source: str, before: int = 0) -> NDArray[np.in
             return np.rint(fractions * 1e3).astype(np.int64) * (scale // 1000)
         encoded = _whole(column.cast(pa.string())).dictionary_encode()
         codes: NDArray[np.int32] = encoded.indices.to_numpy()
-        each = np.empty(len(encoded.dictionary), np.int64)
+        moments = np.empty(len(encoded.dictionary), np.int64)
         for i, text in enumerate(encoded.dictionary.to_pylist()):
             problem = ""
             try:
-                each[i] = parse_time(text, scale)
+                moments[i] = parse_time(text, scale)
             except (FarTimeError, OverflowError):
                 problem = TOO_FAR.format(text)
             except ValueError as error:
                 problem = str(error) if text else "a row without time"
-            if problem or abs(int(each[i])) >= _FARTHEST:
+            if problem or abs(int(moments[i])) >= _FARTHEST:
                 row = f"row {before + int(np.argmax(codes == i)) + 1}"
                 raise InputError(Problem(problem or TOO_FAR.format(text), source, row, "time"))
-        nanoseconds: NDArray[np.int64] = each[codes]
+        nanoseconds: NDArray[np.int64] = moments[codes]
         return nanoseconds
     except InputError:
         raise
