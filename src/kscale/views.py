@@ -81,8 +81,10 @@ class View(msgspec.Struct, frozen=True):
 
 
 class DrawnPod(NamedTuple):
-    """Pod on a drawn node. Pods of one ``kind`` have the same colour. ``amounts``: its use of each resource, in the
-    units of the node's ``room``."""
+    """Pod on a drawn node. Pods of one ``kind`` have the same colour.
+
+    ``amounts``: its use of each resource, in the units of the node's ``room``.
+    """
 
     name: str
     kind: str

@@ -249,10 +249,9 @@ class HasInstances(msgspec.Struct, frozen=True):
 
 
 class GetPrices(msgspec.Struct, frozen=True, kw_only=True):
-    """Request what nodes and pods cost from ``start`` to ``end`` (``Pricing``: ``NodePrice`` and ``PodPrice``), in any
-    currency.
+    """Request what nodes and pods cost from ``start`` to ``end`` (``Pricing``: ``NodePrice`` and ``PodPrice``).
 
-    ``pods``: their complete API data. ``start`` and ``end`` may also be aware datetimes.
+    The currency may be any. ``pods``: their complete API data. ``start`` and ``end`` may also be aware datetimes.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -420,8 +419,10 @@ _Item = TypeVar("_Item")
 
 
 class Deferred(Sequence[_Item]):
-    """Sequence that is computed by ``make()`` on first use. Equal to a list of the same items, and pickled as a
-    list."""
+    """Sequence that is computed by ``make()`` on first use.
+
+    It is equal to a list of the same items, and pickled as a list.
+    """
 
     __slots__ = ("_items", "_make")
 
@@ -475,11 +476,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # events are 
 
 
 class Metric(NamedTuple):
-    """Description of a metric: kind (``counter``, ``gauge``, ``histogram``, ``summary``), labels in order, and the
-    upper bounds of a histogram.
+    """Description of a metric: kind, labels in order, and the upper bounds of a histogram.
 
-    ``of``: name of the histogram whose observations a summary summarizes. ``help``: the HELP text, upstream's where
-    upstream has the metric.
+    Kinds are ``counter``, ``gauge``, ``histogram`` and ``summary``. ``of``: name of the histogram whose observations a
+    summary summarizes. ``help``: the HELP text, upstream's where upstream has the metric.
     """
 
     name: str
@@ -540,12 +540,12 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Within(msgspec.Struct, frozen=True):
-    """Run a machine with a timeout of ``duration`` nanoseconds (Go's ``context.WithTimeout``). The outcome is its
-    result.
+    """Run a machine with a timeout of ``duration`` nanoseconds (Go's ``context.WithTimeout``).
 
-    At the timeout, the current action ends with :data:`~kscale.effects.DEADLINE_EXCEEDED`, although it may have taken
-    effect, and all later actions fail with the same error at once; reports are still recorded. Machines that it runs
-    together share the timeout; those that it starts in the background do not.
+    The outcome is the machine's result. At the timeout, the current action ends with
+    :data:`~kscale.effects.DEADLINE_EXCEEDED`, although it may have taken effect, and all later actions fail with the
+    same error at once; reports are still recorded. Machines that it runs together share the timeout; those that it
+    starts in the background do not.
     """
 
     duration: int

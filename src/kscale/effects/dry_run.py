@@ -48,8 +48,7 @@ class UnansweredError(KscaleError, LookupError):
 
 @dataclass(frozen=True, slots=True)
 class DryRun(Generic[_T]):
-    """Result of a dry run: the machine's return value (``value``), its ``actions``, ``events`` and ``observations`` in
-    order.
+    """Result of a dry run: return ``value`` of the machine, ``actions``, ``events`` and ``observations`` in order.
 
     ``actions`` has no waits and no concurrency actions, but the actions of concurrent machines. ``events`` are computed
     when they are read, if the machine deferred them.

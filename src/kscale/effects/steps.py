@@ -39,8 +39,10 @@ class Progress:
         self.now: Moment = virtual_moment(now)
 
     def act(self, action: _A) -> StepsOf[_A, Outcome]:
-        """Perform one action and return its outcome. Raises :class:`~kscale.effects.WrongAnswerError` for an illegal
-        one."""
+        """Perform one action and return its outcome.
+
+        Raises :class:`~kscale.effects.WrongAnswerError` for an illegal outcome.
+        """
         outcome = check_answer(action, (yield action))
         self.now = outcome.at
         return outcome

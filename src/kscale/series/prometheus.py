@@ -146,8 +146,7 @@ def _value(text: str) -> float:
 def _odd_points(
     raw: bytes, place: str, source: str, times: NDArray[np.int64], values: NDArray[np.float64], at: int
 ) -> int:
-    """Read points that are formatted in another way than Prometheus does, into the arrays at ``at``; return their
-    number."""
+    """Read points with another format than Prometheus' into the arrays at ``at``, and return their number."""
     try:
         pairs = msgspec.json.decode(raw, type=list[tuple[float, str]])
         points = np.array([(time, _value(text)) for time, text in pairs], np.float64).reshape(-1, 2)
@@ -243,8 +242,10 @@ class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
         }
 
     def range_queries(self, now: datetime | int) -> tuple[RangeQuery, RangeQuery]:
-        """Return the range queries for CPU and memory up to ``now``. Raises ``InputError`` for a flag that is not a
-        duration."""
+        """Return the range queries for CPU and memory up to ``now``.
+
+        Raises ``InputError`` for a flag that is not a duration.
+        """
         end = moment(now)
         length = self._duration("length", self.history_length)
         step = self._duration("resolution", self.history_resolution)

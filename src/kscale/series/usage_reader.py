@@ -323,8 +323,10 @@ def usage_of(
 
 
 def _parts_of_one(wanted: Sequence[int], numbers: Sequence[int], series: Series) -> tuple[str, ...]:
-    """Return a warning that names the labels in which series of one container differ: each is only a part of its usage,
-    such as that of one core."""
+    """Return a warning that names the labels in which series of one container differ.
+
+    Each of these series is only a part of the container's usage, such as that of one core.
+    """
     groups: dict[int, list[Mapping[str, str]]] = {}
     for i, number in zip(wanted, numbers, strict=True):
         groups.setdefault(number, []).append(series.labels[i])

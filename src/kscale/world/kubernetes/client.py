@@ -50,10 +50,9 @@ _SECOND: Final = 1e9
 
 
 class TokenBucket:
-    """Rate limiter with ``burst`` tokens at first, refilled with ``qps`` per second up to ``burst``. Times are
-    nanoseconds.
+    """Rate limiter with ``burst`` tokens at first, refilled with ``qps`` per second up to ``burst``.
 
-    ``qps`` is rounded as in client-go (``float32``). Has a single owner.
+    Times are nanoseconds. ``qps`` is rounded as in client-go (``float32``). Has a single owner.
     """
 
     __slots__ = ("_burst", "_last", "_qps", "_tokens")

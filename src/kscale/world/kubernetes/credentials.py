@@ -90,8 +90,7 @@ class TokenFile:
         return self._token
 
     def rejected(self, sent: int) -> None:
-        """Handle a rejected request that was sent at time ``sent``: the file is read again unless it was read since
-        then."""
+        """Expire the token if a request sent at time ``sent`` was rejected and the file was read before it."""
         if self._read_at is not None and self._read_at < sent:
             self._expires = None
 

@@ -554,8 +554,10 @@ class Informer:
         return b"".join(received.parts) if received.lines else b"", not received.ended
 
     async def _collect_more(self, stream: Stream, came: _Came) -> None:
-        """Collect lines until time or size limits are reached or :meth:`caught_up` is called, and while the sink is
-        locked."""
+        """Collect lines until a time or size limit is reached or :meth:`caught_up` is called.
+
+        Collection continues while the sink is locked.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + (self._collecting if self.settled else _COLLECT)  # somebody waits for the list
         while not came.ended and came.size < self._limits.response_bytes:

@@ -283,8 +283,9 @@ class _Written(ApiStruct):
 
 
 class Performer:
-    """Performs actions on a live cluster (:data:`kscale.world.protocols.PerformLive`), on the loop that owns the
-    stores.
+    """Performs actions on a live cluster (:data:`kscale.world.protocols.PerformLive`).
+
+    Runs on the event loop that owns the stores.
 
     - ``stores``: objects of the watches. ``groups``: the cloud. ``metrics``, ``prometheus``, ``ranker``: backends of
       the actions of these kinds. An action without its backend is a TypeError.

@@ -148,8 +148,10 @@ def _is_refused_version(error: ApiError, version: str) -> bool:
 
 
 def _is_before(version: str, current: str) -> bool:
-    """Check whether a resource version is known to be older. A watch never goes back; a list may after a restore of the
-    server."""
+    """Check whether a resource version is known to be older.
+
+    A watch never goes back to an older version; a list may after a restore of the server.
+    """
     numbers = all(text.isascii() and text.isdigit() for text in (version, current))
     return numbers and (len(version), version) < (len(current), current)
 
@@ -285,8 +287,10 @@ class Reflector:
     # -- listing by a watch ------------------------------------------------------------------------------------------
 
     def _watch_list(self) -> _Steps:
-        """List by a watch. Returns None when the list is complete and the watch is open, or the error if this does not
-        work."""
+        """List by a watch.
+
+        Returns None when the list is complete and the watch is open, or the error if the server does not support this.
+        """
         while True:
             started = self._now
             version = "" if self._unavailable else self.version

@@ -24,8 +24,9 @@ __all__ = ["ClusterSink", "KubernetesStores"]
 
 
 class ClusterSink:
-    """Sink that feeds objects of one kind into a cluster. The native reader parses their bytes without creating
-    structs.
+    """Sink that feeds objects of one kind into a cluster.
+
+    The native reader parses their bytes without creating structs.
 
     An object that cannot be read is skipped (:attr:`unreadable`), as by :class:`ObjectSink`.
 

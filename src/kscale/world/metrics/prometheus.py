@@ -161,8 +161,11 @@ Ask = Callable[[QueryPrometheus], Awaitable["bytes | ApiError"]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeLimits:
-    """Limits: ``concurrency`` of requests, ``points`` per series in a response, and ``total_bytes`` of all
-    responses."""
+    """Limits of range queries.
+
+    ``concurrency``: concurrent requests. ``points``: points per series in a response. ``total_bytes``: size of all
+    responses together.
+    """
 
     concurrency: int = 4
     points: int = MOST_POINTS
@@ -176,8 +179,11 @@ class RangeLimits:
 
 @dataclass(slots=True)
 class Traffic:
-    """Statistics of all requests: number of ``queries`` (including rejected ones), ``received`` bytes, and distinct
-    ``warnings`` of responses (Thanos and Mimir warn that a response is partial)."""
+    """Statistics of all requests.
+
+    ``queries``: their number, including rejected ones. ``received``: bytes of the responses. ``warnings``: distinct
+    warnings of responses (Thanos and Mimir warn that a response is partial).
+    """
 
     queries: int = 0
     received: int = 0

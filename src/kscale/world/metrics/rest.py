@@ -114,10 +114,11 @@ class RESTMetrics:
     # -- discovery ---------------------------------------------------------------------------------------------------
 
     async def _custom_version(self) -> str:
-        """Return the version of the custom metrics API to use: the server's preferred one if supported, else the first
-        supported one.
+        """Return the version of the custom metrics API to use.
 
-        Raises RESTMappingError if there is none.
+        This is the server's preferred version if kscale supports it, else the first supported one. Raises
+        RESTMappingError
+        if there is none.
         """
         tick = self._clock.monotonic() // self._renewal
         if tick == self._tick:
@@ -135,8 +136,10 @@ class RESTMetrics:
         return self._version
 
     async def _resource_of(self, kind_and_group: str) -> str:
-        """Return the group-resource of a kind, such as ``ingresses.networking.k8s.io`` for
-        ``Ingress.networking.k8s.io``."""
+        """Return the group-resource of a kind: ``ingresses.networking.k8s.io`` for ``Ingress.networking.k8s.io``.
+
+        Raises RESTMappingError for an unknown kind.
+        """
         kind, _, group = kind_and_group.partition(".")
         try:
             return BUILT_IN_MAPPER.resources(group, kind)[0]

@@ -133,8 +133,10 @@ class MachineGroupsCloud(Provider):
         self._running: set[str] = set()
 
     def refresh(self) -> Sequence[NodeGroup]:
-        """Read owners and machines again, and return the groups. Groups that cannot be scaled are left out and
-        logged."""
+        """Read owners and machines again, and return the groups.
+
+        Groups that cannot be scaled are left out and logged.
+        """
         owners = [item for kind in MACHINE_KINDS for item in self._list(kind) if isinstance(item, MachineOwner)]
         machines = [item for item in self._list("Machine") if isinstance(item, Machine)]
         home = owner_ids(owners)

@@ -313,8 +313,10 @@ class KwokGroups(Provider):
             kwok_group.target -= 1
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Reduce the target size. Raises ProviderError if ``delta`` is not negative or existing nodes would be
-        deleted."""
+        """Reduce the target size.
+
+        Raises ProviderError if ``delta`` is not negative or existing nodes would be deleted.
+        """
         kwok_group = self._group(group)
         if delta >= 0:
             raise ProviderError("size decrease must be negative", CLOUD_ERROR)

@@ -120,7 +120,10 @@ class MetricStore:
             self.describe(metric)
 
     def describe(self, metric: Metric) -> None:
-        """Add a metric. Adding an identical description again has no effect."""
+        """Add a metric. Adding an identical description again has no effect.
+
+        Raises ValueError for a different description of the same name, and for a summary of an undescribed metric.
+        """
         if metric.of and metric.of not in self._families:
             raise ValueError(f"{metric.name} is of {metric.of}, which is not described")
         if metric.kind == "summary" and metric.of and self._families[metric.of].recent is None:
@@ -149,8 +152,10 @@ class MetricStore:
             return value if isinstance(value, float) else None
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
-        """Return (text, content type) of all metrics. ``accept`` is the client's Accept header, which selects the
-        format."""
+        """Return (text, content type) of all metrics.
+
+        ``accept`` is the client's Accept header, which selects the format.
+        """
         prometheus = _prometheus()
         if self._registry is None:
             self._registry = prometheus.CollectorRegistry(auto_describe=False)

@@ -158,8 +158,10 @@ class SimulatedCloud(Provider):
         return any(node.name in pool.machines for pool in self.pools.values())
 
     def have_instances(self, names: Sequence[str]) -> Mapping[str, bool]:
-        """Return :meth:`has_instance` of many nodes by name; the identical mapping for the identical ``names`` while
-        nothing has changed."""
+        """Return :meth:`has_instance` of many nodes by name.
+
+        The result is the identical mapping for the identical ``names`` while nothing has changed.
+        """
         if self._have is None or self._have[0] is not names:
             pools = [pool.machines for pool in self.pools.values()]
             self._have = names, {name: any(name in machines for machines in pools) for name in names}
@@ -184,8 +186,10 @@ class SimulatedCloud(Provider):
             self._begin(pool, after=number * pool.times.apart)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Reduce the target size. Raises ProviderError if ``delta`` is not negative or existing machines would be
-        deleted."""
+        """Reduce the target size.
+
+        Raises ProviderError if ``delta`` is not negative or existing machines would be deleted.
+        """
         pool = self._pool(group)
         if delta >= 0:
             raise ProviderError("size decrease must be negative", CLOUD_ERROR)
@@ -237,8 +241,10 @@ class SimulatedCloud(Provider):
     # -- life cycle of machines ---------------------------------------------------------------------------------------
 
     def lose(self, node: str) -> None:
-        """Remove the machine of a node as lost; its group creates a replacement. Raises StopIteration if there is
-        none."""
+        """Remove the machine of a node as lost; its group creates a replacement.
+
+        Raises StopIteration if no group has a machine of this name.
+        """
         pool = next(pool for pool in self.pools.values() if node in pool.machines)
         machine = pool.machines[node]
         replaced = machine.state != "deleting"

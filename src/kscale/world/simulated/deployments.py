@@ -49,8 +49,7 @@ Sizes = Mapping[str, int]
 
 
 def _bounds(spec: DeploymentSpec, wanted: int) -> tuple[int, int]:
-    """Return (maximum surge, maximum unavailable) in pods for a rollout; at least one of them is 1
-    (``ResolveFenceposts``)."""
+    """Return (maximum surge, maximum unavailable) in pods; one of them is at least 1 (``ResolveFenceposts``)."""
     if spec.strategy.type == RECREATE:
         return 0, 0
     rolling = spec.strategy.rolling_update
@@ -134,10 +133,10 @@ def size_alone(deployment: Deployment, current: ReplicaSet | None, old: Iterable
 
 
 def shared_sizes(deployment: Deployment, sets: Iterable[ReplicaSet], most_before: int) -> Sizes:
-    """Return new sizes of ReplicaSets after the deployment was resized during a rollout: proportional shares
-    (``scale``).
+    """Return new sizes of ReplicaSets after a deployment was resized during a rollout (``scale``).
 
-    ``most_before`` is the maximum number of pods before the resize.
+    Each ReplicaSet gets its proportional share of the change. ``most_before`` is the maximum number of pods before the
+    resize.
     """
     replicas = pod_count(deployment)
     active = sorted((replica_set for replica_set in sets if pod_count(replica_set)), key=age_of)
@@ -208,8 +207,10 @@ def in_order_of_deletion(pods: Iterable[Pod], now: Moment) -> list[Pod]:
 
 
 def _cost(pod: Pod) -> int:
-    """Return the deletion cost of a pod; 0 if the annotation is not an int32
-    (``GetDeletionCostFromPodAnnotations``)."""
+    """Return the deletion cost of a pod (``GetDeletionCostFromPodAnnotations``).
+
+    The cost is 0 if the annotation is not an int32.
+    """
     text = (pod.metadata.annotations or {}).get(_COST, "0")
     cost = int(text) if _NUMBER.fullmatch(text) else 0
     return cost if -(2**31) <= cost < 2**31 else 0
@@ -275,8 +276,11 @@ _KEPT: Final = 10
 
 
 class _Known(NamedTuple):
-    """Deployment as of its last sync: its ``size``, the maximum number of pods (``most``), its ``template`` and the
-    ``key`` of the template's ReplicaSet (empty: there was none)."""
+    """State of a deployment at its last sync.
+
+    ``size``: its replicas. ``most``: the maximum number of pods. ``template`` and the ``key`` of the template's
+    ReplicaSet (empty: there was none).
+    """
 
     size: int
     most: int
@@ -430,7 +434,9 @@ class Deployments(Controller):
 
 
 def _without_hash(template: PodTemplateSpec) -> tuple[dict[str, str], dict[str, str], PodSpec]:
-    """Return what distinguishes templates (``EqualIgnoreHash``), without the hash label that another program may have
-    set."""
+    """Return what distinguishes templates (``EqualIgnoreHash``).
+
+    The hash label is left out, since another program may have set it.
+    """
     labels = {key: value for key, value in (template.metadata.labels or {}).items() if key != _HASH}
     return labels, template.metadata.annotations or {}, template.spec

@@ -32,8 +32,10 @@ _LONGEST_DELAY: Final = 600 * SECOND
 
 @dataclass(slots=True)
 class _Failures:
-    """Failures of a job: ``new`` ones not yet in its status, the ``row`` since the last success, and the time of the
-    ``last`` one."""
+    """Failures of a job.
+
+    ``new``: failures not yet in its status. ``row``: failures since the last success. ``last``: time of the last one.
+    """
 
     new: int = 0
     row: int = 0

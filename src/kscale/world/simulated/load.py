@@ -203,8 +203,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queue(msgspec.Struct, kw_only=True):
-    """Queue of work (milli). Work arrives at the rate ``arrivals`` per second; each ready pod does ``capacity`` per
-    second.
+    """Queue of work in milli.
+
+    Work arrives at the rate ``arrivals`` per second; each ready pod does ``capacity`` per second.
 
     ``used``: usage of each resource (milli) of a pod that is never idle. Work that would wait longer than ``patience``
     nanoseconds on arrival is late. ``waiting``: unfinished work; ``arrived``, ``late``, ``done``: totals in milli.
@@ -266,8 +267,11 @@ _STEP: Final = SECOND
 
 
 class _Steady(NamedTuple):
-    """Usage per ready pod of a workload over any time from ``begin`` to ``end``, valid while ``usage`` and the number
-    of ``ready`` pods stay the same. ``pods``: change counter of pods at the time of counting."""
+    """Cached usage per ready pod of a workload over any time from ``begin`` to ``end``.
+
+    It is valid while ``usage`` and the number of ``ready`` pods stay the same. ``pods``: change counter of pods at the
+    time of counting.
+    """
 
     usage: Mapping[str, Usage]
     pods: int
@@ -277,8 +281,10 @@ class _Steady(NamedTuple):
     used: dict[str, int]
 
     def holds(self, usage: Mapping[str, Usage], ready: int, begin: Moment, end: Moment) -> bool:
-        """Check whether the cached usage is valid for an interval. (The mean of an empty interval is the value at its
-        end.)"""
+        """Check whether the cached usage is valid for an interval.
+
+        The mean of an empty interval is the value at its end.
+        """
         within = self.begin <= begin and (end < self.end or begin < end == self.end)
         return within and ready == self.ready and usage == self.usage
 
@@ -356,8 +362,10 @@ class Load:
         return result
 
     def used(self, key: Key, name: str, begin: Moment, end: Moment) -> int | None:
-        """Return the average usage (milli) of each ready pod of a workload, or None if the name is not defined for
-        it."""
+        """Return the average usage (milli) of each ready pod of a workload.
+
+        Returns None if the name is not defined for the workload.
+        """
         usage = self.usage.get(key, {}).get(name)
         if usage is not None:
             value, ready = usage.signal.mean(begin, end), self.pods.ready(key)

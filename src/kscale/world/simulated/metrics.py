@@ -41,8 +41,11 @@ _QUESTIONS: Final = 64
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Timing in nanoseconds: interval between scrapes, time over which a value is averaged, and minimum age of a value
-    when it becomes available."""
+    """Timing of metrics in nanoseconds.
+
+    ``scrape``: interval between scrapes. ``window``: time over which a value is averaged. ``lag``: minimum age of a
+    value when it becomes available.
+    """
 
     scrape: int = 15 * SECOND
     window: int = 15 * SECOND
@@ -174,8 +177,10 @@ class SimulatedMetrics:
         self._time.at(now + self.pipeline.scrape, self.begin, rank=HAPPENINGS + 1)
 
     def _steady_from(self, begin: Moment) -> Moment:
-        """Return until when scrapes have the same values as one whose window begins at ``begin``, if pods do not
-        change."""
+        """Return until when scrapes have the same values as one whose window begins at ``begin``.
+
+        This assumes that pods do not change.
+        """
         until = self._load.steady_until(begin)
         for metric in (item for metrics in self.external.values() for item in metrics):
             until = begin if metric.signal is None else min(until, metric.signal.flat_until(begin))
@@ -200,8 +205,10 @@ class SimulatedMetrics:
 
     @property
     def changes(self) -> int:
-        """Return a number that differs whenever responses differ in more than their times; -1 while there is no
-        scrape."""
+        """Return a number that differs whenever responses differ in more than their times.
+
+        The number is -1 while there is no scrape.
+        """
         last = self._last()
         if last is None:
             return -1

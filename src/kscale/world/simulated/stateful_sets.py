@@ -85,8 +85,10 @@ class StatefulSets(Controller):
             self._first.pop(old.metadata.uid, None)
 
     def sync(self, held: StatefulSet) -> None:
-        """Create the first missing pod (or all if Parallel), delete the last surplus pod (or all), or replace one of an
-        old template."""
+        """Create the first missing pod, delete the last surplus pod, or replace one of an old template.
+
+        With the policy ``Parallel``, all missing pods are created and all surplus pods deleted.
+        """
         pods = {pod.name: pod for pod in self._owned.of(held.metadata.uid).values() if _ordinal(pod, held) >= 0}
         revision = self._revision(held, pods.values())
         begin = held.spec.ordinals.start if held.spec.ordinals else 0

@@ -194,8 +194,7 @@ class SimulatedStores:
     # -- Stores ------------------------------------------------------------------------------------------------------
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
-        """Register a function that is called after each change of a typed kind, and return a function that ends
-        this."""
+        """Call a function after each change of a typed kind, and return a function that ends this."""
         self._calls.append(call)
         if not self._listed:
             self._list()
