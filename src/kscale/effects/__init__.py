@@ -1,13 +1,12 @@
-"""The one language between decisions and the world.
+"""Actions and outcomes: the language between decisions and the world.
 
-A decision that must act in its middle is a *step machine*: a generator that yields an :data:`Action` and is sent its
-:class:`Outcome`. It never reads a clock, waits or talks to anybody; whoever runs it does. All wings, drivers and worlds
-speak these nouns and no others.
+A decision that has to act before it is complete is a *step machine*: a generator that yields an :data:`Action` and is
+sent its :class:`Outcome`. It never reads a clock, waits or does I/O; the code that runs it does. All packages, drivers
+and worlds use these types.
 
-Modules by noun: ``moments`` (time), ``outcomes`` (what is sent back), ``reports`` (events and observations),
-``cloud``, ``api``, ``metrics``, ``ranking`` (what is asked for), ``actions`` (all of them, and how machines are typed),
-``answers`` (which action may be answered how), ``steps`` (writing a machine), ``dry_run`` (:func:`as_if_done`),
-``virtual_time`` (:class:`VirtualTime`).
+Modules: ``moments`` (time), ``actions`` (actions, events and observations), ``outcomes`` and ``legal_outcomes`` (which
+action may have which outcome), ``steps`` (writing a machine), ``dry_run`` (:func:`as_if_done`), ``virtual_time``
+(:class:`VirtualTime`).
 """
 
 from __future__ import annotations

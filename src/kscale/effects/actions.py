@@ -1,8 +1,8 @@
 """Actions that a step machine yields: requests to the API server, the cloud, metrics APIs and rankers, and reports.
 
-``kind`` is a kind as in a manifest (``Node``); ``api_version`` is only needed for kinds that kscale has no struct of.
+``kind`` is a kind as in a manifest (``Node``); ``api_version`` is only needed for kinds without a struct in kscale.
 
-Time and company stand here too: upstream's goroutines are machines of their own, so these actions hold machines.
+Waiting and concurrency are actions too. Upstream's goroutines are separate machines, so some actions contain machines.
 
 Upstream: ``expander/grpcplugin``.
 """
@@ -79,9 +79,10 @@ MERGE: Final[PatchType] = "merge"
 
 
 class Get(msgspec.Struct, frozen=True, kw_only=True):
-    """Read one object. ``watched``: what the watch has brought so far, else from the API server.
+    """Read one object.
 
-    One that is not there is refused with the reason ``NotFound``.
+    ``watched``: from the watch's store, else from the API server. A missing object is an error with reason
+    ``NotFound``.
     """
 
     kind: str
@@ -92,7 +93,7 @@ class Get(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GetWhole(msgspec.Struct, frozen=True, kw_only=True):
-    """Read one object as plain data, with what kscale has no fields for, from the API server."""
+    """Read one object from the API server as plain data, including fields that kscale does not model."""
 
     kind: str
     name: str
@@ -101,11 +102,13 @@ class GetWhole(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class List(msgspec.Struct, frozen=True, kw_only=True):
-    """Read the objects of a kind, in the lister's order.
+    """List the objects of a kind, in the lister's order.
 
-    ``namespace`` empty: of all; ``selector``: of labels, as text, empty: all; ``nodes``: only pods that are assigned to
-    these nodes and have not ended. ``watched``: what the watch has brought so far, else from the API server.
-    ``read_as``, of what is not watched: the API group whose kinds the objects are, where they are served under another.
+    - ``namespace``: empty for all namespaces. ``selector``: label selector as text, empty for all objects.
+    - ``nodes``: only active pods that are assigned to these nodes.
+    - ``watched``: from the watch's store, else from the API server.
+    - ``read_as``: for a list from the API server, the API group whose kinds the objects have, if they are served under
+      another one.
     """
 
     kind: str
@@ -118,18 +121,20 @@ class List(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Discover(msgspec.Struct, frozen=True):
-    """Ask which kinds are served, as which resources and in which versions."""
+    """Request which kinds are served, as which resources and in which versions."""
 
 
 class Create(msgspec.Struct, frozen=True):
-    """Create an object. One that is there already is refused with the reason ``AlreadyExists``."""
+    """Create an object. If it exists already, the error has reason ``AlreadyExists``."""
 
     object: KubeObject
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask what the API server would make of a new object, with defaults and admission (a dry run). ``content``: the
-    object as plain data. Nothing is created."""
+    """Request what the API server would store for a new object after defaulting and admission (a dry run).
+
+    ``content`` is the object as plain data. Nothing is created.
+    """
 
     kind: str
     content: dict[str, Any]
@@ -138,9 +143,10 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PatchOperation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One operation (``op``) of a JSON patch (RFC 6902): ``add``, ``replace`` or ``test`` with a value, or
-    ``remove``. ``value``: plain data, or a struct of :mod:`kscale.objects`, which stands for what the API prints of
-    it."""
+    """Operation (``op``) of a JSON patch (RFC 6902): ``add``, ``replace`` or ``test`` with a value, or ``remove``.
+
+    ``value`` is plain data, or a struct of :mod:`kscale.objects`, which is encoded as in the API.
+    """
 
     op: str
     path: str
@@ -150,9 +156,9 @@ class PatchOperation(msgspec.Struct, frozen=True, omit_defaults=True):
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
     """Change parts of an object.
 
-    ``patch`` is plain data for ``merge`` and ``strategic``, :class:`PatchOperation` for ``json``. With a
-    ``resource_version`` an object that has changed since is refused with the reason ``Conflict``. ``type``: which of
-    the three; ``subresource``: that of the object which is changed (empty: the object itself).
+    ``type`` is ``merge``, ``strategic`` or ``json``. ``patch`` is plain data for the first two and a tuple of
+    :class:`PatchOperation` for ``json``. ``subresource``: the subresource to change (empty: the object itself). With a
+    ``resource_version``, the error has reason ``Conflict`` if the object has changed since.
     """
 
     kind: str
@@ -166,8 +172,10 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
-    """Delete an object; with a ``uid`` only that very one. Disruption budgets are not asked. ``grace_period_seconds``
-    None: as the object has it."""
+    """Delete an object, with a ``uid`` only if it is that one. Disruption budgets do not apply.
+
+    ``grace_period_seconds`` None: the object's own.
+    """
 
     kind: str
     name: str
@@ -178,8 +186,11 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evict(msgspec.Struct, frozen=True, kw_only=True):
-    """Create an eviction of a pod (policy/v1). A disruption budget refuses with the reason ``TooManyRequests``.
-    ``grace_period_seconds`` None: as the pod has it."""
+    """Create an eviction of a pod (policy/v1).
+
+    If a disruption budget forbids it, the error has reason ``TooManyRequests``. ``grace_period_seconds`` None: the
+    pod's own.
+    """
 
     namespace: str
     name: str
@@ -187,7 +198,7 @@ class Evict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resize(msgspec.Struct, frozen=True, kw_only=True):
-    """Patch the ``resize`` sub-resource of a pod (JSON patch)."""
+    """Patch the ``resize`` subresource of a pod (JSON patch)."""
 
     namespace: str
     name: str
@@ -197,7 +208,7 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
 class GetScale(msgspec.Struct, frozen=True, kw_only=True):
     """Read the scale of an object. ``resource`` is a group-resource such as ``deployments.apps``.
 
-    ``fresh``: it is read again after a failed write, so what is remembered does not do.
+    ``fresh``: a cached scale must not be used, as when it is read again after a failed write.
     """
 
     namespace: str
@@ -207,7 +218,7 @@ class GetScale(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PutScale(msgspec.Struct, frozen=True, kw_only=True):
-    """Write the number of replicas into a scale at the resource version it was read at, else it is a ``Conflict``."""
+    """Write the number of replicas to a scale at the resource version it was read at; otherwise ``Conflict``."""
 
     namespace: str
     resource: str
@@ -216,25 +227,32 @@ class PutScale(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WriteStatus(msgspec.Struct, frozen=True):
-    """Write the status of an object at the resource version it carries. Only the status is written."""
+    """Write the status of an object at the object's resource version. Nothing else is written."""
 
     object: KubeObject
 
 
 class Refresh(msgspec.Struct, frozen=True):
-    """Look at the cloud anew before a loop (``Refresh``). Gives the groups as they are now; None: as they were."""
+    """Refresh the cloud's state before a loop (``Refresh``).
+
+    The outcome has the current groups, or None if they are unchanged.
+    """
 
 
 class HasInstances(msgspec.Struct, frozen=True):
-    """Ask of nodes whether their machines still run (``HasInstance``). Gives answers by name; of a node without one the
-    cloud cannot tell."""
+    """Request whether the machines of nodes still exist (``HasInstance``).
+
+    The outcome maps node names to answers; a node that the cloud cannot tell about is left out.
+    """
 
     nodes: tuple[str, ...]
 
 
 class GetPrices(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask what nodes and pods cost from ``start`` to ``end`` (``Pricing``: ``NodePrice`` and ``PodPrice``), in any
-    currency. ``pods``: their API data, whole. ``start`` and ``end`` may be given as aware datetimes, too."""
+    """Request what nodes and pods cost from ``start`` to ``end`` (``Pricing``: ``NodePrice`` and ``PodPrice``).
+
+    The currency may be any. ``pods``: their complete API data. ``start`` and ``end`` may also be aware datetimes.
+    """
 
     nodes: tuple[Node, ...] = ()
     pods: tuple[dict[str, Any], ...] = ()
@@ -247,17 +265,19 @@ class GetPrices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``nodes`` and ``pods`` cost, in the order of the question; an :class:`~kscale.effects.ApiError` in place of
-    a price that the cloud does not tell."""
+    """Prices of ``nodes`` and ``pods`` in the order of the request.
+
+    An :class:`~kscale.effects.ApiError` stands for a price that the cloud does not provide.
+    """
 
     nodes: tuple[float | ApiError, ...] = ()
     pods: tuple[float | ApiError, ...] = ()
 
 
 class IncreaseSize(msgspec.Struct, frozen=True, kw_only=True):
-    """Raise a group's target size by ``delta``; ``atomic``: all of it or nothing (``AtomicIncreaseSize``).
+    """Increase a group's target size by ``delta``. ``atomic``: all or nothing (``AtomicIncreaseSize``).
 
-    A provider that cannot do it atomically refuses with ``Not implemented``.
+    A provider without atomic increase responds with the error ``Not implemented``.
     """
 
     group: str
@@ -266,18 +286,19 @@ class IncreaseSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecreaseTargetSize(msgspec.Struct, frozen=True, kw_only=True):
-    """Lower a group's target size without deleting nodes; ``delta`` is negative."""
+    """Reduce a group's target size without deleting nodes; ``delta`` is negative."""
 
     group: str
     delta: int
 
 
 class DeleteNodes(msgspec.Struct, frozen=True, kw_only=True):
-    """Delete nodes of a group in one call, and lower its target size with them.
+    """Delete nodes of a group in one call, and reduce its target size accordingly.
 
-    ``nodes`` are names of nodes or, of instances that never registered, their provider ids. ``objects``: these nodes as
-    they were when their deletion began; the cloud is asked by them, whatever has become of them since (one may be gone,
-    or another have taken its name). ``force``: without regard to the minimum size and the like (``ForceDeleteNodes``).
+    - ``nodes``: names of nodes, or provider IDs of instances that never registered.
+    - ``objects``: these nodes at the beginning of their deletion. They are sent to the cloud even if a node has been
+      deleted or replaced meanwhile.
+    - ``force``: ignore limits such as the minimum size (``ForceDeleteNodes``).
     """
 
     group: str
@@ -287,22 +308,24 @@ class DeleteNodes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreateGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Make a group that does not exist yet; ``asynchronous``: begin to, and answer groups that are still being made."""
+    """Create a group that does not exist yet.
+
+    ``asynchronous``: only start the creation; the outcome has groups that are still being created.
+    """
 
     group: str
     asynchronous: bool = False
 
 
 class CreatedGroups(msgspec.Struct, frozen=True, kw_only=True):
-    """The group that was made (``main``), and others made along with it (``extra``), as the cloud describes them
-    now."""
+    """The created group (``main``), and others that were created with it (``extra``), in their current state."""
 
     main: NodeGroup
     extra: tuple[NodeGroup, ...] = ()
 
 
 class DeleteGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Remove a group that was made by node auto-provisioning and is not needed any more (``Delete``)."""
+    """Delete an unneeded group that node auto-provisioning created (``Delete``)."""
 
     group: str
 
@@ -311,13 +334,15 @@ MetricsApi = Literal["resource", "custom", "external"]
 
 
 class GetMetric(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask a metrics API: ``api`` says which.
+    """Query a metrics API, selected by ``api``.
 
-    ``kind`` is what a custom metric is of (``Pod``, ``Ingress.networking.k8s.io``; empty for external metrics);
-    ``name`` names one object, empty asks for all that match ``selector``; ``metric_selector``: of the series
-    of a custom metric. An empty selector is not sent.
-    ``namespace`` is empty for an object at the root and, of the resource metrics, for the pods of all namespaces.
-    ``columns``: resource metrics of many pods are answered as columns (:class:`~kscale.objects.pod_metrics.PodUsage`).
+    - ``kind``: kind of the objects of a custom metric (``Pod``, ``Ingress.networking.k8s.io``; empty for external
+      metrics).
+    - ``name``: one object; empty for all that match ``selector``. ``metric_selector``: selects series of a custom
+      metric. An empty selector is not sent.
+    - ``namespace``: empty for a cluster-scoped object and, for resource metrics, for the pods of all namespaces.
+    - ``columns``: return resource metrics of many pods as columns
+      (:class:`~kscale.objects.pod_metrics.PodUsage`).
     """
 
     api: MetricsApi
@@ -331,10 +356,10 @@ class GetMetric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueryPrometheus(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask Prometheus a ``query`` (PromQL); its answer comes as it is, in JSON.
+    """Send a ``query`` (PromQL) to Prometheus; the outcome has the raw JSON response.
 
-    From ``start`` to ``end`` every ``step`` nanoseconds (``query_range``); without a ``start`` at the moment ``end``.
-    An answer of more than ``most_bytes`` is an error (None: of any length).
+    The query covers ``start`` to ``end`` every ``step`` nanoseconds (``query_range``), or without ``start`` the moment
+    ``end``. A response of more than ``most_bytes`` is an error (None: no limit).
     """
 
     query: str
@@ -345,8 +370,10 @@ class QueryPrometheus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SamePods(Protocol):
-    """``count`` pods alike in everything that a ranker reads, one after the other; ``pod`` is one of them, and ``data``
-    its API data, whole."""
+    """Consecutive pods that are equal in everything that a ranker reads.
+
+    ``count`` is their number, ``pod`` one of them, and ``data`` its complete API data.
+    """
 
     @property
     def pod(self) -> Pod: ...
@@ -359,7 +386,7 @@ class SamePods(Protocol):
 
 
 class RankOption(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to scale up: ``node_count`` new nodes of ``group`` would take ``pods``. ``debug``: a text for logs."""
+    """Option to scale up: ``node_count`` new nodes of ``group`` for ``pods``. ``debug`` is a text for logs."""
 
     group: str
     node_count: int
@@ -368,9 +395,9 @@ class RankOption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask which options are best. ``nodes``: the template of each group.
+    """Request which options are best. ``nodes``: the template node of each group.
 
-    ``bare``: keys of pods whose environment is not to be sent (upstream has emptied it by then).
+    ``bare``: keys of pods whose environment is not sent (upstream has cleared it at this point).
     """
 
     options: Sequence[RankOption]
@@ -379,8 +406,10 @@ class RankOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer: group ids in the ranker's order (None stands for a nil entry). ``warnings``: what was not
-    sent, or not ranked."""
+    """Result of a ranker: group IDs in its order (None stands for a nil entry).
+
+    ``warnings``: options that were not sent or not ranked.
+    """
 
     groups: tuple[str | None, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -390,7 +419,10 @@ _Item = TypeVar("_Item")
 
 
 class Deferred(Sequence[_Item]):
-    """What ``make()`` gives, once it is asked for. Equal to a list of the same items, and pickled as one."""
+    """Sequence that is computed by ``make()`` on first use.
+
+    It is equal to a list of the same items, and pickled as a list.
+    """
 
     __slots__ = ("_items", "_make")
 
@@ -424,12 +456,11 @@ class Deferred(Sequence[_Item]):
         return list, (self._list(),)
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # nothing in it can lead back to it
-    """What upstream would tell the API server about an object.
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # events are never part of a reference cycle
+    """Kubernetes event about an object.
 
-    ``regarding`` has kind, namespace, name and uid as far as they are known; ``type`` is ``Normal`` or ``Warning``,
-    ``reason`` one word in camel case, ``message`` a sentence. Who
-    reports it, when, and how often is for whoever sends it.
+    ``regarding`` has kind, namespace, name and uid as far as known. ``type`` is ``Normal`` or ``Warning``, ``reason``
+    one word in camel case, ``message`` a sentence. The recorder adds reporter, time and count.
     """
 
     regarding: ObjectReference
@@ -439,15 +470,17 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # nothing in 
 
     @property
     def about(self) -> str:
-        """The object in words: ``Kind/namespace/name``, of an object at the root ``Kind/name``."""
-        of = self.regarding
-        return "/".join(part for part in (of.kind, of.namespace, of.name) if part)
+        """Return the object as ``Kind/namespace/name``, or ``Kind/name`` for a cluster-scoped object."""
+        reference = self.regarding
+        return "/".join(part for part in (reference.kind, reference.namespace, reference.name) if part)
 
 
 class Metric(NamedTuple):
-    """A metric of upstream's: its kind (``counter``, ``gauge``, ``histogram``, ``summary``), its labels in order, and
-    the upper bounds of a histogram. ``of``: a summary of what another metric, a histogram, observes. ``help``: the text
-    of its HELP line, upstream's where upstream has the metric."""
+    """Description of a metric: kind, labels in order, and the upper bounds of a histogram.
+
+    Kinds are ``counter``, ``gauge``, ``histogram`` and ``summary``. ``of``: name of the histogram whose observations a
+    summary summarizes. ``help``: the HELP text, upstream's where upstream has the metric.
+    """
 
     name: str
     kind: str
@@ -458,11 +491,11 @@ class Metric(NamedTuple):
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What upstream would count: ``value`` is added to a counter, set on a gauge, observed in a histogram.
+    """Observation of a metric: ``value`` is added to a counter, set on a gauge, or observed in a histogram.
 
-    ``buckets``: of many values observed at once, how many fell in each bucket (one more than the metric has bounds);
-    ``value`` is then their sum. ``reset``: all that the metric holds, whatever its labels, is forgotten, and nothing
-    else is said (``GaugeVec.Reset``).
+    ``buckets``: number of observations per bucket, for many values at once (one more than the metric has bounds);
+    ``value`` is then their sum. ``reset``: all values of the metric are removed, for all labels, and nothing else is
+    recorded (``GaugeVec.Reset``).
     """
 
     name: str
@@ -473,30 +506,32 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class Emit(msgspec.Struct, frozen=True):
-    """Record events, in this order. They may be made when somebody looks (:class:`~kscale.effects.Deferred`)."""
+    """Record events in this order. They may be computed when they are read (:class:`~kscale.effects.Deferred`)."""
 
     events: Sequence[Event]
 
 
 class Observe(msgspec.Struct, frozen=True, gc=False):
-    """Count observations, in this order; they may be made when somebody looks, too. What only a cloud knows (models of
-    GPUs) is for the world to add."""
+    """Record observations in this order; they may be computed when they are read.
+
+    The world adds labels that only a cloud knows (GPU models).
+    """
 
     observations: Sequence[Observation]
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Let ``duration`` nanoseconds pass; with ``jitter`` up to that fraction more, as the world draws it."""
+    """Wait ``duration`` nanoseconds; with ``jitter`` up to that fraction longer, drawn by the world."""
 
     duration: int
     jitter: float = 0.0
 
 
 class Together(msgspec.Struct, frozen=True, kw_only=True):
-    """Run machines side by side, ``at_most`` so many at a time (None: all), begun in their order.
+    """Run machines concurrently, at most ``at_most`` at a time (None: all), started in order.
 
-    Gives the list of what they return, when the last has ended. ``brief``: each of their steps takes well under a
-    millisecond, so that nobody needs to be spared waiting for one; not those of machines that they run in turn.
+    The outcome is the list of their results, when the last has ended. ``brief``: each of their steps takes well under
+    a millisecond, so that other tasks need not be scheduled between them. This does not cover machines that they run.
     """
 
     machines: tuple[Machine, ...]
@@ -505,11 +540,12 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Within(msgspec.Struct, frozen=True):
-    """Run a machine that has ``duration`` nanoseconds (Go's ``context.WithTimeout``). Gives what it returns.
+    """Run a machine with a timeout of ``duration`` nanoseconds (Go's ``context.WithTimeout``).
 
-    When they are over, what it does just then ends with :data:`~kscale.effects.DEADLINE_EXCEEDED` although it may have
-    happened, and so does at once everything that it asks for afterwards; reports are still taken. Machines that it runs
-    together share its time; those that it starts in the background have their own.
+    The outcome is the machine's result. At the timeout, the current action ends with
+    :data:`~kscale.effects.DEADLINE_EXCEEDED`, although it may have taken effect, and all later actions fail with the
+    same error at once; reports are still recorded. Machines that it runs together share the timeout; those that it
+    starts in the background do not.
     """
 
     duration: int
@@ -517,17 +553,17 @@ class Within(msgspec.Struct, frozen=True):
 
 
 class ReadStores(msgspec.Struct, frozen=True):
-    """Read what the watches have brought by now: a machine that waited for slow answers works with current objects.
+    """Read the current content of the watches' stores, as after waiting for slow responses.
 
-    Gives what ``read(stores)`` returns, which is called where the stores live and while nothing changes them, or None
-    while some kind is being listed anew.
+    The outcome is what ``read(stores)`` returns, or None while a kind is being listed again. ``read`` is called in the
+    stores' thread, and nothing changes them meanwhile.
     """
 
     read: Callable[[Any], Any]
 
 
 class InBackground(msgspec.Struct, frozen=True):
-    """Start a machine and go on. What it returns is of no interest; what it finds out it tells whom it was made for."""
+    """Start a machine without waiting for it. Its result is ignored; it reports to the object it was created for."""
 
     machine: Machine
 
@@ -571,14 +607,14 @@ _A = TypeVar("_A")
 _O = TypeVar("_O")
 
 Exchange = Generator[_A, _O, _T]
-"""What goes back and forth with any step machine: it yields the first, is sent the second, returns the third. All but
-the few that speak to one part of a program only, in words of their own, are :data:`Steps`."""
+"""Generator type of a step machine: types of yielded actions, sent outcomes and return value. Most machines are
+:data:`Steps`; a few have their own actions and outcomes within one part of a program."""
 
 Steps = Exchange[Action, Outcome, _T]
-"""A step machine: yields actions, is sent their outcomes, returns what it decided."""
+"""A step machine: yields actions, is sent their outcomes, and returns its result."""
 
 StepsOf = Exchange[_A, Outcome, _T]
-"""A step machine that yields only some actions: ``StepsOf[Evict | Wait, int]`` is a ``Steps[int]`` too."""
+"""A step machine that yields only some actions: ``StepsOf[Evict | Wait, int]`` is also a ``Steps[int]``."""
 
 Machine = Callable[[Moment], Steps[Any]]
-"""What begins a step machine at a moment."""
+"""Function that starts a step machine at a time."""

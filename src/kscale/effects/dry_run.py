@@ -1,7 +1,5 @@
-"""Run a step machine without performing its actions: as if each succeeds, or with reads forwarded to the world.
-
-kscale's own.
-"""
+"""Dry runs of step machines: actions succeed without being performed, or reads are forwarded to the world. Not in
+upstream."""
 
 from __future__ import annotations
 
@@ -41,20 +39,19 @@ __all__ = ["DryRun", "Refuse", "Respond", "UnansweredError", "as_if_done", "done
 _T = TypeVar("_T")
 
 Respond = Callable[[Action], Any]
-"""Answers a question: its value, or an :class:`ApiError`. Never called for what only acts or reports."""
+"""Returns the value of an action that reads, or an :class:`ApiError`. Not called for writes and reports."""
 
 
 class UnansweredError(KscaleError, LookupError):
-    """A machine asks what only a world can tell, and nobody answers for it."""
+    """A machine requested data from the world, and the dry run has no source for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun(Generic[_T]):
-    """What came of it: what the machine returned (``value``), and in order what it asked of the world and what it said
-    (``events``, ``observations``).
+    """Result of a dry run: return ``value`` of the machine, ``actions``, ``events`` and ``observations`` in order.
 
-    ``actions`` holds neither waits nor company; what machines in company asked stands there itself. ``events`` are made
-    when somebody looks at them, if the machine made them so.
+    ``actions`` has no waits and no concurrency actions, but the actions of concurrent machines. ``events`` are computed
+    when they are read, if the machine deferred them.
     """
 
     value: _T
@@ -64,25 +61,42 @@ class DryRun(Generic[_T]):
 
 
 Refuse = Callable[[Action], ApiError | None]
-"""What stands against an action that is no question; None: nothing, it succeeds."""
+"""Returns the error of an action that does not read, or None if it succeeds."""
 
 
 def as_if_done(
     steps: Steps[_T], *, now: datetime | Moment, respond: Respond | None = None, refuse: Refuse | None = None
 ) -> DryRun[_T]:
-    """Runs a machine: every action succeeds at once but what ``refuse`` refuses, and waiting takes its time.
+    """Run a machine as if every action succeeded at once, except those that ``refuse`` rejects. Waiting takes its time.
 
-    ``now``: the moment at which the machine was begun; ``respond``: answers questions (``Get``, ``List``, ``GetScale``,
-    ``GetMetric``, ``RankOptions``). What the machine starts in the background is run to its end too. Raises
-    :class:`UnansweredError` for a question that nobody answers.
+    Machines that it starts in the background are run to their end, too.
+
+    Parameters
+    ----------
+    now : datetime or int
+        Time at which the machine was started.
+    respond : callable, optional
+        Returns the value of an action that reads (``Get``, ``List``, ``GetScale``, ``GetMetric``, ``RankOptions``).
+    refuse : callable, optional
+        Returns the error of an action that writes, or None.
+
+    Returns
+    -------
+    DryRun
+        Result, actions and reports.
+
+    Raises
+    ------
+    UnansweredError
+        If the machine reads and ``respond`` is None.
     """
     actions: list[Action] = []
-    said: list[Sequence[Event]] = []
+    events: list[Sequence[Event]] = []
     observations: list[Observation] = []
 
     def perform(action: Action, at: Moment) -> Outcome:
         if isinstance(action, Emit):
-            said.append(action.events)
+            events.append(action.events)
             return Outcome(at=at)
         if isinstance(action, Observe):
             observations.extend(action.observations)
@@ -93,19 +107,19 @@ def as_if_done(
             return Outcome(at=at, error=None if refuse is None else refuse(action))
         if respond is None:
             raise UnansweredError(f"{type(action).__name__} asks for {answer.words}: nobody answers in a dry run")
-        found = respond(action)
-        return Outcome(at=at, error=found) if isinstance(found, ApiError) else Outcome(at=at, value=found)
+        response = respond(action)
+        return Outcome(at=at, error=response) if isinstance(response, ApiError) else Outcome(at=at, value=response)
 
     time = VirtualTime(perform, now=now)
     running = time.start(lambda _: steps)
     time.run()
-    return DryRun(running.value, actions, Deferred(lambda: chain.from_iterable(said)), observations)
+    return DryRun(running.value, actions, Deferred(lambda: chain.from_iterable(events)), observations)
 
 
 def done_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
-    """:func:`as_if_done` of a machine that neither asks nor waits nor has company, for much less.
+    """Run a machine that neither reads, waits nor starts other machines; faster than :func:`as_if_done`.
 
-    Everything that it does succeeds at ``now``. Raises :class:`UnansweredError` for an action that is more than that.
+    All its actions succeed at ``now``. Raises :class:`UnansweredError` for any other action.
     """
     actions: list[Action] = []
     events: list[Event] = []
@@ -132,12 +146,12 @@ def _is_more(action: Action) -> bool:
 
 
 def foreseen_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: datetime | Moment) -> Steps[_T]:
-    """What a machine, begun at ``now``, would return if all that it does succeeded at once.
+    """Run a machine, started at ``now``, as if its writes and waits succeeded at once, and return its result.
 
-    What it asks is asked of the world; what it does and says is told to ``note``. It goes by a time in which waits have
-    passed, though nobody waits.
+    Reads are forwarded to the world. Writes and reports are passed to ``note``. The machine sees a time in which its
+    waits have passed, though nobody waits.
     """
-    at, passed = virtual_moment(now), 0
+    moment, passed = virtual_moment(now), 0
     outcome: Outcome | None = None
     while True:
         try:
@@ -158,9 +172,9 @@ def foreseen_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: dat
                 passed += max(action.duration, 0)
             else:
                 note(action)
-            outcome = Outcome(at=at)
-        at = outcome.at
-        outcome = msgspec.structs.replace(outcome, at=at + passed)
+            outcome = Outcome(at=moment)
+        moment = outcome.at
+        outcome = msgspec.structs.replace(outcome, at=moment + passed)
 
 
 def _foreseen(machine: Machine, note: Callable[[Action], None], now: Moment) -> Steps[Any]:

@@ -1,7 +1,4 @@
-"""Which action may have which outcome: the legal outcomes in one table.
-
-kscale's own.
-"""
+"""Table of the legal outcomes of each action. Not in upstream."""
 
 from __future__ import annotations
 
@@ -61,7 +58,7 @@ __all__ = ["ANSWERS", "Answer", "WrongAnswerError", "check_answer"]
 
 
 class WrongAnswerError(KscaleError, TypeError):
-    """A world answered an action with what is no answer to it. ``action`` and ``outcome`` are the two."""
+    """A world returned an illegal outcome: ``outcome`` for ``action``."""
 
     def __init__(self, action: object, outcome: object, text: str) -> None:
         super().__init__(f"{type(action).__name__}: {text}")
@@ -70,10 +67,11 @@ class WrongAnswerError(KscaleError, TypeError):
 
 
 class Answer(NamedTuple):
-    """What an action may be answered.
+    """Legal outcomes of an action.
 
-    ``words`` say it; ``fits(action, value)`` holds it; ``question``: the action only asks, and the machine cannot go on
-    without a value or an error; ``refusable``: the answer may be an error.
+    - ``words``: description of the value. ``fits(action, value)``: whether a value is legal.
+    - ``question``: the action only reads, and the machine cannot continue without a value or an error.
+    - ``refusable``: the outcome may be an error.
     """
 
     words: str
@@ -88,10 +86,10 @@ def _nothing(_action: object, value: object) -> bool:
 
 @cache
 def _structs(api_version: str, kind: str) -> tuple[type[KubeObject], ...]:
-    """The structs of a kind; without an ``apiVersion`` those of every group that has it. Any object, if none has."""
+    """Return the structs of a kind, without ``api_version`` those of every group; KubeObject if there is none."""
     versions = [api_version] if api_version else [group for group, name in KINDS if name == kind]
-    found = [struct for version in versions if (struct := find_kind(version, kind)) is not None]
-    return tuple(found) or (KubeObject,)
+    structs = [struct for version in versions if (struct := find_kind(version, kind)) is not None]
+    return tuple(structs) or (KubeObject,)
 
 
 def _object(action: Get, value: object) -> bool:
@@ -99,8 +97,8 @@ def _object(action: Get, value: object) -> bool:
 
 
 def _objects(action: List, value: object) -> bool:
-    wanted = _structs(action.read_as or action.api_version, action.kind)
-    return isinstance(value, list | tuple) and all(isinstance(each, wanted) for each in value)
+    structs = _structs(action.read_as or action.api_version, action.kind)
+    return isinstance(value, list | tuple) and all(isinstance(item, structs) for item in value)
 
 
 def _metric(action: GetMetric, value: object) -> bool:
@@ -114,21 +112,21 @@ def _metric(action: GetMetric, value: object) -> bool:
 def _groups(_action: object, value: object) -> bool:
     if value is None or isinstance(value, Groups):
         return True
-    return isinstance(value, list | tuple) and all(isinstance(each, NodeGroup) for each in value)
+    return isinstance(value, list | tuple) and all(isinstance(item, NodeGroup) for item in value)
 
 
 def _machines(action: HasInstances, value: object) -> bool:
     return (
         isinstance(value, dict)
         and value.keys() <= set(action.nodes)
-        and all(isinstance(each, bool) for each in value.values())
+        and all(isinstance(item, bool) for item in value.values())
     )
 
 
 def _prices(action: GetPrices, value: object) -> bool:
     if not isinstance(value, Prices) or (len(value.nodes), len(value.pods)) != (len(action.nodes), len(action.pods)):
         return False
-    return all(isinstance(each, float | int | ApiError) for each in (*value.nodes, *value.pods))
+    return all(isinstance(price, float | int | ApiError) for price in (*value.nodes, *value.pods))
 
 
 def _values(action: Together, value: object) -> bool:
@@ -183,12 +181,12 @@ ANSWERS: Final[Mapping[type[Any], Answer]] = {
     Emit: _SAID,
     Observe: _SAID,
 }
-"""Action -> what it may be answered. An error may come instead, unless ``refusable`` is False; a Wait that ends with an
-error was cut short (the process or its deadline ends)."""
+"""Action -> its legal outcomes. An outcome may have an error instead, unless ``refusable`` is False. A Wait that ends
+with an error was cut short, because the process or its deadline ends."""
 
 
 def check_answer(action: Action, outcome: Outcome) -> Outcome:
-    """The outcome, if it is a legal answer to the action; raises :class:`WrongAnswerError` if not."""
+    """Return the outcome if it is legal for the action. Raises :class:`WrongAnswerError` if not."""
     answer = ANSWERS.get(type(action))
     if answer is None:
         raise WrongAnswerError(action, outcome, "no such action is known")

@@ -1,4 +1,4 @@
-"""Outcomes of actions, and which outcome an action may have."""
+"""Outcomes of actions and their errors."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ TOO_MANY_REQUESTS: Final = "TooManyRequests"
 
 
 class ApiError(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A refusal, by the API server or by a cloud.
+    """Error of the API server or of a cloud.
 
-    - ``message``: what a person is told.
-    - ``code``: the HTTP status, 0 where there was none (a cloud, a connection that broke).
-    - ``reason``: of the API's status (``Conflict``, ``NotFound``, ``TooManyRequests``, ...); of a cloud the type of its
-      error.
+    - ``message``: text for a person.
+    - ``code``: the HTTP status, 0 without one (a cloud, a broken connection).
+    - ``reason``: reason of the API's status (``Conflict``, ``NotFound``, ``TooManyRequests``, ...); of a cloud the type
+      of its error.
     - ``causes``: the types of the status's causes, in order.
-    - ``retry_after``: nanoseconds after which the server asks to be tried again; None: it says nothing.
+    - ``retry_after``: nanoseconds after which the server asks for a retry, or None.
     """
 
     message: str
@@ -56,20 +56,20 @@ class ApiError(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def retry_after_seconds(self) -> int | None:
-        """As the header ``Retry-After`` says it."""
+        """Return ``retry_after`` in seconds, as in the ``Retry-After`` header, or None."""
         return None if self.retry_after is None else self.retry_after // SECOND
 
 
 DEADLINE_EXCEEDED: Final = ApiError("context deadline exceeded")
-"""What ends with this ran out of time (:class:`~kscale.effects.Within`)."""
+"""Error of an action that exceeds its timeout (:class:`~kscale.effects.Within`)."""
 CANCELED: Final = ApiError("context canceled")
-"""What ends with this was cut short, because whoever runs it stops."""
+"""Error of an action that was interrupted because its runner stops."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How an action went: the moment it was over (``at``), and what it gives or why it was refused (``error``).
+    """Outcome of an action: the time at which it ended (``at``), and its ``value`` or ``error``.
 
-    Which ``value`` an action may have stands in :data:`kscale.effects.ANSWERS`.
+    :data:`kscale.effects.ANSWERS` lists the legal values of each action.
     """
 
     at: Moment

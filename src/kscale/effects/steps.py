@@ -1,4 +1,4 @@
-"""Helpers to write a step machine: request one thing, and know the time."""
+"""Helpers to write a step machine: perform one action, and track the time."""
 
 from __future__ import annotations
 
@@ -30,49 +30,56 @@ _A = TypeVar("_A", bound=Action)
 
 
 class Progress:
-    """One machine under way. ``now`` is the moment of its last outcome; every answer is held against the table."""
+    """State of one running machine. ``now`` is the time of its last outcome; every outcome is checked."""
 
     __slots__ = ("now",)
 
     def __init__(self, now: datetime | Moment) -> None:
-        """``now``: when it was begun. Raises InputError for what is no moment."""
+        """Start at ``now``. Raises InputError if it is not a time."""
         self.now: Moment = virtual_moment(now)
 
     def act(self, action: _A) -> StepsOf[_A, Outcome]:
-        """Does one thing. Raises :class:`~kscale.effects.WrongAnswerError` for what is no answer to it."""
+        """Perform one action and return its outcome.
+
+        Raises :class:`~kscale.effects.WrongAnswerError` for an illegal outcome.
+        """
         outcome = check_answer(action, (yield action))
         self.now = outcome.at
         return outcome
 
     def wait(self, duration: int, *, jitter: float = 0.0) -> StepsOf[Wait, Outcome]:
-        """Lets so many nanoseconds pass (``duration``), and with ``jitter`` up to that share of them more. An error in
-        the outcome: the wait was cut short."""
+        """Wait ``duration`` nanoseconds, and with ``jitter`` up to that share of them longer.
+
+        An error in the outcome means that the wait was cut short.
+        """
         return (yield from self.act(Wait(duration, jitter)))
 
     def clock(self) -> StepsOf[Wait, Moment]:
-        """What time it is by now: what was worked out since the last outcome took its time, too. Lets others run."""
+        """Return the current time, including computation since the last outcome. Lets other machines run."""
         yield from self.act(Wait(0))
         return self.now
 
     def together(
         self, machines: Sequence[Machine], *, at_most: int | None = None, brief: bool = False
     ) -> StepsOf[Together, list[Any]]:
-        """What the machines return, in their order; ``at_most`` so many are under way at a time (None: all).
-        ``brief``: each of their steps takes well under a millisecond."""
+        """Run machines concurrently and return their results in order.
+
+        ``at_most`` machines run at a time (None: all). ``brief``: each of their steps takes well under a millisecond.
+        """
         action = Together(machines=tuple(machines), at_most=at_most, brief=brief)
-        found: list[Any] = (yield from self.act(action)).value
-        return found
+        results: list[Any] = (yield from self.act(action)).value
+        return results
 
     def within(self, duration: int, machine: Machine) -> StepsOf[Within, Any]:
-        """What a machine returns that has so many nanoseconds (``duration``)."""
+        """Run a machine with a timeout of ``duration`` nanoseconds and return its result."""
         return (yield from self.act(Within(duration, machine))).value
 
     def emit(self, *events: Event) -> StepsOf[Emit, None]:
-        """Records events; none costs nothing."""
+        """Record events. Without events nothing is yielded."""
         if events:
             yield from self.act(Emit(events))
 
     def observe(self, *observations: Observation) -> StepsOf[Observe, None]:
-        """Counts observations; none costs nothing."""
+        """Record observations. Without observations nothing is yielded."""
         if observations:
             yield from self.act(Observe(observations))

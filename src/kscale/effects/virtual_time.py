@@ -1,9 +1,7 @@
-"""The only virtual clock: runs step machines and timers in one deterministic order.
+"""Virtual clock that runs step machines and timers in one deterministic order.
 
-Upstream's goroutines have no order. Here it is time; at one time the rank of who is due, and at one rank the order in
-which they came to their turn. There is no wall clock: time is what outcomes say it is.
-
-kscale's own.
+Upstream's goroutines have no order. Here events are ordered by time, at the same time by rank, and at the same rank by
+the order of scheduling. No wall clock is read: outcomes determine the time. Not in upstream.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from kscale.objects.times import virtual_moment
 __all__ = ["Perform", "Running", "VirtualTime", "run_virtually"]
 
 Perform = Callable[[Action, Moment], Outcome]
-"""Does an action (never a Wait, Together, Within or InBackground) at a moment; its outcome is not earlier."""
+"""Performs an action (never a Wait, Together, Within or InBackground) at a time; the outcome is not earlier."""
 
 _Done = Callable[[Any, Moment], None]
 
@@ -35,7 +33,7 @@ _OWN_TIME: Final = frozenset({Wait, InBackground})
 
 
 class Running:
-    """Something that was begun or is due. ``value`` is what a machine returned, once it has ``ended``."""
+    """Handle of a started machine or scheduled call. ``value`` is what a machine returned, once it has ``ended``."""
 
     __slots__ = ("_value", "cancelled", "deadline", "perform", "rank", "steps")
 
@@ -49,34 +47,44 @@ class Running:
 
     @property
     def ended(self) -> bool:
-        """The machine has returned."""
+        """Return whether the machine has returned."""
         return self._value is not _UNDER_WAY
 
     @property
     def value(self) -> Any:
-        """What the machine returned. Raises RuntimeError while it is under way."""
+        """Return what the machine returned. Raises RuntimeError while it is running."""
         if not self.ended:
             raise RuntimeError("the machine is under way")
         return self._value
 
     def end(self, value: Any) -> None:
-        """The machine has returned this."""
+        """Set the value that the machine has returned."""
         self._value = value
 
     def cancel(self) -> None:
-        """It does not go on: what is due for it is dropped, and its generator is closed. What it began goes on."""
+        """Stop it: its scheduled events are dropped and its generator is closed. Machines that it started continue."""
         self.cancelled = True
         if self.steps is not None:
             self.steps.close()
 
 
 class VirtualTime:
-    """Machines under way in one world, and the time there. Single owner.
+    """Running machines of one world, and the current time. Has a single owner.
 
-    ``perform`` does what machines ask. An action is performed ``latency(action)`` nanoseconds after it is yielded
-    (None: at once), and its outcome is handed over when that is over: a world that answers late says so by
-    ``Outcome.at``, and does what shall happen meanwhile by :meth:`at`. ``now``: an aware datetime or a moment. Raises
-    InputError for anything else.
+    Parameters
+    ----------
+    perform : callable
+        Performs the actions of the machines. A world that responds late returns an outcome with a later ``at``, and
+        schedules what happens meanwhile with :meth:`at`.
+    now : datetime or int
+        Start time: an aware datetime or nanoseconds since 1970.
+    latency : callable, optional
+        ``latency(action)`` nanoseconds pass between the yield of an action and its execution. Default: none.
+
+    Raises
+    ------
+    InputError
+        If ``now`` is not a time.
     """
 
     __slots__ = ("_due", "_latency", "_perform", "_turn", "now")
@@ -99,11 +107,25 @@ class VirtualTime:
         deadline: datetime | Moment | None = None,
         perform: Perform | None = None,
     ) -> Running:
-        """Begins a machine at the present moment; ``done`` is told what it returns, and when. Of what is due at the
-        same moment the lower ``rank`` comes first.
+        """Start a machine at the current time.
 
-        ``deadline``: when its time is over, as :class:`~kscale.effects.Within` has it. ``perform``: what does the
-        actions of this machine and of all that it begins, where worlds or records go by who asks.
+        Parameters
+        ----------
+        machine : callable
+            Called with the current time; returns the generator of steps.
+        done : callable, optional
+            Called with (return value, time) at the end of the machine.
+        rank : int, default 0
+            Order of events at the same time: lower ranks first.
+        deadline : datetime or int, optional
+            End of the machine's time, as in :class:`~kscale.effects.Within`.
+        perform : callable, optional
+            Performs the actions of this machine and of those that it starts. Default: that of the world.
+
+        Returns
+        -------
+        Running
+            Handle of the machine.
         """
         running = Running(rank, None if deadline is None else virtual_moment(deadline, "deadline"), perform)
 
@@ -115,8 +137,10 @@ class VirtualTime:
         return running
 
     def at(self, time: datetime | Moment, call: Callable[[], None], *, rank: int = 0) -> Running:
-        """Does ``call`` at a moment, which is not before now; of those at one moment the lower ``rank`` comes first.
-        Raises ValueError for a moment that is over."""
+        """Schedule ``call`` for a time. At the same time, calls with a lower ``rank`` run first.
+
+        Raises ValueError if the time has passed.
+        """
         time = virtual_moment(time, "time")
         if time < self.now:
             raise ValueError(f"{_text(time)} is over ({_text(self.now)})")
@@ -125,31 +149,32 @@ class VirtualTime:
         return running
 
     def cancel_all(self, perform: Perform) -> None:
-        """Cancels every machine whose actions this does, as when a process is killed."""
+        """Stop every machine whose actions ``perform`` performs, as when a process is killed."""
         for _, _, _, running, _ in self._due:
             if running.perform is perform:
                 running.cancel()
 
     @property
     def next_due(self) -> Moment | None:
-        """When something happens next; None: nothing is under way."""
+        """Return the time of the next event, or None if nothing is scheduled."""
         while self._due and self._due[0][3].cancelled:
             heappop(self._due)
         return self._due[0][0] if self._due else None
 
     @property
     def idle(self) -> bool:
-        """Nothing is under way."""
+        """Return whether nothing is scheduled."""
         return self.next_due is None
 
     def step(self, until: datetime | Moment | None = None) -> bool:
-        """Does what is due first, and what follows from it at once; moves time to it. False: nothing is due, or not up
-        to a moment (``until``)."""
+        """Run the next event and what follows from it immediately, and advance the time to it.
+
+        Returns False if nothing is scheduled, or nothing up to ``until``.
+        """
         return self.steps(1, until) == 1
 
     def steps(self, at_most: int, until: datetime | Moment | None = None) -> int:
-        """:meth:`step`, ``at_most`` so many times, as long as something is due (``until``: up to a moment); how often
-        that was."""
+        """Run up to ``at_most`` events (``until``: up to a time), and return how many were run."""
         due = self._due
         last = LAST_TIME if until is None else virtual_moment(until, "until")
         for done in range(at_most):
@@ -162,8 +187,7 @@ class VirtualTime:
         return at_most
 
     def run(self, until: datetime | Moment | None = None) -> None:
-        """Until nothing is left to do, or up to a moment (``until``: what is due then is done, and time stands
-        there)."""
+        """Run until nothing is scheduled, or up to and including the time ``until``, which then is the current time."""
         last = None if until is None else virtual_moment(until, "until")
         while self.steps(_MANY, last):
             pass
@@ -175,7 +199,7 @@ class VirtualTime:
         heappush(self._due, (time, running.rank, self._turn, running, call))
 
     def _advance(self, running: Running, steps: Steps[Any], outcome: Outcome | None, done: _Done | None) -> None:
-        """Hands an outcome over, and goes on as long as nothing else is due before the next one."""
+        """Send an outcome to a machine, and continue until another event is due first."""
         while not running.cancelled:
             try:
                 action = next(steps) if outcome is None else steps.send(outcome)
@@ -196,18 +220,18 @@ class VirtualTime:
                 return
 
     def _is_next(self, time: Moment, rank: int) -> bool:
-        """Whether what is due at that time, as the last in its rank, is due before all else, and already."""
+        """Check whether an event at this time and rank, scheduled now, would run next and at the current time."""
         return time == self.now and (not self._due or (time, rank) < self._due[0][:2])
 
     def _is_over(self, running: Running, action: Action) -> bool:
-        """Whether the machine's time is over, so that an action of this kind is refused."""
+        """Check whether the machine's deadline has passed, so that this action fails."""
         if running.deadline is None or self.now < running.deadline:
             return False
         answer = ANSWERS.get(type(action))
         return answer is not None and answer.refusable
 
     def _lateness(self, running: Running, action: Action) -> int:
-        """How long it takes until an action is performed."""
+        """Return the nanoseconds until an action is performed."""
         if self._latency is None or type(action) in _OWN_TIME:
             return 0
         return 0 if running.deadline is not None and self._is_over(running, action) else self._latency(action)
@@ -227,7 +251,10 @@ class VirtualTime:
         return (running.perform or self._perform)(action, self.now)
 
     def _held(self, running: Running, action: Action, found: Outcome) -> Outcome:
-        """An outcome held against the table, the clock and the deadline of who asked."""
+        """Check an outcome against the table of legal outcomes, the clock and the machine's deadline, and return it.
+
+        An outcome after the deadline is replaced by the error DEADLINE_EXCEEDED. Raises WrongAnswerError.
+        """
         check_answer(action, found)
         if found.at < self.now:
             text = f"it ended at {_text(found.at)}, before it began ({_text(self.now)})"
@@ -238,10 +265,10 @@ class VirtualTime:
         return found
 
     def _in_company(self, running: Running, steps: Steps[Any], action: Together | Within, done: _Done | None) -> None:
-        """Begins the machines of an action, whose outcome comes when they have ended."""
+        """Start the machines of an action; its outcome follows when they have ended."""
 
-        def resume(found: Outcome) -> None:
-            outcome = self._held(running, action, found)
+        def resume(result: Outcome) -> None:
+            outcome = self._held(running, action, result)
             self._push(outcome.at, running, partial(self._advance, running, steps, outcome, done))
 
         if isinstance(action, Together):
@@ -258,8 +285,10 @@ class VirtualTime:
 
 
 class _Company:
-    """Machines side by side, of which one that is under way goes on (``of``) when all of them have ended. ``resume`` is
-    told what they return. (Nothing here leads back to itself: what has ended is gone at once.)"""
+    """Concurrent machines of one action. When all have ended, ``resume`` is called with what they returned.
+
+    (There are no reference cycles, so ended machines are freed immediately.)
+    """
 
     __slots__ = ("_left", "_of", "_resume", "_time", "_values", "_waiting")
 
@@ -272,7 +301,7 @@ class _Company:
         self._left = len(machines)
 
     def begin(self, at_most: int | None) -> None:
-        """The first of them, or all."""
+        """Start the first machines, or all."""
         if at_most is not None and at_most < 1:
             raise ValueError(f"{at_most} machines at a time never end")
         if not self._left:
@@ -295,8 +324,17 @@ class _Company:
 
 
 def run_virtually(machine: Machine, perform: Perform, *, now: datetime | Moment) -> Any:
-    """What a machine returns, its actions done by ``perform``, after everything that it started in the background has
-    ended, too."""
+    """Run a machine in virtual time and return its result, after all machines that it started in the background.
+
+    Parameters
+    ----------
+    machine : callable
+        Called with the start time; returns the generator of steps.
+    perform : callable
+        Performs the actions.
+    now : datetime or int
+        Start time.
+    """
     time = VirtualTime(perform, now=now)
     running = time.start(machine)
     time.run()

@@ -1,4 +1,4 @@
-"""An answer as one self-contained page of HTML: no network, nothing to install, text that needs no JavaScript."""
+"""A result as one self-contained HTML page that needs no network, no installation and, for its text, no JavaScript."""
 
 from __future__ import annotations
 

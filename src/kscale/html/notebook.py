@@ -1,4 +1,4 @@
-"""HTML that a notebook shows for a result."""
+"""HTML representation of results in notebooks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kscale.html.page import element, text
 __all__ = ["document", "listing"]
 
 ROWS = 50
-"""So many rows of a list are shown; a line says how many are not."""
+"""Maximum number of rows shown; a line tells how many are left out."""
 
 
 def document(title: str, data: Mapping[str, Any]) -> str:
-    """A document that is plain data: first what is no list of objects, then each list of objects as a table."""
+    """Return the HTML of a document of plain data: first its plain fields, then each list of objects as a table."""
     lists = {name: value for name, value in data.items() if _is_list_of_objects(value)}
     plain = [(name, _told(value)) for name, value in data.items() if name not in lists and value not in (None, [], {})]
     tables = []
@@ -25,7 +25,7 @@ def document(title: str, data: Mapping[str, Any]) -> str:
 
 
 def listing(said: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A sentence, and one table."""
+    """Return the HTML of a sentence and one table."""
     return element("div", _sentence(said), _table("", columns, rows))
 
 
@@ -34,7 +34,7 @@ def _sentence(said: str) -> str:
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """The first rows under their columns; nothing where there are no rows."""
+    """Return the first rows as a table; empty without rows."""
     if not rows:
         return ""
     head = element("tr", *(element("th", text(column)) for column in columns))
@@ -49,7 +49,7 @@ def _is_list_of_objects(value: Any) -> bool:
 
 
 def _told(value: Any) -> str:
-    """A value in a cell: of what is nested, how much there is."""
+    """Return the text of a value in a cell; for a nested value its size."""
     match value:
         case None:
             return ""

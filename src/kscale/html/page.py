@@ -1,4 +1,4 @@
-"""A result as one self-contained HTML page: sentence, sortable tables, charts, packing pictures and the record."""
+"""A result as one self-contained HTML page: headline, sortable tables, charts, packing pictures and the record."""
 
 from __future__ import annotations
 
@@ -16,48 +16,51 @@ from kscale.views import Block, Cell, Chart, Column, DrawnNode, DrawnPod, Folded
 __all__ = ["COLOURS", "chart", "element", "packing", "page", "text"]
 
 
-# Characters that HTML has no place for, and those that turn the order of what is written around them.
+# Characters that HTML does not allow, and those that change the direction of the text around them.
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff]"
 )
 
 
 def text(value: object) -> str:
-    """As it can stand between tags and in an attribute."""
+    """Return a value's text escaped for use between tags and in attributes."""
     return escape(_UNSEEN.sub(lambda found: f"\\x{ord(found[0]):02x}", str(value)), quote=True)
 
 
 def element(name: str, *content: str, **attributes: object) -> str:
-    """``<name attributes>content</name>``; ``content`` is markup already, attributes are not. An attribute that is None
-    is left out; a ``_`` at the end of its name, too."""
-    given = "".join(
+    """Return ``<name attributes>content</name>``.
+
+    ``content`` is markup, attribute values are escaped. An attribute with value None is left out; a trailing ``_`` of
+    an attribute's name is removed.
+    """
+    attribute_text = "".join(
         f' {key.removesuffix("_").replace("_", "-")}="{text(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{given}>{''.join(content)}</{name}>"
+    return f"<{name}{attribute_text}>{''.join(content)}</{name}>"
 
 
 COLOURS = 12
 _WIDTH = 1000
 _HEIGHT = 40
 _SHOWN = 200
-"""Names of pods of a node, and names of nodes that are alike."""
+"""Maximum number of shown pod names per node, and of names of equal nodes."""
 
 
 def packing(block: Packing) -> str:
-    """All nodes, and what the colours mean."""
+    """Return a picture of all nodes, in which the colours distinguish kinds of pods."""
     kinds: dict[str, int] = {}
     for node in block.nodes:
         for pod in node.pods:
             kinds.setdefault(pod.kind, len(kinds) % COLOURS)
     parts = [_node(node, kinds) for node in block.nodes]
-    more = f"{block.left_out:,} more nodes are not drawn." if block.left_out else ""
+    note = f"{block.left_out:,} more nodes are not drawn." if block.left_out else ""
     return element(
         "section",
         element("h2", text(block.title)),
         element("div", *parts, class_="nodes"),
-        element("p", text(more), class_="dim") if more else "",
+        element("p", text(note), class_="dim") if note else "",
     )
 
 
@@ -70,11 +73,11 @@ def _node(node: DrawnNode, kinds: Mapping[str, int]) -> str:
     listed = [element("li", element("i", class_=f"c{kinds[pod.kind]}"), text(pod.name)) for pod in node.pods[:_SHOWN]]
     if len(node.pods) > _SHOWN:
         listed.append(element("li", text(f"... and {len(node.pods) - _SHOWN:,} more")))
-    alike = ""
+    equal_nodes = ""
     if count > 1:
         names = ", ".join(node.names[:_SHOWN]) + (f" and {count - _SHOWN:,} more" if count > _SHOWN else "")
-        alike = element("p", text(f"Alike: {names}"), class_="dim")
-    opened = element("details", element("summary", text(pods)), element("ul", *listed), alike)
+        equal_nodes = element("p", text(f"Alike: {names}"), class_="dim")
+    opened = element("details", element("summary", text(pods)), element("ul", *listed), equal_nodes)
     return element("article", heading, *bars, opened, class_=f"node {node.tone}".strip())
 
 
@@ -85,7 +88,7 @@ def _bar(resource: str, room: float, node: DrawnNode, kinds: Mapping[str, int]) 
         if share > 0:
             pieces.append(_piece(used, share, pod, kinds[pod.kind]))
             used += share
-    said = f"{resource} {used:.0%} of {node.shown.get(resource, '')}".rstrip()
+    label = f"{resource} {used:.0%} of {node.shown.get(resource, '')}".rstrip()
     drawing = element(
         "svg",
         element("rect", class_="room", width=_WIDTH, height=_HEIGHT),
@@ -93,9 +96,9 @@ def _bar(resource: str, room: float, node: DrawnNode, kinds: Mapping[str, int]) 
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         preserveAspectRatio="none",
         role="img",
-        aria_label=said,
+        aria_label=label,
     )
-    return element("div", element("span", text(said)), drawing, class_="bar")
+    return element("div", element("span", text(label)), drawing, class_="bar")
 
 
 def _piece(start: float, share: float, pod: DrawnPod, colour: int) -> str:
@@ -112,17 +115,19 @@ def _piece(start: float, share: float, pod: DrawnPod, colour: int) -> str:
 
 _CHART_WIDTH, _CHART_HEIGHT = 1000, 240
 _MOST = 2_000
-"""Points of a line; of more, each part of the time shows its highest."""
+"""Maximum number of points of a line; beyond it, each interval shows its maximum."""
 
 
 def chart(block: Chart) -> str:
-    """The lines in one picture from zero on, with the least and the greatest said in words."""
+    """Return a chart of all lines, scaled from zero, with minimum, maximum and last value of each line in words."""
     longest = max(block.x, default=0.0) or 1.0
     highest = max((max(line, default=0.0) for line in block.lines.values()), default=0.0) or 1.0
     lines, legend = [], []
     for number, (name, values) in enumerate(block.lines.items()):
         colour = f"l{number % COLOURS}"
-        path = _path([each / longest for each in block.x], [each / highest for each in values], steps=block.steps)
+        path = _path(
+            [sample / longest for sample in block.x], [sample / highest for sample in values], steps=block.steps
+        )
         lines.append(element("path", element("title", text(name)), d=path, class_=colour))
         ends = f"{min(values):,.6g} to {max(values):,.6g}, at the end {values[-1]:,.6g}" if len(values) else "nothing"
         legend.append(element("li", element("i", class_=f"c{number % COLOURS}"), text(f"{name}: {ends}")))
@@ -173,9 +178,23 @@ def _asset(name: str) -> str:
 
 
 def page(title: str, view: View, blocks: Sequence[Block] = (), *, record: bytes = b"") -> str:
-    """One document. ``record``: the answer's JSON, which the page holds for programs.
+    """Build the HTML document of a result.
 
-    It loads nothing and lets nothing load: its policy names the hash of its only script.
+    Parameters
+    ----------
+    title : str
+        Title of the page.
+    view : View
+        Headline, tables and footer.
+    blocks : sequence of Block
+        Charts, pictures and folded parts below the tables.
+    record : bytes, optional
+        JSON of the result, embedded for programs.
+
+    Returns
+    -------
+    str
+        HTML. The page loads nothing: its content security policy allows only its own script, by hash.
     """
     script = _asset("script.js")
     digest = b64encode(sha256(script.encode()).digest()).decode()
@@ -189,12 +208,12 @@ def page(title: str, view: View, blocks: Sequence[Block] = (), *, record: bytes 
         element("title", text(f"{title} - kscale")),
         element("style", _asset("style.css")),
     )
-    tables = [_table(each) for each in view.tables if each.rows]
+    tables = [_table(part) for part in view.tables if part.rows]
     footer = [element("p", text(line)) for line in view.footer]
     body = element(
         "body",
         element("header", element("p", text(title), class_="dim"), element("h1", text(view.headline or title))),
-        element("main", *tables, *(_block(each) for each in blocks)),
+        element("main", *tables, *(_block(part) for part in blocks)),
         *([element("footer", *footer)] if footer else []),
         _held(record) if record else "",
         f"<script>{script}</script>",
@@ -203,9 +222,9 @@ def page(title: str, view: View, blocks: Sequence[Block] = (), *, record: bytes 
 
 
 def _held(record: bytes) -> str:
-    """The record where a browser does not run it; no ``<`` of it can end the element."""
-    held = record.decode().replace("<", "\\u003c")
-    return f'<script type="application/json" id="record">{held}</script>'
+    """Return the record in a script element of type JSON, with ``<`` escaped so that it cannot end the element."""
+    escaped = record.decode().replace("<", "\\u003c")
+    return f'<script type="application/json" id="record">{escaped}</script>'
 
 
 def _table(table: Table) -> str:
@@ -229,7 +248,7 @@ def _table(table: Table) -> str:
 
 
 def _cell(cell: Cell | str | float | None, column: Column) -> str:
-    """With what it is sorted by, where that is not its text."""
+    """Return a table cell, with its sort value if that differs from the text."""
     cell = as_cell(cell)
     value = cell.value[0] if isinstance(cell.value, tuple) and cell.value else cell.value
     sort = value if isinstance(value, int | float) and isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Usage over time as columns, and its readers (CSV, Parquet, Prometheus range JSON; from bytes).
+"""Usage over time as columns, and readers for CSV, Parquet and Prometheus range responses.
 
 ::
 

@@ -1,7 +1,4 @@
-"""Usage over time as columns, the encoding of series keys, and events binned into a series.
-
-kscale's own.
-"""
+"""Usage over time as columns, encoding of series keys, and binning of events. Not in upstream."""
 
 from __future__ import annotations
 
@@ -37,8 +34,7 @@ KEY_COLUMNS = ("namespace", "pod", "container")
 
 
 class SeriesKey(NamedTuple):
-    """What a series is of: the ``namespace``, a ``pod``, a ``container`` of it; a part that the source does not tell is
-    empty."""
+    """Key of a series: ``namespace``, ``pod`` and ``container``, empty where the source does not name them."""
 
     namespace: str = ""
     pod: str = ""
@@ -50,10 +46,11 @@ class SeriesKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """``series`` int32[n] into ``keys`` (and ``labels``), ``time`` int64[n] ns since 1970, ``value`` float64[n].
+    """Samples of several time series as columns.
 
-    Rows keep the order of their source; within a series times ascend strictly, and no value is NaN or infinite: see
-    :meth:`of`, which checks it. ``warnings``: what the source says of them, as that they are a part of the whole.
+    ``series`` int32[n] indexes ``keys`` (and ``labels``), ``time`` int64[n] is in nanoseconds since 1970, ``value`` is
+    float64[n]. Rows keep the order of their source. Within a series times ascend strictly, and no value is NaN or
+    infinite; :meth:`of` checks this. ``warnings``: warnings of the source, such as that the data is incomplete.
     """
 
     keys: tuple[SeriesKey, ...]
@@ -77,9 +74,40 @@ class Series:
         ordered: bool = True,
         finite: bool = True,
     ) -> Series:
-        """Columns whose lengths, values (if ``finite``) and order (if ``ordered``) are checked.
+        """Build series from columns after checking lengths, values (if ``finite``) and order (if ``ordered``).
 
-        Raises ``InputError`` that names row and series; ``first_row`` is what the first one is called.
+        Parameters
+        ----------
+        keys : sequence of SeriesKey
+            Key of each series.
+        series : int32[n]
+            Series of each row, as an index into ``keys``.
+        time : int64[n]
+            Nanoseconds since 1970.
+        value : float64[n]
+            Value of each row.
+        labels : sequence of mapping, optional
+            Labels of each series. Default: none.
+        source : str, optional
+            Name of the source for error messages.
+        first_row : int, default 1
+            Number of the first row in error messages.
+        ordered : bool, default True
+            Require strictly ascending times within a series.
+        finite : bool, default True
+            Reject NaN and infinite values.
+
+        Returns
+        -------
+        Series
+            The columns, not copied.
+
+        Raises
+        ------
+        InputError
+            For an invalid value or order; the message names row and series.
+        ValueError
+            If the columns differ in length.
         """
         if not len(series) == len(time) == len(value):
             raise ValueError("series, time and value must be of one length")
@@ -112,7 +140,7 @@ class Series:
         return len(self.value)
 
     def __iter__(self) -> Iterator[tuple[SeriesKey, NDArray[np.int64], NDArray[np.float64]]]:
-        """(key, times, values) of every series, in the order of their first rows."""
+        """Yield (key, times, values) of every series, in the order of ``keys``."""
         order = np.argsort(self.series, kind="stable")
         bounds = np.searchsorted(self.series[order], np.arange(len(self.keys) + 1))
         for i, key in enumerate(self.keys):
@@ -120,7 +148,7 @@ class Series:
             yield key, self.time[rows], self.value[rows]
 
     def total(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The values of all series added up by time."""
+        """Return (times, sum of the values of all series at each time)."""
         times, positions = np.unique(self.time, return_inverse=True)
         return times, np.bincount(positions, weights=self.value, minlength=len(times)).astype(np.float64)
 
@@ -131,11 +159,11 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FarTimeError(ValueError):
-    """A number that is a time further from 1970 than nanoseconds reach."""
+    """A number is a time outside the range of int64 nanoseconds since 1970."""
 
 
 def time_unit(unit: str) -> int:
-    """Nanoseconds of a unit: s, ms, us or ns."""
+    """Return the nanoseconds of a unit: s, ms, us or ns. Raises InputError for any other."""
     try:
         return TIME_UNITS[unit]
     except KeyError:
@@ -143,18 +171,18 @@ def time_unit(unit: str) -> int:
 
 
 def scaled_times(numbers: NDArray[np.int64], unit: int, most: int) -> NDArray[np.int64]:
-    """Nanoseconds of whole numbers of ``unit`` nanoseconds. Raises ``FarTimeError`` for ``most`` or more."""
-    found = np.empty(len(numbers), np.int64)
-    far = _usage_text.scaled(np.ascontiguousarray(numbers), unit, most, found)
+    """Convert integers of ``unit`` nanoseconds to nanoseconds. Raises ``FarTimeError`` for ``most`` or more."""
+    nanoseconds_of_rows = np.empty(len(numbers), np.int64)
+    far = _usage_text.scaled(np.ascontiguousarray(numbers), unit, most, nanoseconds_of_rows)
     if far is not None:
         raise FarTimeError(TOO_FAR.format(far))
-    return found
+    return nanoseconds_of_rows
 
 
 def parse_time(text: str, unit: int) -> int:
-    """Nanoseconds of a number (in ``unit`` nanoseconds), an RFC 3339 time, or one without zone, taken as UTC.
+    """Parse a number of ``unit`` nanoseconds, an RFC 3339 time, or a time without zone (UTC), and return nanoseconds.
 
-    Raises ``ValueError``.
+    Raises ``ValueError``; ``FarTimeError`` if a number does not fit 64 bits.
     """
     try:
         number = Decimal(text if text.isascii() and "_" not in text else "")  # which Python takes, and nobody else
@@ -163,7 +191,7 @@ def parse_time(text: str, unit: int) -> int:
     else:
         if not number.is_finite():
             raise ValueError(f'"{text}" is not a time')
-        # Arithmetic of decimals overflows, too: of what has more digits than 2**63, nothing is worked out.
+        # Decimal arithmetic overflows, too, so numbers with more digits than 2**63 are not computed.
         if number and (number.adjusted() >= 19 or abs(number) * unit >= 2**63):
             raise FarTimeError(f'"{text}" is not a time: nanoseconds since 1970 must fit 64 bits')
         return int(number * unit)
@@ -185,7 +213,10 @@ def parse_time(text: str, unit: int) -> int:
 def encode_keys(
     columns: Sequence[Sequence[str]], labels: Sequence[Sequence[str]], names: Sequence[str], rows: int, source: str
 ) -> tuple[list[SeriesKey], NDArray[np.int32], list[dict[str, str]]]:
-    """(keys, series number of every row, labels by key); labels must be the same in all rows of a key."""
+    """Return (keys, series number of every row, labels by key).
+
+    Raises InputError if labels differ between rows of the same key.
+    """
     keys: dict[SeriesKey, int] = {}
     tags: list[tuple[str, ...]] = []
     numbers = np.empty(rows, np.int32)
@@ -213,11 +244,27 @@ _MOST_BINS: Final = 10_000_000
 def bin_events(
     time: NDArray[np.int64], width: int, value: NDArray[np.float64] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """(begin of each bin, events per second or ``value`` per second in it); ``width`` in nanoseconds.
+    """Count events in time bins.
 
-    ``time``: of each event, in nanoseconds, in any order. Bins begin at the first and leave none out.
+    Parameters
+    ----------
+    time : int64[n]
+        Time of each event in nanoseconds, in any order.
+    width : int
+        Width of a bin in nanoseconds.
+    value : float64[n], optional
+        Weight of each event. Default: 1.
 
-    Raises InputError without events, for a width below 1, and for more bins than a recording could mean.
+    Returns
+    -------
+    tuple of int64[bins], float64[bins]
+        Begin of each bin, and events (or ``value``) per second in it. The first bin begins with the first event; no
+        bin is left out.
+
+    Raises
+    ------
+    InputError
+        Without events, for a width below 1, and for an unreasonable number of bins.
     """
     if width <= 0:
         raise InputError("the width of a bin must be greater than zero")

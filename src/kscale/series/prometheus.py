@@ -1,9 +1,7 @@
-"""Series from Prometheus: range query responses, and the history that the VPA recommender queries at its start.
+"""Series from Prometheus: range query responses, and the history that the VPA recommender loads at its start.
 
-Texts and numbers only: whoever has a client sends them, and reads the answers with
-:func:`~kscale.series.read_prometheus`.
-
-kscale's own.
+This module does no I/O: the caller sends the queries, and reads the responses with
+:func:`~kscale.series.read_prometheus`. Not in upstream.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ _SHORTEST: Final = len('[0,"0"]')
 _VALUE: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[Ii]nf|NaN)")
 _OLD_LABELS: Final = {"pod": "pod_name", "container": "container_name"}
 _FARTHEST: Final = 1 << 32
-"""Seconds; nanoseconds beyond that do not fit."""
+"""Limit in seconds; later times do not fit int64 nanoseconds."""
 
 
 class _Result(msgspec.Struct):
@@ -63,15 +61,30 @@ class _Answer(msgspec.Struct):
 def read_prometheus(
     data: bytes, *, columns: Mapping[str, str] | None = None, source: str = "<bytes>", finite: bool = True
 ) -> Series:
-    """The matrix of a range query, whose answer is ``data`` (JSON).
+    """Read the matrix of a range query response.
 
-    ``columns`` says which labels are ``namespace``, ``pod`` and ``container``; without it ``pod_name`` and
-    ``container_name`` (cAdvisor's labels before Kubernetes 1.16) are read where the others are absent. All labels are
-    kept with each series,
-    and what the answer warns of (Thanos and Mimir say there that it is a part of the whole), each text once. Unless
-    ``finite`` is False a value that is NaN or infinite is an error: leave it out in the query.
+    Parameters
+    ----------
+    data : bytes
+        JSON text of the response.
+    columns : mapping, optional
+        Labels that contain ``namespace``, ``pod`` and ``container``. Without it, ``pod_name`` and ``container_name``
+        (cAdvisor's labels before Kubernetes 1.16) are used where the others are absent.
+    source : str
+        Name of the source for error messages.
+    finite : bool, default True
+        Treat a value that is NaN or infinite as an error. Exclude such values in the query.
 
-    Raises InputError, which names ``source``, for what is no such answer, an answer that is an error, and such values.
+    Returns
+    -------
+    Series
+        The series with all their labels, and the warnings of the response, each once (Thanos and Mimir warn that a
+        response is partial).
+
+    Raises
+    ------
+    InputError
+        If the data is not such a response, reports an error, or has such values. The message names ``source``.
     """
     try:
         answer = msgspec.json.decode(data, type=_Answer)
@@ -98,13 +111,13 @@ def read_prometheus(
     times, values = np.empty(room, np.int64), np.empty(room, np.float64)
     at = 0
     for number, text in enumerate(texts):
-        found = _usage_text.points(text, times, values, at) if at < room else -1
-        if found < 0:
-            found = _odd_points(bytes(text), f"data.result[{number}].values", source, times, values, at)
-        counts[number] = found
-        at += found
+        number_of_points = _usage_text.points(text, times, values, at) if at < room else -1
+        if number_of_points < 0:
+            number_of_points = _odd_points(bytes(text), f"data.result[{number}].values", source, times, values, at)
+        counts[number] = number_of_points
+        at += number_of_points
     times = times[:at]
-    times *= 1_000_000  # Prometheus keeps milliseconds
+    times *= 1_000_000  # Prometheus has milliseconds
     series = Series.of(
         keys,
         np.repeat(np.arange(len(keys), dtype=np.int32), counts),
@@ -118,13 +131,13 @@ def read_prometheus(
 
 
 def _labels_of(name: str, columns: Mapping[str, str]) -> tuple[str, str]:
-    """The label of a key column, and the one that is read if it is absent."""
+    """Return the label of a key column, and its fallback if that label is absent."""
     label = columns.get(name, name)
     return label, label if name in columns else _OLD_LABELS.get(name, label)
 
 
 def _value(text: str) -> float:
-    """A number as Prometheus writes it; Python takes more: ``1_0``, spaces, digits of other scripts."""
+    """Parse a number as Prometheus writes it; ``float`` also accepts ``1_0``, spaces and digits of other scripts."""
     if not _VALUE.fullmatch(text):
         raise ValueError(f"not a value of Prometheus: {text!r}")
     return float(text)
@@ -133,17 +146,17 @@ def _value(text: str) -> float:
 def _odd_points(
     raw: bytes, place: str, source: str, times: NDArray[np.int64], values: NDArray[np.float64], at: int
 ) -> int:
-    """Points that are written in another way than Prometheus writes them."""
+    """Read points with another format than Prometheus' into the arrays at ``at``, and return their number."""
     try:
         pairs = msgspec.json.decode(raw, type=list[tuple[float, str]])
-        found = np.array([(time, _value(text)) for time, text in pairs], np.float64).reshape(-1, 2)
+        points = np.array([(time, _value(text)) for time, text in pairs], np.float64).reshape(-1, 2)
     except (msgspec.DecodeError, ValueError) as error:
         raise InputError(Problem(str(error), source, field=place)) from None
-    if not (np.abs(found[:, 0]) < _FARTHEST).all():
+    if not (np.abs(points[:, 0]) < _FARTHEST).all():
         raise InputError(Problem("a time that is too far from 1970", source, field=place))
-    times[at : at + len(found)] = np.rint(found[:, 0] * 1000).astype(np.int64)
-    values[at : at + len(found)] = found[:, 1]
-    return len(found)
+    times[at : at + len(points)] = np.rint(points[:, 0] * 1000).astype(np.int64)
+    values[at : at + len(points)] = points[:, 1]
+    return len(points)
 
 
 _DURATION: Final = re.compile(
@@ -155,7 +168,10 @@ _UNITS: Final = (31536000000, 604800000, 86400000, 3600000, 60000, 1000, 1)
 
 
 def parse_prometheus_duration(text: str) -> int:
-    """Nanoseconds of ``8d``, ``1h30m``, ``0``. Raises ``ValueError`` with the text of Prometheus's own library."""
+    """Parse ``8d``, ``1h30m`` or ``0`` and return nanoseconds.
+
+    Raises ``ValueError`` with the message of Prometheus's own library.
+    """
     if text == "0":
         return 0
     if not text:
@@ -170,7 +186,7 @@ def parse_prometheus_duration(text: str) -> int:
 
 
 class RangeQuery(NamedTuple):
-    """A query over a range of time; times and step in nanoseconds."""
+    """Range query; times and step are in nanoseconds."""
 
     query: str
     start: int
@@ -179,8 +195,10 @@ class RangeQuery(NamedTuple):
 
 
 class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
-    """The recommender's history: upstream's flags of the same names, with its defaults. ``namespace``: only this
-    one."""
+    """Options of the recommender's Prometheus history: upstream's flags of the same names, with its defaults.
+
+    ``namespace``: restrict the queries to this namespace.
+    """
 
     prometheus_cadvisor_job_name: str = "kubernetes-cadvisor"
     history_length: str = "8d"
@@ -198,7 +216,7 @@ class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def selector(self) -> str:
-        """What picks the series of containers."""
+        """Return the label matchers that select the series of containers."""
         job = f'job="{self.prometheus_cadvisor_job_name}", ' if self.prometheus_cadvisor_job_name else ""
         name = self.container_name_label
         own = f', {self.container_namespace_label}="{self.namespace}"' if self.namespace else ""
@@ -206,17 +224,17 @@ class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def cpu_query(self) -> str:
-        """CPU of all containers, in cores."""
+        """Return the query for the CPU of all containers, in cores."""
         return f"rate({self.history_cpu_metric}{{{self.selector}}}[{self.history_resolution}])"
 
     @property
     def memory_query(self) -> str:
-        """Memory of all containers, in bytes."""
+        """Return the query for the memory of all containers, in bytes."""
         return f"{self.history_memory_metric}{{{self.selector}}}"
 
     @property
     def columns(self) -> dict[str, str]:
-        """Which labels say what a series is of, for :func:`~kscale.series.read_prometheus`."""
+        """Return the labels of namespace, pod and container for :func:`~kscale.series.read_prometheus`."""
         return {
             "namespace": self.container_namespace_label,
             "pod": self.container_pod_name_label,
@@ -224,7 +242,10 @@ class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
         }
 
     def range_queries(self, now: datetime | int) -> tuple[RangeQuery, RangeQuery]:
-        """CPU and memory from ``now`` back; raises ``InputError`` for a flag that is no duration."""
+        """Return the range queries for CPU and memory up to ``now``.
+
+        Raises ``InputError`` for a flag that is not a duration.
+        """
         end = moment(now)
         length = self._duration("length", self.history_length)
         step = self._duration("resolution", self.history_resolution)
@@ -242,7 +263,10 @@ class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def container_keys(options: PrometheusHistory, series: Series) -> tuple[SeriesKey, ...]:
-    """The containers of an answer; one series without its three labels fails the whole import, as upstream."""
+    """Return the containers of a response.
+
+    Raises InputError if any series lacks one of the three labels, which fails the whole import as in upstream.
+    """
     for labels in series.labels:
         for name in (
             options.container_namespace_label,
@@ -255,19 +279,22 @@ def container_keys(options: PrometheusHistory, series: Series) -> tuple[SeriesKe
 
 
 class LastLabels(NamedTuple):
-    """The labels that a pod had when it was last seen (nanoseconds since 1970)."""
+    """Labels of a pod when it was last seen (nanoseconds since 1970)."""
 
     labels: dict[str, str]
     last_seen: int
 
 
 def last_labels(options: PrometheusHistory, series: Series) -> dict[tuple[str, str], LastLabels]:
-    """(namespace, pod) -> labels, of the series whose last point is the newest; the first of equals."""
+    """Return the labels of each (namespace, pod) from the series whose last point is the newest; ties go to the first.
+
+    Raises InputError if a series lacks the namespace or pod label.
+    """
     latest = np.zeros(len(series.keys), np.int64)
     np.maximum.at(latest, series.series, series.time)
     present = np.zeros(len(series.keys), np.bool_)
     present[series.series] = True
-    found: dict[tuple[str, str], LastLabels] = {}
+    labels_by_pod: dict[tuple[str, str], LastLabels] = {}
     for labels, time, has_points in zip(series.labels, latest.tolist(), present.tolist(), strict=True):
         if not has_points:
             continue
@@ -275,25 +302,27 @@ def last_labels(options: PrometheusHistory, series: Series) -> dict[tuple[str, s
             if name not in labels:
                 raise InputError(f"cannot read last labels: no {name} label")
         pod = labels[options.pod_namespace_label], labels[options.pod_name_label]
-        if pod in found and found[pod].last_seen >= time:
+        if pod in labels_by_pod and labels_by_pod[pod].last_seen >= time:
             continue
         prefix = options.pod_label_prefix
-        found[pod] = LastLabels({k.removeprefix(prefix): v for k, v in labels.items() if k.startswith(prefix)}, time)
-    return found
+        labels_by_pod[pod] = LastLabels(
+            {k.removeprefix(prefix): v for k, v in labels.items() if k.startswith(prefix)}, time
+        )
+    return labels_by_pod
 
 
 def authorization(
     *, bearer_token: str = "", username: str = "", password: str = "", environment: Mapping[str, str] | None = None
 ) -> str:
-    """The ``Authorization`` header: a token, else user and password, else those of the environment, else empty.
+    """Return the ``Authorization`` header: from the token, else from user and password, else from the environment.
 
-    ``environment`` is asked for ``PROMETHEUS_USERNAME`` and ``PROMETHEUS_PASSWORD``.
+    ``environment`` may have ``PROMETHEUS_USERNAME`` and ``PROMETHEUS_PASSWORD``. The result is empty without any.
     """
     if bearer_token:
         return f"Bearer {bearer_token}"
     if not (username and password):
-        given = environment or {}
-        username, password = given.get("PROMETHEUS_USERNAME", ""), given.get("PROMETHEUS_PASSWORD", "")
+        variables = environment or {}
+        username, password = variables.get("PROMETHEUS_USERNAME", ""), variables.get("PROMETHEUS_PASSWORD", "")
     if not (username and password):
         return ""
     return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()

@@ -1,7 +1,4 @@
-"""Read series from a file; the file's name decides the format.
-
-kscale's own.
-"""
+"""Reading of series from a file whose name selects the format. Not in upstream."""
 
 from __future__ import annotations
 
@@ -21,9 +18,10 @@ __all__ = ["content_of", "form_of", "read"]
 
 
 def form_of(path: Path, forms: Collection[str], what: str) -> str:
-    """Which of ``forms`` (suffixes) a file is of by its name, packed with gzip or not; else raises ``InputError``.
+    """Return which of ``forms`` (suffixes) a file name has, with or without ``.gz``.
 
-    ``what``: what it holds, for the error."""
+    Raises ``InputError`` for any other; ``what`` describes the content in the message.
+    """
     name = path.name.lower().removesuffix(".gz")
     for form in forms:
         if name.endswith(form):
@@ -35,7 +33,7 @@ def form_of(path: Path, forms: Collection[str], what: str) -> str:
 
 
 def content_of(path: Path) -> bytes:
-    """What a file holds, unpacked. Raises ``InputError`` when it cannot be read."""
+    """Return the content of a file, decompressed. Raises ``InputError`` if it cannot be read."""
     try:
         data = read_file(path)
     except OSError as error:
@@ -49,7 +47,7 @@ def content_of(path: Path) -> bytes:
 
 
 _TABLES: Final[Mapping[str, Callable[..., Series]]] = {".csv": read_csv, ".parquet": read_parquet}
-"""The readers of tables with a row a value, which take the same arguments."""
+"""Readers of tables with one row per value, by suffix; all take the same arguments."""
 _ANSWER: Final = ".json"
 
 
@@ -63,9 +61,26 @@ def read(
     unit: str = "s",
     events: bool = False,
 ) -> Series:
-    """A file by its suffix: ``.csv``, ``.parquet``, ``.json`` (a Prometheus range answer), each with ``.gz`` too.
+    """Read series from a file by its suffix: ``.csv``, ``.parquet`` or ``.json`` (a Prometheus range response).
 
-    Arguments as of :func:`~kscale.series.read_csv`. Raises ``InputError`` when the file cannot be read.
+    Each suffix may be followed by ``.gz``.
+
+    Parameters
+    ----------
+    path : Path or str
+        The file.
+    value, time, columns, labels, unit, events
+        As in :func:`~kscale.series.read_csv`. Of a Prometheus response only ``columns`` is used.
+
+    Returns
+    -------
+    Series
+        The content of the file.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
     """
     path = Path(path)
     form = form_of(path, (*_TABLES, _ANSWER), "a series")

@@ -1,7 +1,4 @@
-"""Read series from CSV and Parquet tables (extra ``[data]``).
-
-kscale's own.
-"""
+"""Reading of series from CSV and Parquet tables (extra ``[data]``). Not in upstream."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ __all__ = [
 
 
 class CellError(ValueError):
-    """What is wrong with a column, or with its value in a ``row`` (from 1)."""
+    """A column is invalid, or its value in a ``row`` (from 1)."""
 
     def __init__(self, message: str, row: int | None = None) -> None:
         super().__init__(message)
@@ -40,17 +37,17 @@ class CellError(ValueError):
 
 
 class RowTable(Protocol):
-    """A table that was read: columns by name. Each column may raise :class:`CellError`."""
+    """Table with columns by name. Reading a column may raise :class:`CellError`."""
 
     @property
     def names(self) -> Sequence[str]:
-        """Of the columns, in their order."""
+        """Return the names of the columns in their order."""
 
     @property
     def rows(self) -> int: ...
 
     def times(self, name: str, unit: int) -> NDArray[np.int64]:
-        """Nanoseconds since 1970; a number counts in ``unit`` nanoseconds."""
+        """Return a column as nanoseconds since 1970; numbers are in units of ``unit`` nanoseconds."""
 
     def numbers(self, name: str) -> NDArray[np.float64]: ...
 
@@ -59,7 +56,7 @@ class RowTable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is read of a table: the arguments of :func:`~kscale.series.read_csv`."""
+    """Selection of columns of a table: the arguments of :func:`~kscale.series.read_csv`."""
 
     value: str
     time: str
@@ -70,12 +67,12 @@ class Wanted:
 
     @property
     def keys(self) -> list[str]:
-        """The columns that name a series, which may be missing."""
+        """Return the columns that identify a series, which may be missing."""
         return [(self.columns or {}).get(name, name) for name in KEY_COLUMNS]
 
     @property
     def needed(self) -> list[str]:
-        """The columns that must be there; events without a value are counted."""
+        """Return the required columns. Events are counted if there is no value."""
         return [self.time, *([] if self.is_counted else [self.value]), *self.labels]
 
     @property
@@ -84,7 +81,7 @@ class Wanted:
 
 
 def series_of(table: RowTable, wanted: Wanted, source: str) -> Series:
-    """The rows as series. Raises ``InputError`` with row and column."""
+    """Convert the rows of a table to series. Raises ``InputError`` with row and column."""
     check_columns(table.names, wanted, source)
     unit = time_unit(wanted.unit)
     column = wanted.time
@@ -99,35 +96,35 @@ def series_of(table: RowTable, wanted: Wanted, source: str) -> Series:
     except CellError as error:
         place = "" if error.row is None else f"row {error.row}"
         raise InputError(Problem(str(error), source, place, column)) from None
-    parts, kept = ([texts.get(name, []) for name in names] for names in (wanted.keys, wanted.labels))
-    keys, numbers, tags = encode_keys(parts, kept, wanted.labels, table.rows, source)
+    parts, label_columns = ([texts.get(name, []) for name in names] for names in (wanted.keys, wanted.labels))
+    keys, numbers, tags = encode_keys(parts, label_columns, wanted.labels, table.rows, source)
     return Series.of(keys, numbers, times, values, labels=tags, source=source, ordered=not wanted.events)
 
 
 def parsed_times(texts: Sequence[str], unit: int) -> NDArray[np.int64]:
-    """A column of times that are texts. Raises :class:`CellError` with the row."""
-    found = np.empty(len(texts), np.int64)
+    """Parse a column of times in text form. Raises :class:`CellError` with the row."""
+    times = np.empty(len(texts), np.int64)
     for i, text in enumerate(texts):
         try:
-            found[i] = parse_time(text.strip(), unit)
+            times[i] = parse_time(text.strip(), unit)
         except (ValueError, OverflowError) as error:
             raise CellError(str(error), i + 1) from None
-    return found
+    return times
 
 
 def parsed_numbers(texts: Sequence[str]) -> NDArray[np.float64]:
-    """A column of numbers that are texts. Raises :class:`CellError` with the row."""
-    found = np.empty(len(texts), np.float64)
+    """Parse a column of numbers in text form. Raises :class:`CellError` with the row."""
+    numbers = np.empty(len(texts), np.float64)
     for i, text in enumerate(texts):
         try:
-            found[i] = float(text)
+            numbers[i] = float(text)
         except ValueError:
             raise CellError(f'"{text}" is not a number', i + 1) from None
-    return found
+    return numbers
 
 
 def check_columns(names: Sequence[str], wanted: Wanted, source: str) -> None:
-    """Raises ``InputError`` for columns that are not there."""
+    """Check that a table has the required columns. Raises ``InputError`` if it does not."""
     missing = [name for name in wanted.needed if name not in names]
     if missing:
         raise InputError(Problem(f"no column {', '.join(map(repr, missing))} (columns: {', '.join(names)})", source))
@@ -144,12 +141,34 @@ def read_csv(
     events: bool = False,
     source: str = "<bytes>",
 ) -> Series:
-    """Rows of a CSV file with a header, ``data``.
+    """Read the rows of a CSV file with a header.
 
-    ``time`` and ``value`` name the columns that must be there; ``columns`` renames ``namespace``, ``pod`` and
-    ``container``, which may be missing. ``labels`` are columns to keep with each series. A time is a number in ``unit``
-    (s, ms, us, ns) or a text (RFC 3339; without a zone: UTC). ``events``: rows are events, in any order, and ``value``
-    may be empty (they are counted, 1 each). Raises ``InputError`` with row and column.
+    Parameters
+    ----------
+    data : bytes
+        Content of the file.
+    value, time : str
+        Names of the required columns. A time is a number in ``unit`` or a text (RFC 3339; without a zone: UTC).
+    columns : mapping, optional
+        The file's names for the columns ``namespace``, ``pod`` and ``container``, which may be missing.
+    labels : sequence of str
+        Columns whose values are kept as labels of each series.
+    unit : str
+        Unit of numeric times: s, ms, us or ns.
+    events : bool, default False
+        Rows are events in any order, and ``value`` may be empty: each event then counts 1.
+    source : str
+        Name of the source for error messages.
+
+    Returns
+    -------
+    Series
+        One series per namespace, pod and container.
+
+    Raises
+    ------
+    InputError
+        For an invalid cell or a missing column; the message has row and column.
     """
     return series_of(_table(data, source), Wanted(value, time, columns, labels, unit, events), source)
 
@@ -164,9 +183,9 @@ class _Table:
         return len(self.body)
 
     def texts(self, name: str) -> list[str]:
-        # Where a name comes twice the last column counts.
-        at = len(self.names) - 1 - self.names[::-1].index(name)
-        return [row[at] for row in self.body]
+        # If a name occurs twice, the last column counts.
+        index = len(self.names) - 1 - self.names[::-1].index(name)
+        return [row[index] for row in self.body]
 
     def times(self, name: str, unit: int) -> NDArray[np.int64]:
         return parsed_times(self.texts(name), unit)
@@ -195,7 +214,7 @@ def _table(data: bytes, source: str) -> _Table:
 
 
 _MOST: Final = 2**63 - 1
-"""Nanoseconds; columns that hold so many are gone through row by row."""
+"""Limit in nanoseconds; a column that reaches it is checked row by row."""
 
 
 def read_parquet(
@@ -209,9 +228,26 @@ def read_parquet(
     events: bool = False,
     source: str = "<bytes>",
 ) -> Series:
-    """Rows of a Parquet file, ``data``; other arguments and errors as of :func:`~kscale.series.read_csv`.
+    """Read the rows of a Parquet file.
 
-    A time may be a timestamp too (UTC).
+    Parameters
+    ----------
+    data : bytes
+        Content of the file.
+    value, time, columns, labels, unit, events, source
+        As in :func:`~kscale.series.read_csv`. A time may also be a timestamp (UTC).
+
+    Returns
+    -------
+    Series
+        One series per namespace, pod and container.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged, for an invalid cell and for a missing column.
+    MissingExtraError
+        Without pyarrow.
     """
     wanted = Wanted(value, time, columns, labels, unit, events)
     return series_of(_parquet_table(data, wanted, source), wanted, source)
@@ -219,7 +255,7 @@ def read_parquet(
 
 @dataclass(frozen=True, slots=True)
 class _ParquetTable:
-    """``pa``: the module pyarrow."""
+    """Table of a Parquet file. ``pa`` is the module pyarrow."""
 
     pa: Any
     table: Any
@@ -243,10 +279,10 @@ class _ParquetTable:
     def numbers(self, name: str) -> NDArray[np.float64]:
         column = self._column(name)
         try:
-            found: NDArray[np.float64] = column.cast(self.pa.float64()).to_numpy()
-        except self.pa.ArrowException:  # which does not say the row
+            values: NDArray[np.float64] = column.cast(self.pa.float64()).to_numpy()
+        except self.pa.ArrowException:  # Arrow does not report the row
             return parsed_numbers(_told(column))
-        return found
+        return values
 
     def times(self, name: str, unit: int) -> NDArray[np.int64]:
         column = self._column(name)
@@ -257,7 +293,7 @@ class _ParquetTable:
             try:
                 return scaled_times(column.cast(self.pa.int64()).to_numpy(), unit, _MOST)
             except (self.pa.ArrowException, FarTimeError):
-                pass  # neither says the row
+                pass  # neither reports the row
         return parsed_times(_told(column), unit)
 
     def _column(self, name: str) -> Any:
@@ -268,15 +304,15 @@ class _ParquetTable:
 
 
 def _told(column: Any) -> list[str]:
-    """The values of a column as Python writes them."""
+    """Return the values of a column in Python's text form. Raises CellError if they are not texts."""
     try:
-        return [str(each) for each in column.to_pylist()]
-    except (ValueError, OverflowError) as error:  # texts that are not UTF-8, moments that Python does not have
+        return [str(value) for value in column.to_pylist()]
+    except (ValueError, OverflowError) as error:  # texts that are not UTF-8, times outside Python's range
         raise CellError(f"not texts: {error}") from None
 
 
 def _parquet_table(data: bytes, wanted: Wanted, source: str) -> _ParquetTable:
-    """The columns that are wanted, of those that are there."""
+    """Read the selected columns that are present. Raises InputError for a damaged file."""
     pa, pq = library("pyarrow", "reading Parquet"), library("pyarrow.parquet", "reading Parquet")
     try:
         with pq.ParquetFile(pa.BufferReader(data)) as file:
@@ -290,11 +326,11 @@ def _parquet_table(data: bytes, wanted: Wanted, source: str) -> _ParquetTable:
 
 
 def _check_rows(metadata: Any, source: str) -> None:
-    """What a file says of its rows must agree: pyarrow takes memory for as many as a row group claims.
+    """Check that the row counts of a file are consistent, because pyarrow allocates memory for what a row group claims.
 
-    Its columns are not looked at: what pyarrow says of damaged ones ends the process.
+    Columns are not checked: pyarrow's checks of damaged ones can end the process. Raises InputError.
     """
     rows = sum(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
     if rows != metadata.num_rows:
-        what = f"its row groups have {rows} rows, itself {metadata.num_rows}"
-        raise InputError(Problem(f"not a Parquet file: {what}", source))
+        problem = f"its row groups have {rows} rows, itself {metadata.num_rows}"
+        raise InputError(Problem(f"not a Parquet file: {problem}", source))

@@ -40,12 +40,12 @@ MEMORY: Final = "memory_bytes"
 
 
 def column_names(renamed: Mapping[str, str] | None) -> dict[str, str]:
-    """The column of each thing that is known of usage."""
+    """Return the column name of each field of usage; ``renamed`` replaces default names."""
     return {key: (renamed or {}).get(key, key) for key in ("time", *KEY_COLUMNS, CPU, MEMORY, "workload")}
 
 
 def check_columns(found: Iterable[str], names: Mapping[str, str], source: str) -> list[str]:
-    """Those of a file's columns that are read; raises ``InputError`` for what is missing."""
+    """Return the columns of a file that are read. Raises ``InputError`` for missing or duplicate ones."""
     have = list(found)
     missing = [names[key] for key in ("time", *KEY_COLUMNS) if names[key] not in have]
     if missing:
@@ -65,15 +65,17 @@ Names = tuple[str, str, str, str]
 
 @dataclass(slots=True)
 class ReaderSeries:
-    """What one reader's numbers are in the table. Only the taker of its rows, which come in order, changes it."""
+    """Numbers of one reader's series in the table. Changed only by the thread that takes the reader's rows in order."""
 
     numbers: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """Rows' series by the numbers of the reader that found them; ``fresh``: the names of those it had not met before,
-    in the order of their first rows."""
+    """Series of rows, numbered by the reader.
+
+    ``fresh``: names of series that are new to the reader, in the order of their first rows.
+    """
 
     series: NDArray[np.int32]
     fresh: Sequence[Names]
@@ -82,22 +84,22 @@ class Numbered:
 
 @dataclass(slots=True)
 class SeriesTable:
-    """``keys`` and ``workloads`` by number, in the order of first appearance. They grow, and nothing else changes."""
+    """Table of series that only grows: ``keys`` and ``workloads`` by number, in the order of first appearance."""
 
     keys: list[SeriesKey] = field(default_factory=list)
     workloads: list[str] = field(default_factory=list)
     _numbers: dict[Names, int] = field(default_factory=dict)
 
     def number(self, names: Names) -> int:
-        """The number of one series."""
-        found = self._numbers.setdefault(names, len(self.keys))
-        if found == len(self.keys):
+        """Return the number of a series, added if it is new."""
+        index = self._numbers.setdefault(names, len(self.keys))
+        if index == len(self.keys):
             self.keys.append(SeriesKey(*names[:3]))
             self.workloads.append(names[3])
-        return found
+        return index
 
     def take(self, rows: Numbered) -> NDArray[np.int32]:
-        """The series of rows by the table's numbers."""
+        """Return the numbers of the rows' series in this table."""
         reader = rows.reader
         if len(rows.fresh):
             fresh = np.array([self.number(names) for names in rows.fresh], np.int32)
@@ -106,13 +108,13 @@ class SeriesTable:
 
 
 _SLICE: Final = 8 << 20
-"""Bytes that are parsed together."""
+"""Bytes per slice."""
 _NAMES: Final = (*KEY_COLUMNS, "workload")
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Rows of a file: their series with ``columns`` (time, cpu, memory), or, where they are not plain, the text."""
+    """Rows of a file: their series with ``columns`` (time, cpu, memory), or the text if they need the full parser."""
 
     series: Numbered | None = None
     columns: tuple[Any, ...] = ()
@@ -121,7 +123,7 @@ class Slice:
 
 @dataclass(slots=True)
 class CsvFile:
-    """A file with a header; ``names`` are those of its columns."""
+    """CSV file with a header. ``names`` maps fields to its columns."""
 
     path: Path
     names: Mapping[str, str]
@@ -130,10 +132,10 @@ class CsvFile:
     wanted: list[str] = field(default_factory=list)
     _roles: list[int] = field(default_factory=list)
     _own: threading.local = field(default_factory=threading.local)
-    """Of each thread: its buffer, and what it knows of series."""
+    """Each thread's buffer and table of series."""
 
     def parts(self) -> Iterator[Callable[[], Slice]]:
-        """What reads the slices of the file one after the other; each may be called by any thread."""
+        """Yield functions that read consecutive slices of the file; each may run in any thread."""
         try:
             if self.path.suffix.lower() == ".gz":
                 yield from self._unpacked()
@@ -147,28 +149,28 @@ class CsvFile:
         start = self._header(file)
         size = file.seek(0, os.SEEK_END)
         for at in range(start, size, _SLICE):
-            # Lines belong to the slice that they begin in; the first is known to begin one.
+            # A line belongs to the slice in which it begins; the first slice begins with a line.
             yield partial(self._read, at, min(at + _SLICE, size), at > start)
 
     def _unpacked(self) -> Iterator[Callable[[], Slice]]:
         with gzip.open(self.path, "rb") as file:
             start = self._header(file)
             file.seek(start)
-            rest = b""
-            while more := file.read(_SLICE):
-                more = rest + more
-                end = more.rfind(b"\n") + 1
+            incomplete = b""
+            while data := file.read(_SLICE):
+                data = incomplete + data
+                end = data.rfind(b"\n") + 1
                 if end:
-                    yield partial(self._plain, memoryview(more)[:end])
-                rest = more[end:]
-            if rest:
-                yield partial(self._plain, memoryview(rest))
+                    yield partial(self._plain, memoryview(data)[:end])
+                incomplete = data[end:]
+            if incomplete:
+                yield partial(self._plain, memoryview(incomplete))
 
     def _header(self, file: Any) -> int:
-        """Reads the names of the columns; where the first row begins."""
+        """Read the names of the columns, and return the offset of the first row."""
         line = b""
-        while b"\n" not in line and (more := file.read(1 << 16)):
-            line += more
+        while b"\n" not in line and (data := file.read(1 << 16)):
+            line += data
         line, end, _ = line.partition(b"\n")
         if not line.strip():
             raise InputError(Problem("no header", str(self.path)))
@@ -185,7 +187,7 @@ class CsvFile:
         return len(line) + len(end)
 
     def _read(self, at: int, end: int, is_inside: bool) -> Slice:
-        """The lines that begin in [at, end)."""
+        """Return the lines that begin in [at, end)."""
         try:
             with self.path.open("rb", buffering=0) as file:
                 return self._lines(file, at, end, is_inside)
@@ -197,18 +199,18 @@ class CsvFile:
         buffer: bytearray = getattr(self._own, "buffer", None) or bytearray(_SLICE + (1 << 16))
         file.seek(begin)
         filled = _fill(file, buffer, 0, end - begin)
-        while filled and buffer[filled - 1] != 10:  # up to the end of the last line
+        while filled and buffer[filled - 1] != 10:  # read to the end of the last line
             if len(buffer) - filled < 1 << 12:
                 buffer.extend(bytes(len(buffer)))
-            more = _fill(file, buffer, filled, 1 << 12)
-            found = buffer.find(b"\n", filled, filled + more)
-            filled = found + 1 if found >= 0 else filled + more
-            if not more:
+            count = _fill(file, buffer, filled, 1 << 12)
+            newline = buffer.find(b"\n", filled, filled + count)
+            filled = newline + 1 if newline >= 0 else filled + count
+            if not count:
                 break
         self._own.buffer = buffer
         first = buffer.find(b"\n", 0, filled) + 1 if is_inside else 0
         if is_inside and (first == 0 or begin + first > end):
-            return Slice()  # one long line
+            return Slice()  # the slice is inside one long line
         with memoryview(buffer) as view, view[first:filled] as text:
             return self._plain(text)
 
@@ -221,19 +223,19 @@ class CsvFile:
             self._own.rows = _usage_text.CsvRows(self._roles, time_unit(self.unit))
             self._own.series = ReaderSeries()
         try:
-            found = self._own.rows.read(text)
+            columns = self._own.rows.read(text)
         except UnicodeDecodeError:
-            found = None  # Arrow says where
-        if found is None:
+            columns = None  # Arrow reports the position
+        if columns is None:
             return Slice(text=bytes(text))
-        time, cpu, memory, series, fresh = found
+        time, cpu, memory, series, fresh = columns
         return Slice(Numbered(series, fresh, self._own.series), (time, cpu, memory))
 
 
 def check_quotes(text: bytes, path: Path) -> None:
-    """Raises ``InputError``, with the line, for a field whose quotes go on after its line or are never closed.
+    """Check that no quoted field spans lines or is left open. Raises ``InputError`` with the line.
 
-    Parts of a file are read at the same time, so that lines must be what they seem, wherever a part begins.
+    Slices of a file are read concurrently, so the begin of a line must be certain wherever a slice begins.
     """
     if not any(line.count(b'"') % 2 for line in text.split(b"\n")):
         return
@@ -245,22 +247,22 @@ def check_quotes(text: bytes, path: Path) -> None:
 
 
 def _fill(file: Any, buffer: bytearray, at: int, size: int) -> int:
-    """Reads into ``buffer[at:]``; how much there was."""
-    found = 0
+    """Read up to ``size`` bytes into ``buffer[at:]`` and return how many were available."""
+    filled = 0
     with memoryview(buffer) as view:
-        while found < size:
-            with view[at + found : at + size] as rest:
-                more = file.readinto(rest)
-            if not more:
+        while filled < size:
+            with view[at + filled : at + size] as free:
+                count = file.readinto(free)
+            if not count:
                 break
-            found += more
-    return found
+            filled += count
+    return filled
 
 
 def _roles(header: Sequence[str], names: Mapping[str, str]) -> list[int]:
-    """What each column holds; nothing where one column is asked to hold two things."""
-    known = {names["time"]: _usage_text.TIME, names[CPU]: _usage_text.CPU, names[MEMORY]: _usage_text.MEMORY}
-    known |= {names[name]: _usage_text.NAME + i for i, name in enumerate(_NAMES)}
-    if len(known) < 3 + len(_NAMES):
+    """Return the role of each column; empty if one column has two roles."""
+    roles = {names["time"]: _usage_text.TIME, names[CPU]: _usage_text.CPU, names[MEMORY]: _usage_text.MEMORY}
+    roles |= {names[name]: _usage_text.NAME + i for i, name in enumerate(_NAMES)}
+    if len(roles) < 3 + len(_NAMES):
         return []
-    return [known.get(name, _usage_text.SKIPPED) for name in header]
+    return [roles.get(name, _usage_text.SKIPPED) for name in header]

@@ -33,7 +33,7 @@ __all__ = ["METRICS", "UsageBatch", "UsageFiles", "read_usage", "resource_of", "
 
 
 METRICS: Final = ("cpu", "memory")
-"""What may be said of series that do not say it themselves."""
+"""Resources that may be named for series without an indication."""
 _COUNTER: Final = "_seconds_total"
 _SIGNS: Final = {
     "cpu": re.compile(r"cpu|(?<![a-z])cores?(?![a-z])"),
@@ -42,40 +42,43 @@ _SIGNS: Final = {
 
 
 def resource_of(labels: Mapping[str, str], given: str, file: str, place: str, source: str) -> str:
-    """``cpu`` or ``memory``: by the label ``resource``, else by the metric's name, as ``given``, or by the file's name.
+    """Return ``cpu`` or ``memory``, from the label ``resource``, the metric's name, ``given`` or the file's name.
 
-    A name with ``cpu`` or ``cores`` in it is of CPU; ``container_memory_working_set_bytes``, ``container_mem_rss`` and
-    the like are of memory. Raises ``InputError`` where nothing tells, and for a counter of seconds that nobody took the
-    rate of: as cores it would be the CPU time of a container's whole life.
+    A name with ``cpu`` or ``cores`` means CPU; ``container_memory_working_set_bytes``, ``container_mem_rss`` and
+    similar names mean memory. Raises ``InputError`` if nothing is conclusive, and for a counter of seconds without a
+    rate, which is the CPU time of a container's whole life and not cores.
     """
     name = labels.get("__name__", "")
     if name.endswith(_COUNTER):
         text = f"{name} counts seconds since a container began, and says nothing of cores: ask for rate({name}[5m])"
         raise InputError(Problem(text, source, place))
-    for told in (labels.get("resource", ""), name, given, file):
-        found = [name for name, sign in _SIGNS.items() if sign.search(told.lower())]
-        if len(found) == 1:
-            return found[0]
-    what = f"the metric {name!r}" if name else "a series without a metric's name (__name__) or a label resource"
-    raise InputError(Problem(f"{what} may be of CPU or of memory: say which (--metric)", source, place))
+    for hint in (labels.get("resource", ""), name, given, file):
+        matches = [name for name, sign in _SIGNS.items() if sign.search(hint.lower())]
+        if len(matches) == 1:
+            return matches[0]
+    subject = f"the metric {name!r}" if name else "a series without a metric's name (__name__) or a label resource"
+    raise InputError(Problem(f"{subject} may be of CPU or of memory: say which (--metric)", source, place))
 
 
 _T = TypeVar("_T")
 _MOST_WORKERS: Final = 4
-"""Each has up to some 70 MB under way."""
+"""Maximum number of threads; each needs up to about 70 MB."""
 POD_LABEL_PREFIXES: Final = ("label_", "pod_label_")
-"""Of labels of a pod on its series: kube-state-metrics, and upstream's default."""
+"""Prefixes of pod labels in series: of kube-state-metrics, and upstream's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageBatch:
-    """``keys[series[i]]`` used ``cpu[i]`` cores and ``memory[i]`` bytes at ``time[i]`` (ns since 1970); NaN: no value.
+    """Usage of containers: ``keys[series[i]]`` used ``cpu[i]`` cores and ``memory[i]`` bytes at ``time[i]``.
 
-    ``cpu`` or ``memory`` is None where the source does not have it. ``workloads[k]`` is the workload that the source
-    names for ``keys[k]``, or an empty text. Batches of one file may share ``keys`` and ``workloads``: lists that grow.
-    ``labels[k]``: the labels of the pod as Prometheus has them (without ``label_`` or ``pod_label_``, every other
-    character than letters and digits an underscore); empty = none are told. ``warnings``: what the source says of a
-    whole file, with the first of its batches.
+    Times are in nanoseconds since 1970; NaN means no value.
+
+    - ``cpu`` or ``memory`` is None if the source does not have it.
+    - ``workloads[k]``: the workload that the source names for ``keys[k]``, or an empty text. Batches of one file may
+      share ``keys`` and ``workloads``, which grow.
+    - ``labels[k]``: labels of the pod in Prometheus' form (without ``label_`` or ``pod_label_``, characters other than
+      letters and digits replaced by underscores); empty without any.
+    - ``warnings``: warnings of the source, with the first batch of a file.
     """
 
     keys: Sequence[SeriesKey]
@@ -99,11 +102,30 @@ def read_usage(
     threads: int = 2,
     metric: str = "",
 ) -> Iterator[UsageBatch]:
-    """The batches of a file, by its suffix: ``.parquet``, ``.csv`` (``.gz`` too), ``.json``.
+    """Yield the batches of a file, whose suffix selects the format.
 
-    ``columns`` renames columns (Prometheus: labels). ``metric``, ``cpu`` or ``memory``: what those series of Prometheus
-    are of that do not say it themselves. ``threads`` read ahead; the batches are the same for any number.
-    Raises ``InputError`` when the file cannot be read.
+    Parameters
+    ----------
+    path : Path or str
+        A ``.parquet``, ``.csv`` or ``.json`` (Prometheus) file; ``.csv`` and ``.json`` may be followed by ``.gz``.
+    columns : mapping, optional
+        The file's names for columns (Prometheus: labels), by their default names.
+    unit : str
+        Unit of numeric times: s, ms, us or ns.
+    threads : int
+        Threads that read ahead. The result does not depend on it.
+    metric : str, optional
+        ``cpu`` or ``memory``: the resource of Prometheus series that do not indicate it themselves.
+
+    Yields
+    ------
+    UsageBatch
+        Usage of containers.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
     """
     if metric and metric not in METRICS:
         raise InputError(f"{metric!r} is not a metric: one of {', '.join(METRICS)}")
@@ -121,10 +143,10 @@ def read_usage(
 
 @dataclass(frozen=True, slots=True)
 class UsageFiles:
-    """The batches of several files, whenever asked for: arguments as of :func:`read_usage`.
+    """Batches of several files, read on each iteration; arguments as in :func:`read_usage`.
 
-    Parquet and CSV files whose first batches do not overlap in time come in the order of these, so that it does not
-    matter in which order parts of a history are named.
+    Parquet and CSV files whose first batches do not overlap in time are sorted by time, so that the parts of a history
+    may be named in any order.
     """
 
     paths: Sequence[Path]
@@ -142,7 +164,7 @@ class UsageFiles:
 
     def _ordered(self) -> list[Path]:
         if len(self.paths) < 2 or any(".json" in path.suffixes for path in self.paths):
-            return list(self.paths)  # one answer of Prometheus would be read twice
+            return list(self.paths)  # a Prometheus response would be read twice
         ranges = []
         for path in self.paths:
             first = next(self._read(path), None)
@@ -154,7 +176,7 @@ class UsageFiles:
 
 
 def _ahead(parts: Iterator[Callable[[], _T]], threads: int) -> Iterator[_T]:
-    """What the parts give, in their order; some are called in other threads while those before are looked at."""
+    """Yield the results of functions in order, while threads run the next ones."""
     workers = min(max(threads, 1), _MOST_WORKERS)
     with ThreadPoolExecutor(workers) as pool:
         coming: deque[Future[_T]] = deque()
@@ -172,7 +194,7 @@ def _ahead(parts: Iterator[Callable[[], _T]], threads: int) -> Iterator[_T]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows whose series have the numbers of the reader that found them."""
+    """Rows whose series are numbered by the reader."""
 
     series: Numbered
     time: NDArray[np.int64]
@@ -197,10 +219,10 @@ def _parquet(path: Path, names: Mapping[str, str], unit: str, threads: int) -> I
         except (arrow.ArrowException, OSError) as error:
             raise arrow.unreadable(error, path) from None
 
-    known = SeriesTable()
-    for found in _ahead((partial(rows, part) for part in arrow.parquet_parts(path, names)), threads):
-        if found is not None:
-            yield found.batch(known)
+    table_of_series = SeriesTable()
+    for part_rows in _ahead((partial(rows, part) for part in arrow.parquet_parts(path, names)), threads):
+        if part_rows is not None:
+            yield part_rows.batch(table_of_series)
 
 
 def _of_table(
@@ -220,30 +242,30 @@ def _of_table(
 
 def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Iterator[UsageBatch]:
     file = CsvFile(path, names, unit)
-    known = SeriesTable()
+    table_of_series = SeriesTable()
     numbering: NamesOfTables | None = None
     before = 0
-    for found in _ahead(file.parts(), threads):
+    for part in _ahead(file.parts(), threads):
         rows: _Rows | None = None
-        if found.series is not None:
-            rows = _Rows(found.series, *found.columns)
-        elif found.text:
+        if part.series is not None:
+            rows = _Rows(part.series, *part.columns)
+        elif part.text:
             from kscale.series import usage_tables as arrow
 
-            check_quotes(found.text, path)
+            check_quotes(part.text, path)
             numbering = numbering or arrow.NamesOfTables()
-            table = arrow.csv_table(found.text, file.header, file.wanted, names, str(path), before)
+            table = arrow.csv_table(part.text, file.header, file.wanted, names, str(path), before)
             rows = _of_table(table, numbering, names, unit, str(path), before)
         if rows is not None and len(rows.time):
             before += len(rows.time)
-            yield rows.batch(known)
+            yield rows.batch(table_of_series)
 
 
 # -- Prometheus ------------------------------------------------------------------------------------------------
 
 
 def _prometheus(path: Path, columns: Mapping[str, str] | None, metric: str) -> Iterator[UsageBatch]:
-    """One matrix; the label ``resource`` or the metric's name says whether it is CPU (cores) or memory (bytes)."""
+    """Yield the usage of one matrix; label ``resource`` or metric name select CPU (cores) or memory (bytes)."""
     series = read_prometheus(content_of(path), columns=columns, source=str(path), finite=False)
     is_memory = np.array(
         [
@@ -261,43 +283,50 @@ def _prometheus(path: Path, columns: Mapping[str, str] | None, metric: str) -> I
 def usage_of(
     series: Series, is_memory: NDArray[np.bool_], columns: Mapping[str, str] | None = None
 ) -> Iterator[UsageBatch]:
-    """The usage in series of Prometheus: ``is_memory`` bool[series] (bytes), else CPU (cores); ``columns`` as of
-    :func:`read_usage`.
+    """Yield the usage in Prometheus series: CPU first and then memory, container by container, as in upstream's import.
 
-    CPU comes first, then memory, container by container, as upstream's import has it; pods by name.
+    ``is_memory`` bool[series] marks memory (bytes); the others are CPU (cores). ``columns`` as in :func:`read_usage`.
+    Pods are sorted by name.
     """
     bounds = np.searchsorted(series.series, np.arange(len(series.keys) + 1))
     for memory in (False, True):
-        wanted = sorted(np.flatnonzero(is_memory == memory).tolist(), key=series.keys.__getitem__)
-        rows = [slice(int(bounds[i]), int(bounds[i + 1])) for i in wanted]
-        lengths = [one.stop - one.start for one in rows]
+        selected = sorted(np.flatnonzero(is_memory == memory).tolist(), key=series.keys.__getitem__)
+        rows = [slice(int(bounds[i]), int(bounds[i + 1])) for i in selected]
+        lengths = [part.stop - part.start for part in rows]
         if not sum(lengths):
             continue
-        made: dict[tuple[SeriesKey, str, tuple[tuple[str, str], ...]], int] = {}
-        numbers = [made.setdefault(_whose(series.keys[i], series.labels[i], columns), len(made)) for i in wanted]
+        containers: dict[tuple[SeriesKey, str, tuple[tuple[str, str], ...]], int] = {}
+        numbers = [
+            containers.setdefault(_whose(series.keys[i], series.labels[i], columns), len(containers)) for i in selected
+        ]
         of_row = np.repeat(np.array(numbers, np.int32), lengths)
-        times = np.concatenate([series.time[one] for one in rows])
-        values = np.concatenate([series.value[one] for one in rows])
+        times = np.concatenate([series.time[part] for part in rows])
+        values = np.concatenate([series.value[part] for part in rows])
         warnings: tuple[str, ...] = ()
-        if len(made) < len(wanted):  # a container that was restarted has several: upstream sorts its samples by time
+        if len(containers) < len(
+            selected
+        ):  # a restarted container has several series: upstream sorts its samples by time
             order = np.lexsort((times, of_row))
             of_row, times, values = of_row[order], times[order], values[order]
             if ((np.diff(times) == 0) & (np.diff(of_row) == 0)).any():
-                warnings = _parts_of_one(wanted, numbers, series)
+                warnings = _parts_of_one(selected, numbers, series)
         yield UsageBatch(
-            [key for key, _, _ in made],
-            [workload for _, workload, _ in made],
+            [key for key, _, _ in containers],
+            [workload for _, workload, _ in containers],
             of_row,
             times,
             None if memory else values,
             values if memory else None,
-            [dict(labels) for _, _, labels in made],
+            [dict(labels) for _, _, labels in containers],
             warnings,
         )
 
 
 def _parts_of_one(wanted: Sequence[int], numbers: Sequence[int], series: Series) -> tuple[str, ...]:
-    """Name the labels in which series of one container differ: each is a part of its usage, as that of one core."""
+    """Return a warning that names the labels in which series of one container differ.
+
+    Each of these series is only a part of the container's usage, such as that of one core.
+    """
     groups: dict[int, list[Mapping[str, str]]] = {}
     for i, number in zip(wanted, numbers, strict=True):
         groups.setdefault(number, []).append(series.labels[i])
@@ -317,7 +346,7 @@ def _parts_of_one(wanted: Sequence[int], numbers: Sequence[int], series: Series)
 def _whose(
     key: SeriesKey, labels: Mapping[str, str], columns: Mapping[str, str] | None
 ) -> tuple[SeriesKey, str, tuple[tuple[str, str], ...]]:
-    """What a series of Prometheus is of: the container, the workload that it names, the labels of its pod."""
+    """Return a series' container, the workload that its labels name, and the labels of its pod."""
     named = labels.get((columns or {}).get("workload", "workload"), "")
     return key, named, tuple(sorted(_pod_labels(labels).items()))
 

@@ -24,21 +24,21 @@ pa = library("pyarrow", "reading usage from Parquet or CSV")
 ArrowException = pa.ArrowException
 
 _MOST_ROWS: Final = 1 << 21
-"""Larger row groups are read in parts."""
+"""Maximum rows of a table; larger row groups are read in parts."""
 _LOOKED_AT: Final = 1 << 16
-"""Bytes of a column that are read at a time to see whether it can be."""
+"""Bytes read at a time to check whether a column is readable."""
 _BLOCK: Final = 1 << 20
-"""Bytes of CSV that one thread takes at a time."""
+"""Bytes of CSV per thread and block."""
 _FARTHEST: Final = 1 << 62
-"""Nanoseconds; the recommender's kernels take no time that is further from 1970."""
+"""Limit in nanoseconds from 1970 of the recommender's kernels."""
 _ROW = re.compile(r"Row #(\d+)")
 _COLUMN = re.compile(r"In CSV column #(\d+)")
 
 
 def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[], Any]]:
-    """What reads the tables of a file one after the other; each may be called by any thread.
+    """Yield functions that read consecutive tables of a file; each may run in any thread.
 
-    Row groups whose times do not overlap come in the order of these, so that a file of shuffled groups is in order.
+    Row groups whose times do not overlap are sorted by time, so that a file with shuffled groups is read in order.
     """
     pq = library("pyarrow.parquet", "reading usage from Parquet")
 
@@ -46,15 +46,17 @@ def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[],
     try:
         with pq.ParquetFile(path) as file:
             metadata, schema = file.metadata, file.schema_arrow
-        wanted = check_columns(schema.names, names, str(path))
-        known = [name for name in schema.names if name in texts and not pa.types.is_nested(schema.field(name).type)]
+        columns = check_columns(schema.names, names, str(path))
+        dictionary_columns = [
+            name for name in schema.names if name in texts and not pa.types.is_nested(schema.field(name).type)
+        ]
 
         def opened() -> Any:
-            return pq.ParquetFile(path, read_dictionary=known, metadata=metadata)
+            return pq.ParquetFile(path, read_dictionary=dictionary_columns, metadata=metadata)
 
         def whole(group: int) -> Any:
             with opened() as file:
-                return file.read_row_group(group, columns=wanted)
+                return file.read_row_group(group, columns=columns)
 
         _check_column(pq.ParquetFile(path, metadata=metadata, buffer_size=_LOOKED_AT), names["time"])
         for group in _by_time(metadata, schema, names["time"]):
@@ -62,16 +64,16 @@ def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[],
                 yield partial(whole, group)
                 continue
             with opened() as file:
-                for batch in file.iter_batches(_MOST_ROWS, row_groups=[group], columns=wanted):
+                for batch in file.iter_batches(_MOST_ROWS, row_groups=[group], columns=columns):
                     yield partial(pa.Table.from_batches, [batch])
     except (pa.ArrowException, OSError) as error:
         raise unreadable(error, path) from None
 
 
 def _check_column(file: Any, name: str) -> None:
-    """Reads the first value of each row group.
+    """Read the first value of each row group, so that a damaged column is reported as an error.
 
-    What pyarrow says of a damaged column is an error here, and ends the process where its statistics are asked for.
+    Requesting the statistics of a damaged column would end the process.
     """
     with file:
         for group in range(file.num_row_groups):
@@ -79,38 +81,38 @@ def _check_column(file: Any, name: str) -> None:
 
 
 def _by_time(metadata: Any, schema: Any, name: str) -> list[int]:
-    """The row groups by their times where no two overlap, else in their own order.
+    """Return the row groups sorted by time if no two overlap, else in file order.
 
-    Groups that overlap hold different series, or parts of one that must stay in their order.
+    Overlapping groups contain different series, or parts of one whose order must be kept.
     """
     groups = list(range(metadata.num_row_groups))
     if any(pa.types.is_nested(field.type) for field in schema):
-        return groups  # columns are counted in another way
+        return groups  # nested columns have other indices in the statistics
     column = schema.names.index(name)
-    found = [metadata.row_group(group).column(column).statistics for group in groups]
-    if not all(each is not None and each.has_min_max for each in found):
+    statistics = [metadata.row_group(group).column(column).statistics for group in groups]
+    if not all(entry is not None and entry.has_min_max for entry in statistics):
         return groups
-    ranges = [(each.min_raw, each.max_raw) for each in found]
+    ranges = [(entry.min_raw, entry.max_raw) for entry in statistics]
     ordered = sorted(groups, key=ranges.__getitem__)
-    apart = all(ranges[a][1] <= ranges[b][0] for a, b in pairwise(ordered))
-    return ordered if apart else groups
+    is_disjoint = all(ranges[a][1] <= ranges[b][0] for a, b in pairwise(ordered))
+    return ordered if is_disjoint else groups
 
 
 def unreadable(error: Exception, path: Path) -> InputError:
-    """Of a file that is damaged."""
+    """Return the error for a damaged file."""
     return InputError(Problem(f"not readable as Parquet: {error}", str(path)))
 
 
 def csv_table(
     data: bytes, header: list[str], wanted: list[str], names: Mapping[str, str], source: str, before: int
 ) -> Any:
-    """Some rows of a file; ``before``: how many there are in front of them."""
+    """Parse rows of a CSV file into a table. ``before`` is the number of preceding rows. Raises InputError."""
     arrow = library("pyarrow.csv", "reading usage from CSV")
 
     text = pa.dictionary(pa.int32(), pa.string())
     types = {names[key]: text for key in (*KEY_COLUMNS, "workload")}
     types |= {names[key]: pa.float64() for key in ("cpu_cores", "memory_bytes")}
-    types[names["time"]] = pa.string()  # what it holds must not depend on the other rows of this part
+    types[names["time"]] = pa.string()  # its type must not depend on the other rows of this part
 
     def parse(threads: bool) -> Any:
         return arrow.read_csv(
@@ -123,20 +125,20 @@ def csv_table(
         return parse(threads=True)
     except pa.ArrowInvalid as error:
         problem = error
-    try:  # with one thread, the row of what is wrong is known
+    try:  # with one thread, Arrow reports the row of the error
         parse(threads=False)
     except pa.ArrowInvalid as error:
         problem = error
-    told = _ROW.sub(lambda found: f"row {before + int(found[1])}", str(problem))
-    told = _COLUMN.sub(lambda found: f"column {header[int(found[1])]!r}", told)
-    raise InputError(Problem(f"not readable as CSV: {told}", source))
+    message = _ROW.sub(lambda found: f"row {before + int(found[1])}", str(problem))
+    message = _COLUMN.sub(lambda found: f"column {header[int(found[1])]!r}", message)
+    raise InputError(Problem(f"not readable as CSV: {message}", source))
 
 
 # -- columns ---------------------------------------------------------------------------------------------------
 
 
 def _codes(column: Any) -> tuple[NDArray[np.int32], list[str]]:
-    """Numbers and the texts that they stand for; no text at all is an empty one."""
+    """Return (codes, texts) of a dictionary-encoded column; null is an empty text."""
     if not pa.types.is_dictionary(column.type):
         column = column.cast(pa.string()).dictionary_encode()
     if column.num_chunks != 1:
@@ -151,7 +153,7 @@ def _codes(column: Any) -> tuple[NDArray[np.int32], list[str]]:
 
 
 class NamesOfTables:
-    """The series of one reader's tables: texts and series keep their numbers from table to table."""
+    """Series of the tables that one thread reads: texts and series keep their numbers from table to table."""
 
     def __init__(self) -> None:
         self._texts: dict[str, int] = {"": 0}
@@ -160,7 +162,7 @@ class NamesOfTables:
         self._known = ReaderSeries()
 
     def number(self, table: Any, names: Mapping[str, str], source: str) -> Numbered:
-        """The series of the rows of a table."""
+        """Return the series of the rows of a table. Raises InputError if names are not texts."""
         columns: list[tuple[NDArray[np.int32], NDArray[np.int32]] | None] = []
         for name in (*KEY_COLUMNS, "workload"):
             if names[name] not in table.column_names:
@@ -172,8 +174,10 @@ class NamesOfTables:
                 raise InputError(Problem(f"names that are not texts: {error}", source)) from None
             columns.append((codes, np.array([self._number_of(text) for text in texts], np.int32)))
         series = np.empty(table.num_rows, np.int32)
-        found = self._series.number(columns, series)
-        fresh: list[Names] = [(self._names[a], self._names[b], self._names[c], self._names[d]) for a, b, c, d in found]
+        new_series = self._series.number(columns, series)
+        fresh: list[Names] = [
+            (self._names[a], self._names[b], self._names[c], self._names[d]) for a, b, c, d in new_series
+        ]
         return Numbered(series, fresh, self._known)
 
     def _number_of(self, text: str) -> int:
@@ -184,7 +188,10 @@ class NamesOfTables:
 
 
 def times(column: Any, unit: str, source: str, before: int = 0) -> NDArray[np.int64]:
-    """Nanoseconds since 1970, between the years 1823 and 2116; ``before``: rows of the file in front of these."""
+    """Return a column as nanoseconds since 1970. ``before`` is the number of preceding rows of the file.
+
+    Raises InputError for missing times and for times outside the years 1823 to 2116.
+    """
     if column.null_count:
         raise InputError(Problem(f"{column.null_count} rows without time", source, field="time"))
     kind = column.type
@@ -202,20 +209,20 @@ def times(column: Any, unit: str, source: str, before: int = 0) -> NDArray[np.in
             return np.rint(fractions * 1e3).astype(np.int64) * (scale // 1000)
         encoded = _whole(column.cast(pa.string())).dictionary_encode()
         codes: NDArray[np.int32] = encoded.indices.to_numpy()
-        each = np.empty(len(encoded.dictionary), np.int64)
+        moments = np.empty(len(encoded.dictionary), np.int64)
         for i, text in enumerate(encoded.dictionary.to_pylist()):
             problem = ""
             try:
-                each[i] = parse_time(text, scale)
+                moments[i] = parse_time(text, scale)
             except (FarTimeError, OverflowError):
                 problem = TOO_FAR.format(text)
             except ValueError as error:
                 problem = str(error) if text else "a row without time"
-            if problem or abs(int(each[i])) >= _FARTHEST:
+            if problem or abs(int(moments[i])) >= _FARTHEST:
                 row = f"row {before + int(np.argmax(codes == i)) + 1}"
                 raise InputError(Problem(problem or TOO_FAR.format(text), source, row, "time"))
-        found: NDArray[np.int64] = each[codes]
-        return found
+        nanoseconds: NDArray[np.int64] = moments[codes]
+        return nanoseconds
     except InputError:
         raise
     except (ValueError, OverflowError, pa.ArrowException) as error:
@@ -223,12 +230,12 @@ def times(column: Any, unit: str, source: str, before: int = 0) -> NDArray[np.in
 
 
 def _whole(column: Any) -> Any:
-    """One array of a column."""
+    """Return a column as a single array."""
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 
 
 def numbers(table: Any, name: str, source: str) -> NDArray[np.float64] | None:
-    """A column of numbers, None where the table does not have it."""
+    """Return a column of numbers, or None if the table does not have it. Raises InputError for other values."""
     if name not in table.column_names:
         return None
     try:

@@ -1,1 +1,1 @@
-"""How the world is observed and acted on: protocols, and the adapters behind them. No rule stands here."""
+"""The outside world of the drivers: protocols to observe and change it, and the adapters behind them."""

@@ -1,8 +1,8 @@
-"""Clocks: the machine's, and an asyncio loop in virtual time.
+"""Clocks: the system's, and an asyncio event loop in virtual time.
 
-Time and order are those of :class:`kscale.effects.VirtualTime`, so that coroutines and step machines may share one
-world. There are no sockets and no threads: what is handed to an executor runs at once. A loop in which everything
-waits and nothing is due raises :class:`StuckError` instead of hanging.
+Virtual time and order are those of :class:`kscale.effects.VirtualTime`, so coroutines and step machines can share one
+simulation. There are no sockets and no threads: calls for an executor run immediately. If all tasks wait and nothing
+is scheduled, the loop raises :class:`StuckError` instead of hanging.
 """
 
 from __future__ import annotations
@@ -33,21 +33,22 @@ __all__ = [
 
 
 class SystemClock:
-    """The wall clock, which may be set, and the monotonic one, which is not."""
+    """The system's wall clock, which may be set, and its monotonic clock."""
 
     def now(self) -> Moment:
-        """Nanoseconds since 1970."""
+        """Return nanoseconds since 1970."""
         return time.time_ns()
 
     def monotonic(self) -> int:
-        """Nanoseconds since some moment."""
+        """Return nanoseconds of the monotonic clock."""
         return time.monotonic_ns()
 
 
 class SteadyClock:
-    """Moments that only ever go on: the wall clock as it stood when this was made, and what passed since.
+    """Clock whose time never goes back: the wall clock at creation plus the monotonic time since then.
 
-    For what measures durations by moments (leases, health): it must not see the wall clock set, as Go's times do not.
+    For code that measures durations with wall-clock times (leases, health): such code must not be affected when the
+    wall clock is set, like Go's times.
     """
 
     __slots__ = ("_ahead", "_clock")
@@ -57,22 +58,24 @@ class SteadyClock:
         self._ahead = clock.now() - clock.monotonic()
 
     def now(self) -> Moment:
-        """Nanoseconds since 1970, by a clock that nobody else has set since."""
+        """Return nanoseconds since 1970, unaffected by later changes of the wall clock."""
         return self._clock.monotonic() + self._ahead
 
     def monotonic(self) -> int:
-        """Nanoseconds since some moment."""
+        """Return nanoseconds of the monotonic clock."""
         return self._clock.monotonic()
 
 
 class FollowingClock(SteadyClock):
-    """Moments that go on evenly although somebody sets the wall clock, until it is asked to follow that: for loops
-    that wait by moments, and compare them with what others have written."""
+    """Clock whose time advances evenly when the wall clock is set, until :meth:`follow` adopts the change.
+
+    For loops that wait for wall-clock times and compare them with times that other programs have written.
+    """
 
     __slots__ = ()
 
     def follow(self) -> int:
-        """Sets itself by the wall clock if that is off by a second or more. Gives by how many nanoseconds."""
+        """Set the clock to the wall clock if they differ by a second or more, and return the change in nanoseconds."""
         by = self._clock.now() - self.now()
         if abs(by) < SECOND:
             return 0
@@ -85,11 +88,11 @@ _Ts = TypeVarTuple("_Ts")
 
 
 class StuckError(RuntimeError):
-    """Every task waits for something, and nothing is due that could bring it about."""
+    """Every task waits, and nothing is scheduled that could continue one."""
 
 
 class VirtualClock:
-    """What time it is in a virtual world."""
+    """Clock of a virtual world."""
 
     __slots__ = ("_time",)
 
@@ -97,19 +100,20 @@ class VirtualClock:
         self._time = time
 
     def now(self) -> Moment:
-        """Nanoseconds since 1970."""
+        """Return nanoseconds since 1970 in virtual time."""
         return self._time.now
 
     def monotonic(self) -> int:
-        """The same: nobody sets this clock."""
+        """Return the same time as :meth:`now`, which is never set."""
         return self._time.now
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
-    """``virtual``: the time and order of everything. ``seed``: callbacks that are due at one time run in an order drawn
-    from it; None: in the order in which they were asked for.
+    """asyncio event loop in virtual time.
 
-    Only what needs no operating system is there; the rest of asyncio's loop raises NotImplementedError.
+    ``virtual`` determines time and order. With ``seed``, callbacks that are due at the same time run in a random order
+    drawn from it; without, in the order of scheduling. Only methods that need no operating system are implemented; the
+    others raise NotImplementedError.
     """
 
     def __init__(self, virtual: VirtualTime, *, seed: int | None = None) -> None:
@@ -124,7 +128,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     # -- running -----------------------------------------------------------------------------------------------------
 
     def run_forever(self) -> None:
-        """Until :meth:`stop`. Raises :class:`StuckError` when nothing is left that could happen."""
+        """Run until :meth:`stop`. Raises :class:`StuckError` if nothing is left to run."""
         self._check_open()
         if self._running:
             raise RuntimeError("this loop is running already")
@@ -142,7 +146,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             sys.set_asyncgen_hooks(*hooks)
 
     def run_until_complete(self, future: Any) -> Any:
-        """What a coroutine or future gives."""
+        """Run until a coroutine or future is done, and return its result."""
         self._check_open()
         task = asyncio.ensure_future(future, loop=self)
         task.add_done_callback(self._stop_with)
@@ -156,7 +160,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.stop()
 
     def stop(self) -> None:
-        """Ends :meth:`run_forever` after what runs just now."""
+        """Stop :meth:`run_forever` after the current callback."""
         self._stopping = True
 
     def is_running(self) -> bool:
@@ -166,7 +170,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return self._closed
 
     def close(self) -> None:
-        """Nothing runs here any more."""
+        """Close the loop; nothing can run afterwards."""
         self._closed = True
 
     def _check_open(self) -> None:
@@ -174,11 +178,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             raise RuntimeError("this loop is closed")
 
     async def shutdown_asyncgens(self) -> None:
-        for each in list(self._generators):
-            await each.aclose()
+        for generator in list(self._generators):
+            await generator.aclose()
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """There is none."""
+        """Return at once, as there is no executor to stop."""
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generators.discard(generator)
@@ -188,7 +192,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     # -- time and order ----------------------------------------------------------------------------------------------
 
     def time(self) -> float:
-        """Seconds since this loop was made."""
+        """Return seconds since the loop was created."""
         return (self.virtual.now - self._start) / 1e9
 
     def call_soon(
@@ -239,7 +243,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return self.virtual.at(moment, call, rank=0 if self._rng is None else self._rng.randrange(1 << 30))
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Called by a timer that is cancelled: nothing is due for it any more."""
+        """Cancel the scheduled call of a timer handle that asyncio has cancelled."""
         due = self._timers.pop(handle, None)
         if due is not None:
             due.cancel()
@@ -265,7 +269,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         func: Callable[[*_Ts], _T],
         *args: *_Ts,
     ) -> asyncio.Future[_T]:
-        """At once, here."""
+        """Call ``func`` immediately in this thread, and return a future that is done."""
         future: asyncio.Future[_T] = asyncio.Future(loop=self)
         try:
             future.set_result(func(*args))
@@ -273,13 +277,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             future.set_exception(error)
         return future
 
-    # -- faults ------------------------------------------------------------------------------------------------------
+    # -- errors ------------------------------------------------------------------------------------------------------
 
     def get_debug(self) -> bool:
         return False
 
     def set_debug(self, enabled: bool) -> None:
-        """Has no effect."""
+        """Accept the debug flag without effect."""
 
     def get_exception_handler(self) -> Any:
         return self._handler
@@ -288,7 +292,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._handler = handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> NoReturn:
-        """Nothing goes unseen: raises what was raised."""
+        """Raise the exception that asyncio reports, so that no error is lost."""
         raise context.get("exception") or RuntimeError(context.get("message"))
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
@@ -304,7 +308,27 @@ async def _closing(generator: AsyncGenerator[Any, Any]) -> None:
 def run_in_virtual_time(
     main: Callable[[VirtualClock], Coroutine[Any, Any, _T]], *, now: Moment, seed: int | None = None
 ) -> _T:
-    """What ``main(clock)`` gives, in a world of its own that begins at ``now``."""
+    """Run a coroutine in its own virtual world and return its result.
+
+    Parameters
+    ----------
+    main : callable
+        Called with the world's :class:`VirtualClock`; returns the coroutine.
+    now : int
+        Start time in nanoseconds since 1970.
+    seed : int, optional
+        Seed for the order of simultaneous callbacks. Default: order of scheduling.
+
+    Returns
+    -------
+    object
+        The result of the coroutine.
+
+    Raises
+    ------
+    StuckError
+        If all tasks wait and nothing is scheduled.
+    """
 
     def nobody(action: Action, at: Moment) -> Outcome:
         raise AssertionError(f"no step machine runs here: {type(action).__name__} at {at}")

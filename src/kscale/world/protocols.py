@@ -1,11 +1,11 @@
 """Protocols between drivers and a world, live or simulated, and the actions that every cloud performs.
 
-A driver never sees more than this. It *observes* :class:`Stores`, hands what it saw to a step machine, and whoever runs
-it carries the machine's actions out: a live world with ``await perform(action)``, a simulated one with
-``perform(action, now)`` in virtual time (:class:`kscale.effects.VirtualTime`).
+A driver sees only these protocols. It reads :class:`Stores`, passes the state to a step machine, and performs the
+machine's actions: in a live world with ``await perform(action)``, in a simulated one with ``perform(action, now)`` in
+virtual time (:class:`kscale.effects.VirtualTime`).
 
-The cloud, the metrics APIs and an outside ranker are protocols of their own, because a live world takes them from
-somewhere else than the API server, and because a Python program can be one.
+The cloud, the metrics APIs and an external ranker are separate protocols, because a live world gets them from other
+servers than the API server, and because a Python program can implement them.
 """
 
 from __future__ import annotations
@@ -62,26 +62,28 @@ __all__ = [
 
 
 PerformLive = Callable[[Action], Awaitable[Outcome]]
-"""How a live world carries an action out. It never raises for a refusal: that is an :class:`Outcome` with an error."""
+"""Performs an action in a live world. A rejected action does not raise: it is an :class:`Outcome` with an error."""
 
 MetricsAnswer = PodMetricsList | PodUsage | MetricValueList | MetricValue | ExternalMetricValueList
 
 
 class Clock(Protocol):
-    """The world's time."""
+    """Time of a world."""
 
     def now(self) -> Moment:
-        """Nanoseconds since 1970, as other programs see it; it may be set back."""
+        """Return nanoseconds since 1970, as other programs see the time; it may go back."""
         ...
 
     def monotonic(self) -> int:
-        """Nanoseconds since some moment; never set back. What waiting goes by."""
+        """Return monotonic nanoseconds, for waiting and durations."""
         ...
 
 
 class GoesBy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rounds of a driver go by beside the kinds that it watches. ``judged``: kinds among those of whose
-    changes it says itself whether they make a difference, as it is told of them."""
+    """Inputs of a driver's loops in addition to the kinds that it watches.
+
+    ``judged``: kinds of which the driver itself decides whether a change matters, from the notification.
+    """
 
     cloud: bool = False
     metrics: bool = False
@@ -89,9 +91,11 @@ class GoesBy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of objects that a driver must see: those of ``namespace`` (empty: of all), cut down by
-    ``field_selector`` and ``label_selector``; ``api_version`` goes with ``kind``. ``typed``: as objects, one by one;
-    else only as part of the snapshot."""
+    """Kind of objects that a driver needs.
+
+    Selects objects of ``namespace`` (empty: all namespaces) by ``field_selector`` and ``label_selector``.
+    ``api_version`` belongs to ``kind``. ``typed``: as single objects; otherwise only as part of the snapshot.
+    """
 
     kind: str
     api_version: str
@@ -102,10 +106,10 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an object of a typed kind, seen by ``watch``.
+    """Change of an object of a typed kind, seen by ``watch``.
 
-    ``old`` None: it is new; ``new`` None: it is gone. ``missed``: nobody saw how it went, and ``old`` is the last that
-    was seen of it (client-go's ``DeletedFinalStateUnknown``).
+    ``old`` is None for a new object, ``new`` is None for a deleted one. ``missed``: the deletion was not observed, and
+    ``old`` is the last known version (client-go's ``DeletedFinalStateUnknown``).
     """
 
     watch: Watch
@@ -115,162 +119,189 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stores(Protocol):
-    """What the watches have brought so far. Asked for only by its one owner; what it hands out does not change."""
+    """Objects that the watches have delivered so far. Has a single owner; returned objects do not change."""
 
     @property
     def synced(self) -> bool:
-        """Every kind that was asked for has been listed once."""
+        """Return whether every requested kind has been listed once."""
         ...
 
     @property
     def settled(self) -> bool:
-        """Besides, no kind is being listed anew: what is there is a state that once was. Only then may be observed."""
+        """Return whether every kind is listed and none is being listed again.
+
+        Only then the content is a consistent state and may be used for decisions.
+        """
         ...
 
     def snapshot(self, now: Moment | None = None) -> Snapshot:
-        """The cluster at this moment; ``now``: by when devices that wait for conditions have to be ready."""
+        """Return a snapshot of the current cluster.
+
+        ``now`` is the time for devices that wait for binding conditions.
+        """
         ...
 
     def objects(self, kind: str) -> Sequence[KubeObject]:
-        """The objects of a kind, in the order in which they came."""
+        """Return the objects of a kind in the order of arrival."""
         ...
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
-        """One object, as far as the watch has brought it."""
+        """Return one object as last seen by the watch, or None."""
         ...
 
     def pods_of(self, nodes: Sequence[str]) -> Sequence[Pod]:
-        """The pods that are assigned to nodes and have not ended, node by node."""
+        """Return the active pods assigned to the named nodes, node by node."""
         ...
 
     def resource_version(self, kind: str) -> str:
-        """The newest version seen of a kind."""
+        """Return the newest resource version seen of a kind."""
         ...
 
 
 class TellingStores(Stores, Protocol):
-    """Stores that tell of what happens to them."""
+    """Stores that notify subscribers of changes."""
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
-        """Does ``call`` after each change of a typed kind, and with None whenever ``settled`` may have become true.
-        Gives what ends that."""
+        """Call ``call`` after each change of a typed kind, and return a function that ends this.
+
+        ``call`` is also called with None whenever ``settled`` may have become true.
+        """
         ...
 
 
 class LiveStores(TellingStores, Protocol):
-    """Stores that change while machines do their steps elsewhere."""
+    """Stores that change while step machines run elsewhere."""
 
     async def caught_up(self) -> None:
-        """Waits until what has come so far is taken up: it may have had to wait for a step that looked at it."""
+        """Wait until the events received so far have been applied; a step that reads the stores may delay them."""
         ...
 
 
 @runtime_checkable
 class NodeGroups(Protocol):
-    """The cloud: upstream's ``CloudProvider`` and ``NodeGroup`` in data.
+    """The cloud: upstream's ``CloudProvider`` and ``NodeGroup`` as data.
 
-    Methods may block and are called from several threads. A refusal is a
-    :class:`~kscale.objects.nodegroup.ProviderError`; what a cloud cannot do it refuses with the text ``Not
-    implemented``, as upstream's do.
+    Methods may block and are called from several threads. Errors are
+    :class:`~kscale.objects.nodegroup.ProviderError`; an operation that a cloud does not support raises it with the text
+    ``Not implemented``, as upstream's providers do.
     """
 
     @property
     def name(self) -> str:
-        """The provider's name."""
+        """Return the provider's name."""
         ...
 
     @property
     def gpu_label(self) -> str:
-        """The label of nodes that names their type of GPU; empty: the cloud has none of its own."""
+        """Return the node label that names the GPU type; empty if the cloud has none."""
         ...
 
     @property
     def gpu_types(self) -> Collection[str]:
-        """The types of GPU that the cloud has, for the labels of metrics (``GetAvailableGPUTypes``)."""
+        """Return the cloud's GPU types, used as metric labels (``GetAvailableGPUTypes``)."""
         ...
 
     def refresh(self) -> Groups | Sequence[NodeGroup]:
-        """Looks at the cloud anew (``Refresh``), and tells its groups as they are now; settled ones
-        (:class:`~kscale.objects.nodegroups.Groups`) may name nodes whose group it fails to tell."""
+        """Refresh the state of the cloud and return the current groups (``Refresh``).
+
+        A :class:`~kscale.objects.nodegroups.Groups` result may name nodes whose group could not be determined.
+        """
         ...
 
     def has_instance(self, node: Node) -> bool:
-        """Whether the machine of a node still runs (``HasInstance``)."""
+        """Check whether the machine of a node still exists (``HasInstance``)."""
         ...
 
     def prices(self, question: GetPrices) -> Prices:
-        """What nodes and pods cost in the time of a ``question`` (``Pricing``)."""
+        """Return the prices of nodes and pods for the time range of ``question`` (``Pricing``)."""
         ...
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Raises the target size of a group by ``delta``, ``atomic``: by all of it or nothing (``IncreaseSize``,
-        ``AtomicIncreaseSize``)."""
+        """Increase the target size of a group by ``delta`` (``IncreaseSize``).
+
+        With ``atomic``, all nodes or none are created (``AtomicIncreaseSize``).
+        """
         ...
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Lowers the target size of a group by ``delta`` (negative) without deleting nodes (``DecreaseTargetSize``)."""
+        """Reduce the target size of a group by ``delta`` (negative) without deleting nodes (``DecreaseTargetSize``)."""
         ...
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Deletes nodes of a group and lowers its target size with them, ``force``: without regard to the
-        minimum size and the like (``DeleteNodes``, ``ForceDeleteNodes``).
+        """Delete nodes of a group and reduce its target size accordingly (``DeleteNodes``).
 
-        Of an instance that never registered the node holds its id, as name and as provider id.
+        With ``force``, limits such as the minimum size are ignored (``ForceDeleteNodes``). For an instance that never
+        registered, the node has its ID as name and as provider ID.
         """
         ...
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
-        """Makes a ``group`` (``Create``; ``asynchronous``: without waiting for it): that group first, then others that
-        were made along with it."""
+        """Create a ``group`` (``Create``) and return the created groups, with the requested group first.
+
+        With ``asynchronous``, the method does not wait for the creation.
+        """
         ...
 
     def delete_group(self, group: str) -> None:
-        """Removes a group that node auto-provisioning made (``Delete``)."""
+        """Delete a group that node auto-provisioning created (``Delete``)."""
         ...
 
     def close(self) -> None:
-        """Lets go of connections (``Cleanup``)."""
+        """Close connections (``Cleanup``)."""
         ...
 
 
 class Metrics(Protocol):
-    """What answers :class:`~kscale.effects.GetMetric`."""
+    """Metrics APIs that answer :class:`~kscale.effects.GetMetric`."""
 
     async def get(self, question: GetMetric) -> MetricsAnswer | ApiError:
-        """The answer of the API that the question names."""
+        """Return the response of the metrics API that ``question`` names, or its error."""
         ...
 
 
 class History(Protocol):
-    """What answers :class:`~kscale.effects.QueryPrometheus`."""
+    """Backend of :class:`~kscale.effects.QueryPrometheus`."""
 
     async def query(self, question: QueryPrometheus) -> bytes | ApiError:
-        """The answer to a ``question`` as it is."""
+        """Return the raw response to the query of ``question``, or the error."""
         ...
 
 
 class Ranker(Protocol):
-    """What answers :class:`~kscale.effects.RankOptions`. May block."""
+    """Backend of :class:`~kscale.effects.RankOptions`. May block."""
 
     def __call__(self, question: RankOptions, /) -> Ranking | ApiError: ...
 
 
 def ask_cloud(groups: NodeGroups, action: Action, nodes: Sequence[Node] = ()) -> Any:
-    """The value of the action's outcome. ``nodes``: those that it names, where it names any (:func:`nodes_named`).
+    """Perform an action on the cloud and return the value of its outcome.
 
-    Raises :class:`~kscale.objects.nodegroup.ProviderError` for what the cloud refuses, and TypeError for an action that
-    asks nothing of a cloud.
+    Parameters
+    ----------
+    groups : NodeGroups
+        The cloud.
+    action : Action
+        An action on the cloud, such as ``Refresh`` or ``IncreaseSize``.
+    nodes : sequence of Node
+        The nodes that the action names (:func:`nodes_named`).
+
+    Raises
+    ------
+    ProviderError
+        If the cloud rejects the action.
+    TypeError
+        If the action does not concern a cloud.
     """
     match action:
         case Refresh():
-            told = groups.refresh()
-            return told if isinstance(told, Groups) else list(told)
+            refreshed = groups.refresh()
+            return refreshed if isinstance(refreshed, Groups) else list(refreshed)
         case HasInstances():
-            found = {}
+            running = {}
             for node in nodes:
-                with suppress(ProviderError):  # where the cloud fails to tell it says nothing
-                    found[node.name] = groups.has_instance(node)
-            return found
+                with suppress(ProviderError):  # a node whose instance is unknown is left out
+                    running[node.name] = groups.has_instance(node)
+            return running
         case GetPrices():
             return groups.prices(action)
         case IncreaseSize(group=group, delta=delta, atomic=atomic):
@@ -288,13 +319,16 @@ def ask_cloud(groups: NodeGroups, action: Action, nodes: Sequence[Node] = ()) ->
 
 
 def nodes_named(action: HasInstances | DeleteNodes, known: Mapping[str, KubeObject]) -> list[Node]:
-    """The nodes that an action names: as it holds them, else as they are ``known`` now; of an instance that is none,
-    what is known: its id."""
-    held = {node.name: node for node in action.objects} if isinstance(action, DeleteNodes) else {}
-    found = []
+    """Return the nodes that an action names.
+
+    Objects in the action win over ``known`` nodes. An instance without a node becomes a node with its ID as name and
+    provider ID.
+    """
+    objects = {node.name: node for node in action.objects} if isinstance(action, DeleteNodes) else {}
+    nodes = []
     for name in action.nodes:
-        node = held.get(name) or known.get(name)
+        node = objects.get(name) or known.get(name)
         if not isinstance(node, Node):
             node = Node(metadata=ObjectMeta(name=name), spec=NodeSpec(provider_id=name))
-        found.append(node)
-    return found
+        nodes.append(node)
+    return nodes

@@ -1,4 +1,4 @@
-"""gRPC calls as Go's clients make them, and certificates for TLS contexts (extra ``[grpc]``)."""
+"""gRPC calls with the behaviour of Go's clients, and certificates for TLS contexts (extra ``[grpc]``)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ __all__ = [
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Loads a certificate (with its chain) and its key, both PEM, into a context.
+    """Load a certificate (with its chain) and its key, both PEM, into a context.
 
-    Raises :class:`ssl.SSLError` where they are none, or do not belong together. The context is spoilt then.
+    Raises :class:`ssl.SSLError` if they are invalid or do not match. The context must not be used afterwards.
     """
     with _file(certificate) as chain, _file(key) as secret:
-        # An encrypted key would be asked for on the terminal.
+        # An encrypted key must fail here; OpenSSL would prompt for its password on the terminal.
         context.load_cert_chain(chain, secret, password=_refuse)
 
 
@@ -43,7 +43,7 @@ def _refuse() -> str:
 
 @contextmanager
 def _file(data: bytes) -> Iterator[str]:
-    """A path under which the data can be read, without a file on disk where that can be had."""
+    """Yield a path from which the data can be read, in memory if the system supports it."""
     if hasattr(os, "memfd_create"):
         number = os.memfd_create("pem", os.MFD_CLOEXEC)
         try:
@@ -52,23 +52,23 @@ def _file(data: bytes) -> Iterator[str]:
         finally:
             os.close(number)
         return
-    with tempfile.NamedTemporaryFile() as file:  # made with mode 0600
+    with tempfile.NamedTemporaryFile() as file:  # created with mode 0600
         file.write(data)
         file.flush()
         yield file.name
 
 
 MOST_BYTES: Final = 128 << 20
-_SPELLED: Final = {"CANCELLED": "Canceled", "OK": "OK"}  # as Go does
+_SPELLED: Final = {"CANCELLED": "Canceled", "OK": "OK"}  # Go's spelling
 
 
 def grpc_library(what: str) -> Any:
-    """The module ``grpc``; raises :class:`~kscale.errors.MissingExtraError`, which says that ``what`` needs it."""
+    """Return the module ``grpc``. Raises :class:`~kscale.errors.MissingExtraError`, which names ``what`` needs it."""
     return library("grpc", what)
 
 
 class RpcServer:
-    """A server (``grpc.Server``, which who derives from this makes and fills) that serves while it is entered."""
+    """Context manager that runs a gRPC server. Subclasses create ``grpc.Server`` and add its handlers."""
 
     _server: Any
 
@@ -82,16 +82,19 @@ class RpcServer:
         self._server.stop(None).wait()
 
     def wait(self) -> None:
-        """Waits until it is stopped from elsewhere."""
+        """Wait until the server is stopped."""
         self._server.wait_for_termination()
 
     def stop(self) -> None:
-        """Ends it; calls under way fail."""
+        """Stop the server; calls in progress fail."""
         self._server.stop(None)
 
 
 def channel(url: str, credentials: Any, *, what: str) -> Any:
-    """A connection to a server, made when it is first used. ``credentials`` None: without TLS."""
+    """Create a gRPC channel, which connects on first use. ``credentials`` None means no TLS.
+
+    Raises :class:`~kscale.errors.MissingExtraError` without grpcio.
+    """
     grpc = grpc_library(what)
     options = [
         ("grpc.max_receive_message_length", MOST_BYTES),
@@ -104,19 +107,19 @@ def channel(url: str, credentials: Any, *, what: str) -> Any:
 
 
 def error_text(error: Any) -> str:
-    """An error of a call as Go's client words it."""
+    """Format an error of a call as Go's client does."""
     code = error.code().name
     spelled = _SPELLED.get(code) or "".join(part.capitalize() for part in code.split("_"))
     return f"rpc error: code = {spelled} desc = {error.details()}"
 
 
 def is_unimplemented(error: Any) -> bool:
-    """Whether the server does not know the method."""
+    """Check whether the server does not implement the method."""
     return bool(error.code().name == "UNIMPLEMENTED")
 
 
 def read_certificates(path: str | os.PathLike[str]) -> bytes:
-    """The file, if there is a certificate in it. Raises InputError, OSError."""
+    """Read a PEM file. Raises InputError if it contains no certificate, OSError if it cannot be read."""
     data = read_file(path)
     try:
         ssl.create_default_context(cadata=data.decode("ascii"))
@@ -126,7 +129,7 @@ def read_certificates(path: str | os.PathLike[str]) -> bytes:
 
 
 def _is_loopback(url: str) -> bool:
-    """Whether the server is on this machine: Go's client does not ask a proxy for it, grpcio's would."""
+    """Check whether the server is on this machine. Go's client then uses no proxy, but grpcio would."""
     host = url.rpartition("/")[2].rpartition(":")[0].strip("[]")
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

@@ -1,7 +1,7 @@
-"""The only decoder of what servers send: API servers, metrics APIs, Prometheus.
+"""Decoding of all data from servers: API servers, metrics APIs and Prometheus.
 
-Whatever the bytes are, reading them raises :class:`UnreadableError` and nothing else. Nothing else in ``kscale.world``
-and ``kscale.drivers`` decodes or converts what a server sent.
+Invalid data raises only :class:`UnreadableError`. No other module of ``kscale.world`` and ``kscale.drivers`` decodes
+or converts data from a server.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ __all__ = [
 _T = TypeVar("_T")
 _Object = TypeVar("_Object", bound=KubeObject)
 _LONGEST_INTEGER: Final = 20
-"""Digits and sign of any int64."""
+"""Maximum length of an int64 with its sign."""
 
 
 class UnreadableError(InputError):
-    """What a server sent cannot be read: the request has failed."""
+    """Data from a server cannot be decoded, so the request has failed."""
 
 
 class UnreadableObjectError(UnreadableError):
-    """One object cannot be read, and is skipped; ``head`` says which one, as far as its text tells."""
+    """One object cannot be decoded and is skipped; ``head`` identifies it as far as possible."""
 
     def __init__(self, error: InputError, head: ObjectHead) -> None:
         label = head.label
-        super().__init__([Problem(each.message, each.source, label, each.field) for each in error.problems])
+        super().__init__([Problem(problem.message, problem.source, label, problem.field) for problem in error.problems])
         self.head = head
 
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """Turn every error of a decoder into an UnreadableError."""
+    """Convert every error of a decoder to UnreadableError within the context."""
     try:
         yield
     except UnreadableError:
@@ -76,13 +76,13 @@ def read_json(data: bytes | memoryview | msgspec.Raw, type_: type[_T]) -> _T:
 
 
 def read_data(data: Any, type_: type[_T]) -> _T:
-    """Convert plain data (dicts, lists, texts, numbers) that came from a server. Raises UnreadableError."""
+    """Convert plain data (dicts, lists, texts, numbers) from a server. Raises UnreadableError."""
     with _named():
         return from_dict(data, type_)
 
 
 def integer(text: str) -> int | None:
-    """Parse an integer as Go's ``strconv.Atoi`` does; None for any other text, and for one beyond int64."""
+    """Parse an integer as Go's ``strconv.Atoi`` does. Returns None for any other text and outside of int64."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):
         return None
@@ -97,7 +97,7 @@ def integer(text: str) -> int | None:
 
 
 def read_object(raw: bytes | memoryview | msgspec.Raw, type_: type[_Object]) -> _Object:
-    """Decode one object of the API, its times included. Raises UnreadableObjectError."""
+    """Decode one API object and check its times. Raises UnreadableObjectError."""
     try:
         with _named():
             obj = from_json(raw, type_)
@@ -108,7 +108,7 @@ def read_object(raw: bytes | memoryview | msgspec.Raw, type_: type[_Object]) -> 
 
 
 def _check(obj: KubeObject) -> None:
-    """Raise InputError for what a struct can hold and no API server does."""
+    """Check what a struct allows but an API server does not. Raises InputError."""
     if not obj.metadata.name:
         raise InputError(Problem("is empty", field="metadata.name"))
     check_times(obj)
@@ -145,7 +145,7 @@ def _changes(type_: type[KubeObject]) -> msgspec.json.Decoder[Any]:
 
 
 class ServerList(NamedTuple):
-    """A page of a list: its items are not decoded yet."""
+    """Page of a list; its items are not yet decoded."""
 
     kind: str
     resource_version: str
@@ -155,14 +155,14 @@ class ServerList(NamedTuple):
 
 
 class ServerEvent(NamedTuple):
-    """An event of a watch: its object is not decoded yet."""
+    """Event of a watch; its object is not yet decoded."""
 
     type: str
     object: msgspec.Raw
 
 
 def read_list(data: bytes) -> ServerList:
-    """Split a page of a list into its items, however deep they are. Raises UnreadableError."""
+    """Split a page of a list into its items, at any nesting depth. Raises UnreadableError."""
     with _named():
         try:
             page = _LISTS.decode(data)
@@ -183,7 +183,7 @@ def _split_list(data: bytes) -> _List:
         places = _projection.json_elements(text)
         if places is None:
             raise UnreadableError(Problem("expected an array", field="items"))
-        items = [msgspec.Raw(text[at : at + size]) for at, size in places.tolist()]
+        items = [msgspec.Raw(text[start : start + size]) for start, size in places.tolist()]
     head = b",".join(b'"%s":%s' % (name.encode(), members[name]) for name in ("kind", "metadata") if name in members)
     page = from_json(b"{%s}" % head, _List)
     page.items = items
@@ -191,7 +191,7 @@ def _split_list(data: bytes) -> _List:
 
 
 def read_event(line: bytes) -> ServerEvent:
-    """Split a line of a watch into type and object, however deep that is. Raises UnreadableError."""
+    """Split a line of a watch into type and object, at any nesting depth. Raises UnreadableError."""
     with _named():
         try:
             event = _EVENTS.decode(line)
@@ -204,8 +204,10 @@ def read_event(line: bytes) -> ServerEvent:
 
 
 def read_change(line: bytes, type_: type[_Object]) -> tuple[str, _Object] | None:
-    """Decode an event and its object at once, which is faster than one after the other. None if the line has to be read
-    by :func:`read_event`."""
+    """Decode an event and its object in one step, which is faster.
+
+    Returns None if the line has to be read by :func:`read_event`.
+    """
     try:
         with _named():
             event = _changes(type_).decode(line)

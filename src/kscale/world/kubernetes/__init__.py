@@ -1,1 +1,1 @@
-"""The world of a Kubernetes API server (extra ``[kube]``): client, informers, writes. No rule stands here."""
+"""Access to a Kubernetes API server: client, informers and writes (extra ``[kube]``)."""

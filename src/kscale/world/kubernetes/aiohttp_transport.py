@@ -1,7 +1,7 @@
-"""HTTP/1.1 transport with aiohttp (extra ``[kube]``), and its TLS.
+"""HTTP/1.1 transport based on aiohttp (extra ``[kube]``), and its TLS contexts.
 
-aiohttp, because it decodes an answer that is compressed in several members: an API server sends a watch so, and a
-client that stops after the first loses the rest without an error.
+aiohttp decodes responses that consist of several compressed members. API servers send watches in this form, and a
+client that stops after the first member loses the remaining events without an error.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ from kscale.world.rpc import load_pair
 __all__ = ["AiohttpTransport", "ClientTLS", "connect", "proxy_of"]
 
 
-_EVERY: Final = 10**9  # nanoseconds between two looks at the files
+_EVERY: Final = 10**9  # nanoseconds between two checks of the files
 _Seen = tuple[tuple[int, int, int], ...]
 
 
 class ClientTLS:
-    """The TLS context of an :class:`Access`; another one when the files that it is made of, or the certificate that a
-    program gives, are others. Raises :class:`~kscale.InputError` for certificates that cannot be read."""
+    """TLS context of an :class:`Access`, renewed when its certificate files or the exec plug-in's certificate change.
+
+    Raises :class:`~kscale.InputError` if a certificate cannot be read.
+    """
 
     __slots__ = ("_access", "_context", "_given", "_looked", "_seen")
 
@@ -54,37 +56,57 @@ class ClientTLS:
         self._given: tuple[bytes, bytes] | None = None
         self._looked = 0
 
-    def context(self, now: int, given: tuple[bytes, bytes] | None = None) -> ssl.SSLContext:
-        """The context of this moment (nanoseconds, monotonic). ``given``: a certificate and its key, of a program."""
-        if self._context is not None and given == self._given and now - self._looked < _EVERY:
+    def context(self, now: int, exec_certificate: tuple[bytes, bytes] | None = None) -> ssl.SSLContext:
+        """Return the TLS context for requests that are sent now.
+
+        The files are checked at most once a second. If changed files cannot be read, the previous context is returned.
+
+        Parameters
+        ----------
+        now : int
+            Monotonic time in nanoseconds.
+        exec_certificate : tuple of bytes, optional
+            Certificate and key (PEM) that an exec plug-in returned. They replace those of the :class:`Access`.
+
+        Returns
+        -------
+        ssl.SSLContext
+            The context, cached until a file or the plug-in's certificate changes.
+
+        Raises
+        ------
+        InputError
+            If a certificate cannot be read and there is no earlier context for the same plug-in certificate.
+        """
+        if self._context is not None and exec_certificate == self._given and now - self._looked < _EVERY:
             return self._context
-        seen = self._look()
+        signatures = self._look()
         self._looked = now
-        if self._context is None or seen != self._seen or given != self._given:
+        if self._context is None or signatures != self._seen or exec_certificate != self._given:
             try:
-                self._context = self._make(given)
+                self._context = self._make(exec_certificate)
             except InputError:
-                if self._context is None or given != self._given:
+                if self._context is None or exec_certificate != self._given:
                     raise
-                return self._context  # half written: the old one does, until the next look
-            self._seen, self._given = seen, given
+                return self._context  # a file may be half written: use the old context until the next check
+            self._seen, self._given = signatures, exec_certificate
         return self._context
 
     def _look(self) -> _Seen:
-        """What the files are known by; a file that is not there is known by nothing."""
+        """Return (inode, modification time, size) of each certificate file; zeros if the file is missing."""
         certificate = self._access.certificate
         pems = [self._access.ca, *([] if certificate is None else [certificate.certificate, certificate.key])]
-        found = []
+        signatures = []
         for pem in pems:
             if not pem.path:
                 continue
             try:
                 status = os.stat(pem.path)
             except OSError:
-                found.append((0, 0, 0))
+                signatures.append((0, 0, 0))
             else:
-                found.append((status.st_ino, status.st_mtime_ns, status.st_size))
-        return tuple(found)
+                signatures.append((status.st_ino, status.st_mtime_ns, status.st_size))
+        return tuple(signatures)
 
     def _make(self, given: tuple[bytes, bytes] | None) -> ssl.SSLContext:
         access = self._access
@@ -97,7 +119,7 @@ class ClientTLS:
             _trust(context, access.ca)
         else:
             context.load_default_certs()
-        # As Go has it: any certificate that is trusted may end a chain, and none is refused for its style.
+        # As in Go: any trusted certificate may end a chain, and X.509 strictness checks are off.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if given is not None:
@@ -148,9 +170,9 @@ def _url_type() -> Any:
 
 
 class AiohttpTransport:
-    """Connections to one API server, with one identity. To be made and used on a running loop.
+    """HTTP connections to one API server, with one identity. Create and use it on a running event loop.
 
-    ``user_agent``: who we say we are; ``run`` runs the plug-in that gives credentials.
+    ``user_agent`` is sent as the User-Agent header. ``run`` runs the exec plug-in that provides credentials.
     """
 
     def __init__(
@@ -185,18 +207,18 @@ class AiohttpTransport:
         )
 
     async def call(self, call: Call) -> Answer:
-        """Sends a request and gives the whole answer."""
+        """Send a request and return the complete response."""
         async with self._sent(call) as (response, _):
             body = _Body(self, call, response)
             try:
                 return Answer(body.status, body.headers, await body.read())
             except BaseException:
-                response.close()  # what is still to come is not waited for
+                response.close()  # do not wait for the rest of the body
                 raise
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[Stream]:
-        """Sends a request; the connection is closed when the context is left."""
+        """Send a request and yield the response as a stream; the connection is closed at the end of the context."""
         async with self._sent(call) as (response, timeout):
             if response.status == 200:
                 timeout.reschedule(None)
@@ -206,12 +228,12 @@ class AiohttpTransport:
                 response.close()
 
     async def close(self) -> None:
-        """Lets go of all connections."""
+        """Close all connections."""
         await self._session.close()
 
     @asynccontextmanager
     async def _sent(self, call: Call) -> AsyncIterator[tuple[Any, asyncio.Timeout]]:
-        """Send a request; gives the response and the timeout of the request, which goes on for its body."""
+        """Send a request and yield (response, timeout), where the timeout also covers the body."""
         sent = self._clock.monotonic()
         try:
             identity = await self._credentials.identity()
@@ -235,7 +257,7 @@ class AiohttpTransport:
                         ssl=context,
                         server_hostname=self._server_name,
                         proxy=self._proxy,
-                        allow_redirects=False,  # what identifies us goes to nobody else
+                        allow_redirects=False,  # credentials must not be sent to another host
                     )
                 except (self._http.ClientError, OSError, TimeoutError, ValueError) as error:
                     raise self.failure(call, error) from None
@@ -249,7 +271,7 @@ class AiohttpTransport:
             raise self.failure(call, error) from None
 
     def failure(self, call: Call, error: BaseException) -> ConnectionFailedError:
-        """What happened, in words that hold nothing of the headers and no password."""
+        """Convert an exception of a request to a ConnectionFailedError without headers and passwords."""
         http = self._http
         kind: FailureKind = "other"
         text = str(error) or type(error).__name__
@@ -259,7 +281,7 @@ class AiohttpTransport:
             kind, text = "refused", "connect: connection refused"
         elif isinstance(error, TimeoutError):
             kind, text = "timeout", "i/o timeout"
-        elif "Got more than" in text or "Too many headers" in text:  # there is no type that says so
+        elif "Got more than" in text or "Too many headers" in text:  # aiohttp has no exception type for this
             kind, text = "too large", "its headers are larger than allowed"
         elif isinstance(error, http.ServerDisconnectedError):
             kind, text = "reset", "EOF"
@@ -272,11 +294,11 @@ class AiohttpTransport:
             )
             kind, text = ("reset", "connection reset by peer") if reset else ("other", text)
         elif isinstance(error, ValueError) and not isinstance(error, http.ClientError):
-            text = "the request cannot be written"  # its text may hold a header
+            text = "the request cannot be written"  # the exception text may contain a header
         return self._failed(call, text, kind)
 
     def too_large(self, call: Call) -> ConnectionFailedError:
-        """The response to a call is beyond the limits."""
+        """Return the error for a response that is larger than ``limits.response_bytes``."""
         return self._failed(call, f"the response is larger than {self.limits.response_bytes:,} bytes", "too large")
 
     def _failed(self, call: Call, text: str, kind: FailureKind) -> ConnectionFailedError:
@@ -293,17 +315,30 @@ def connect(
     burst: int = 0,
     limits: ServerLimits = DEFAULT_LIMITS,
 ) -> Client:
-    """A client of an API server (``await client.close()`` lets it go). To be made on a running loop.
+    """Return a client of an API server. Call it on a running event loop; close it with ``await client.close()``.
 
-    ``user_agent``: who we say we are; ``qps``, ``burst``, ``limits``: as
-    :class:`~kscale.world.kubernetes.client.Client` has them.
+    Parameters
+    ----------
+    access : Access
+        Server and identity, for example from :func:`~kscale.world.kubernetes.kubeconfig.load_access`.
+    clock : Clock
+        Clock for rate limits and expiry of credentials.
+    user_agent : str, default "kscale"
+        Value of the User-Agent header.
+    qps, burst, limits
+        As in :class:`~kscale.world.kubernetes.client.Client`.
+
+    Returns
+    -------
+    Client
+        A client with its own connections.
     """
     transport = AiohttpTransport(access, clock, user_agent=user_agent, limits=limits)
     return Client(transport, clock, qps=qps, burst=burst, limits=limits)
 
 
 class _Body:
-    """The body of one answer."""
+    """Response body that is read in pieces."""
 
     __slots__ = ("_call", "_of", "_response", "headers", "status")
 
@@ -314,16 +349,16 @@ class _Body:
 
     async def read_some(self) -> bytes:
         try:
-            found: bytes = await self._response.content.readany()
+            data: bytes = await self._response.content.readany()
         except (OSError, TimeoutError, self._of.client_error) as error:
             raise self._of.failure(self._call, error) from None
-        return found
+        return data
 
     def pause(self) -> None:
         transport = self._wire()
         if transport is not None:
             if hasattr(transport, "set_read_buffer_limits"):
-                transport.set_read_buffer_limits(high=1)  # TLS: what is not decrypted is not taken off the socket
+                transport.set_read_buffer_limits(high=1)  # TLS: bytes that are not decrypted stay in the socket
             transport.pause_reading()
 
     def resume(self) -> None:
@@ -332,7 +367,7 @@ class _Body:
             transport.resume_reading()
 
     def _wire(self) -> Any:
-        """asyncio's transport, while there is one."""
+        """Return asyncio's transport of the connection, or None if the connection is closed."""
         connection = self._response.connection
         return None if connection is None else connection.transport
 
@@ -351,25 +386,29 @@ def _headers(headers: Any) -> dict[str, str]:
 
 
 def _reason(error: BaseException) -> str:
-    """What is wrong with a certificate, without the address."""
+    """Return why TLS failed, without the server's address."""
     cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
     return getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or str(cause)
 
 
 def _socket(address: Any) -> socket.socket:
-    """A socket that notices when the other side is gone, as Go's do."""
+    """Create a socket with TCP keep-alive, so that a lost peer is detected as in Go."""
     family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    result = socket.socket(family, kind, protocol)
+    result.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE:
         if hasattr(socket, name):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made
+            result.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return result
 
 
 def proxy_of(access: Access, environ: Mapping[str, str]) -> str:
-    """The proxy of a server: what its kubeconfig says, or else ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY`` as Go
-    reads them (a domain stands for all in it, a network for its addresses; this machine is never behind a proxy)."""
+    """Return the URL of the proxy for a server, or an empty string for a direct connection.
+
+    The proxy of the kubeconfig comes first, then ``HTTPS_PROXY`` or ``HTTP_PROXY`` with the exceptions in
+    ``NO_PROXY``. As in Go, a domain in ``NO_PROXY`` covers its subdomains, a network covers its addresses, and
+    localhost never uses a proxy.
+    """
     if access.proxy:
         return access.proxy
     parts = urlsplit(access.server)
@@ -397,9 +436,9 @@ def _is_excepted(
     with suppress(ValueError):
         network = ipaddress.ip_network(entry, strict=False)
         return address is not None and address in network
-    name, colon, wanted = entry.rpartition(":")
-    if colon and wanted.isdigit():
-        if wanted != port:
+    name, colon, excepted_port = entry.rpartition(":")
+    if colon and excepted_port.isdigit():
+        if excepted_port != port:
             return False
         entry = name.strip("[]")
     with suppress(ValueError):

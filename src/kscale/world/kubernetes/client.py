@@ -1,4 +1,4 @@
-"""API requests by client-go's rules: rate limit, retries, and API errors.
+"""API requests with client-go's behaviour: rate limit, retries and API errors.
 
 Upstream: ``client-go/rest`` (``request.go``, ``with_retry.go``).
 """
@@ -50,9 +50,9 @@ _SECOND: Final = 1e9
 
 
 class TokenBucket:
-    """``burst`` tokens at first, then ``qps`` a second, never more than ``burst``. Moments are nanoseconds.
+    """Rate limiter with ``burst`` tokens at first, refilled with ``qps`` per second up to ``burst``.
 
-    ``qps`` is rounded as client-go does (``float32``). Single owner.
+    Times are nanoseconds. ``qps`` is rounded as in client-go (``float32``). Has a single owner.
     """
 
     __slots__ = ("_burst", "_last", "_qps", "_tokens")
@@ -64,7 +64,7 @@ class TokenBucket:
         self._last: Moment | None = None
 
     def try_accept(self, now: Moment) -> bool:
-        """Takes a token if there is one."""
+        """Take a token if one is available, and return whether it was."""
         tokens = self._at(now) - 1.0
         if self._burst < 1 or self._wait(tokens) > 0:
             return False
@@ -72,7 +72,7 @@ class TokenBucket:
         return True
 
     def reserve(self, now: Moment) -> int:
-        """Takes a token, or the next that there will be: for how many nanoseconds the caller has to wait."""
+        """Take a token, possibly a future one, and return the nanoseconds that the caller must wait for it."""
         tokens = self._at(now) - 1.0
         self._last, self._tokens = now, tokens
         return self._wait(tokens)
@@ -134,23 +134,36 @@ class _Status(ApiStruct):
 
 
 def is_success(status: int) -> bool:
-    """Whether an answer is what was asked for."""
+    """Check whether an HTTP status is a success of the API: 200 to 206."""
     return 200 <= status <= 206
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> int | None:
-    """After how many seconds the server asks to be tried again; None: it does not, or not in seconds."""
+    """Return the Retry-After header in seconds, or None if it is absent or not a number of seconds."""
     return integer(headers.get("retry-after", ""))
 
 
 def error_of(call: Call, answer: Answer) -> ApiError:
-    """Why a call was refused: as the server's Status says it, or else by its code."""
+    """Return the API error of a failed request, from the server's Status or else from the HTTP status code."""
     after = retry_after_seconds(answer.headers)
     return read_status(answer.body, after=after) or _generic(call, answer, after)
 
 
 def read_status(body: bytes | msgspec.Raw | memoryview, *, after: int | None = None) -> ApiError | None:
-    """A Status that says of a failure; None: this is none. ``after``: of the header."""
+    """Parse the body of a response as a Kubernetes Status that reports a failure.
+
+    Parameters
+    ----------
+    body : bytes
+        JSON text.
+    after : int, optional
+        Seconds from the Retry-After header. ``details.retryAfterSeconds`` of the Status wins.
+
+    Returns
+    -------
+    ApiError or None
+        None if the body is not a Status or reports success.
+    """
     try:
         status = read_json(body, _Status)
     except UnreadableError:
@@ -162,7 +175,7 @@ def read_status(body: bytes | msgspec.Raw | memoryview, *, after: int | None = N
         after = details.retry_after_seconds
     causes = tuple(cause.reason or "" for cause in details.causes or ())
     texts = [cause.message for cause in details.causes or ()]
-    # Servers before 1.19 said it in words only.
+    # Servers before 1.19 report this only in the message.
     in_words = _TOO_LARGE in texts or _TOO_LARGE in (status.message or "")
     if status.reason == "Timeout" and in_words and TOO_LARGE_RESOURCE_VERSION not in causes:
         causes = (*causes, TOO_LARGE_RESOURCE_VERSION)
@@ -178,22 +191,22 @@ def read_status(body: bytes | msgspec.Raw | memoryview, *, after: int | None = N
 def _generic(call: Call, answer: Answer, after: int | None) -> ApiError:
     code = answer.status
     media = answer.headers.get("content-type", "text/").partition(";")[0].strip()
-    said = "unknown"
+    body_text = "unknown"
     if media.startswith("text/"):
-        said = answer.body[:_LONGEST].decode("utf-8", "replace").strip()
+        body_text = answer.body[:_LONGEST].decode("utf-8", "replace").strip()
     reason, message = _REASONS.get(code, ("", ""))
     if code == 409 and call.method == "POST":
         reason = "AlreadyExists"
     if not reason and code >= 500:
         reason = "InternalError"
-        message = f"an error on the server ({go_quote(said)}) has prevented the request from succeeding"
+        message = f"an error on the server ({go_quote(body_text)}) has prevented the request from succeeding"
     elif not reason:
         reason = "Unknown"
         message = f"the server responded with the status code {code} but did not return more information"
-    elif code == 406 and said in ("", "unknown"):
+    elif code == 406 and body_text in ("", "unknown"):
         message = "the server was unable to respond with a content type that the client supports"
     elif not message:
-        message = said
+        message = body_text
     about = " ".join(part for part in (call.method.lower(), call.resource, call.name) if part)
     if call.resource:
         message = f"{message} ({about})"
@@ -202,7 +215,7 @@ def _generic(call: Call, answer: Answer, after: int | None) -> ApiError:
 
 _FAILURES: Final = "kscale_request_failures_total"
 REQUEST_METRICS: Final = (Metric(_FAILURES, "counter", ("reason",)),)
-"""Requests to the API server that failed, each try by itself."""
+"""Metric of failed requests to the API server; each attempt counts."""
 
 _LONGEST_TEXT: Final = 2048
 MAX_RETRIES: Final = 10
@@ -210,9 +223,9 @@ _T = TypeVar("_T")
 
 
 class RequestFailedError(KscaleError, OSError):
-    """A request that came to nothing. ``error`` says why; one without code and reason is a connection that broke.
+    """A request failed. ``error`` is the reason; one without code and reason is a broken connection.
 
-    ``refused``: nobody listened, so nothing has happened.
+    ``refused``: the connection was refused, so the request had no effect.
     """
 
     def __init__(self, error: ApiError, *, refused: bool = False) -> None:
@@ -222,8 +235,11 @@ class RequestFailedError(KscaleError, OSError):
 
 
 def decoded(answer: Answer, type_: type[_T], call: Call) -> _T:
-    """The document in the answer to a call. Raises :class:`RequestFailedError` for what is none: who answers in the
-    place of an API server (a proxy, a page to log in) may say 200, too."""
+    """Decode the JSON document in a response.
+
+    Raises :class:`RequestFailedError` if the body cannot be decoded as ``type_``. Proxies and login pages also
+    respond with status 200.
+    """
     try:
         return read_json(answer.body, type_)
     except UnreadableError as error:
@@ -231,7 +247,11 @@ def decoded(answer: Answer, type_: type[_T], call: Call) -> _T:
 
 
 def listed(answer: Answer, call: Call, more: str = "") -> ServerList:
-    """The page of a list in the answer to a call that went on with ``more``. Raises :class:`RequestFailedError`."""
+    """Decode one page of a list from a response.
+
+    Raises :class:`RequestFailedError` if the body is not a list, or if the continue token equals ``more``, the token
+    of the request.
+    """
     try:
         page = read_list(answer.body)
     except UnreadableError as error:
@@ -248,36 +268,69 @@ def _unreadable(call: Call, why: object) -> RequestFailedError:
 
 def pause_before_retry(
     call: Call,
-    found: Answer | ConnectionFailedError,
+    result: Answer | ConnectionFailedError,
     attempt: int,
     *,
     max_retries: int = MAX_RETRIES,
     watch: bool = False,
     limits: ServerLimits = DEFAULT_LIMITS,
 ) -> float | None:
-    """How many seconds to wait before a request is sent again; None: it is not. ``attempt`` counts from 1.
+    """Return the seconds to wait before a failed request is sent again, or None if it must not be retried.
 
-    Any request is, while the server asks for it (429 or 5xx with ``Retry-After``); a connection that broke is no loss
-    for what only reads, and one that timed out none for a watch.
+    A request is retried if the server asks for it (status 429 or 5xx with ``Retry-After``). A GET is also retried
+    after a connection reset, and a watch after a timeout.
+
+    Parameters
+    ----------
+    call : Call
+        The request.
+    result : Answer or ConnectionFailedError
+        Result of the last attempt.
+    attempt : int
+        Number of attempts so far, from 1.
+    max_retries : int
+        Maximum number of retries.
+    watch : bool, default False
+        Whether the request is a watch.
+    limits : ServerLimits
+        ``limits.retry_seconds`` caps the pause.
+
+    Returns
+    -------
+    float or None
+        Pause in seconds.
     """
     if attempt > max_retries:
         return None
-    if isinstance(found, ConnectionFailedError):
-        harmless = found.kind == "reset" or (watch and found.kind == "timeout")
+    if isinstance(result, ConnectionFailedError):
+        harmless = result.kind == "reset" or (watch and result.kind == "timeout")
         return 1 if harmless and call.method == "GET" else None
-    if found.status != 429 and found.status < 500:
+    if result.status != 429 and result.status < 500:
         return None
-    pause = retry_after_seconds(found.headers)
+    pause = retry_after_seconds(result.headers)
     return None if pause is None else min(max(pause, 0), limits.retry_seconds)
 
 
 class Client:
-    """Talks to one API server.
+    """Client of one API server, with rate limit and retries.
 
-    ``qps`` and ``burst``: the client-side rate limit (``--kube-client-qps``, ``--kube-client-burst``): 0 is client-go's
-    default of 5 and 10, a negative ``qps`` is none. Watches are not limited. ``max_retries``: of a request that the
-    server asks to send again. ``limits``: how much is taken from the server. ``observe`` is called with each request
-    that fails (:data:`REQUEST_METRICS`).
+    Parameters
+    ----------
+    transport : Transport
+        Sends the requests.
+    clock : Clock
+        Clock of the rate limit.
+    qps, burst
+        Client-side rate limit (``--kube-client-qps``, ``--kube-client-burst``). 0 means client-go's defaults of 5 and
+        10; a negative ``qps`` disables the limit. Watches are not limited.
+    max_retries : int
+        Maximum number of retries of a request.
+    limits : ServerLimits
+        Maximum sizes of responses and pauses.
+
+    Notes
+    -----
+    ``observe`` is called with an observation for each failed request (:data:`REQUEST_METRICS`).
     """
 
     __slots__ = ("_bucket", "_clock", "_limit", "_max_retries", "limits", "observe", "transport")
@@ -301,7 +354,7 @@ class Client:
         self._max_retries = max_retries
 
     def apart(self) -> Client:
-        """One that goes over the same connections, with a rate limit of its own: it never waits for this one's turn."""
+        """Return a client with the same connections but its own rate limit."""
         qps, burst = self._limit
         client = Client(
             self.transport, self._clock, qps=qps, burst=burst, max_retries=self._max_retries, limits=self.limits
@@ -310,57 +363,61 @@ class Client:
         return client
 
     async def call(self, call: Call) -> Answer:
-        """The answer to a request. Raises :class:`RequestFailedError`."""
+        """Send a request, with retries, and return the response. Raises :class:`RequestFailedError`."""
         attempt = 0
         while True:
             attempt += 1
             await self._wait_for_turn()
             try:
-                found: Answer | ConnectionFailedError = await self.transport.call(call)
+                result: Answer | ConnectionFailedError = await self.transport.call(call)
             except ConnectionFailedError as error:
-                found = error.with_traceback(None)  # whose frames hold what was read so far
-            if isinstance(found, Answer) and is_success(found.status):
-                return found
-            self._count_failure(found)
-            pause = pause_before_retry(call, found, attempt, max_retries=self._max_retries, limits=self.limits)
+                result = error.with_traceback(None)  # drop the traceback: its frames keep the data read so far alive
+            if isinstance(result, Answer) and is_success(result.status):
+                return result
+            self._count_failure(result)
+            pause = pause_before_retry(call, result, attempt, max_retries=self._max_retries, limits=self.limits)
             if pause is None:
-                raise _failed(call, found)
+                raise _failed(call, result)
             await asyncio.sleep(pause)
 
     @asynccontextmanager
     async def watch(self, call: Call) -> AsyncIterator[Stream | None]:
-        """An answer that comes bit by bit; None: the connection broke again and again before there was any, which is no
-        more than a watch that ended at once. Raises :class:`RequestFailedError`."""
+        """Open a watch and yield its stream, or None if the connection broke on every attempt before a response came.
+
+        None is to be treated as a watch that ended at once. Raises :class:`RequestFailedError` for other failures.
+        """
         attempt = 0
         while True:
             attempt += 1
             async with AsyncExitStack() as stack:
-                found: Answer | ConnectionFailedError
+                result: Answer | ConnectionFailedError
                 try:
                     stream = await stack.enter_async_context(self.transport.stream(call))
-                    found = Answer(stream.status, stream.headers, b"" if stream.status == 200 else await stream.read())
+                    result = Answer(stream.status, stream.headers, b"" if stream.status == 200 else await stream.read())
                 except ConnectionFailedError as error:
-                    found = error.with_traceback(None)  # whose frames hold what was read so far
-                if isinstance(found, Answer) and found.status == 200:
+                    result = error.with_traceback(
+                        None
+                    )  # drop the traceback: its frames keep the data read so far alive
+                if isinstance(result, Answer) and result.status == 200:
                     yield stream
                     return
-            self._count_failure(found)
+            self._count_failure(result)
             pause = pause_before_retry(
-                call, found, attempt, max_retries=self._max_retries, watch=True, limits=self.limits
+                call, result, attempt, max_retries=self._max_retries, watch=True, limits=self.limits
             )
             if pause is None:
-                if isinstance(found, ConnectionFailedError) and found.kind in ("reset", "timeout"):
+                if isinstance(result, ConnectionFailedError) and result.kind in ("reset", "timeout"):
                     yield None
                     return
-                raise _failed(call, found)
+                raise _failed(call, result)
             await asyncio.sleep(pause)
 
     async def close(self) -> None:
-        """Lets go of all connections."""
+        """Close all connections."""
         await self.transport.close()
 
-    def _count_failure(self, found: Answer | ConnectionFailedError) -> None:
-        self.observe(Observation(name=_FAILURES, labels={"reason": _reason(found)}))
+    def _count_failure(self, failure: Answer | ConnectionFailedError) -> None:
+        self.observe(Observation(name=_FAILURES, labels={"reason": _reason(failure)}))
 
     async def _wait_for_turn(self) -> None:
         if self._bucket is not None:
@@ -369,14 +426,20 @@ class Client:
                 await asyncio.sleep(pause / _SECOND)
 
 
-def _reason(found: Answer | ConnectionFailedError) -> str:
-    """Why a request failed, as a label of few values."""
-    if isinstance(found, ConnectionFailedError):
-        return found.kind.replace(" ", "_")
-    return "throttled" if found.status == 429 else f"status_{found.status // 100}xx" if found.status >= 300 else "other"
+def _reason(failure: Answer | ConnectionFailedError) -> str:
+    """Return why a request failed, as a metric label with few values."""
+    if isinstance(failure, ConnectionFailedError):
+        return failure.kind.replace(" ", "_")
+    return (
+        "throttled"
+        if failure.status == 429
+        else f"status_{failure.status // 100}xx"
+        if failure.status >= 300
+        else "other"
+    )
 
 
-def _failed(call: Call, found: Answer | ConnectionFailedError) -> RequestFailedError:
-    if isinstance(found, Answer):
-        return RequestFailedError(error_of(call, found))
-    return RequestFailedError(ApiError(found.message), refused=found.kind == "refused")
+def _failed(call: Call, failure: Answer | ConnectionFailedError) -> RequestFailedError:
+    if isinstance(failure, Answer):
+        return RequestFailedError(error_of(call, failure))
+    return RequestFailedError(ApiError(failure.message), refused=failure.kind == "refused")

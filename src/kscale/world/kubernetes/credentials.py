@@ -1,6 +1,6 @@
-"""Credentials of requests: tokens, exec plug-ins, impersonation (upstream: ``client-go/transport``).
+"""Credentials of requests: tokens, exec plug-ins and impersonation (upstream: ``client-go/transport``).
 
-No error here holds a secret.
+Error messages never contain a secret.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _LEEWAY: Final = 10 * SECOND
 _INFO: Final = "KUBERNETES_EXEC_INFO"
 
 RunProgram = Callable[[tuple[str, ...], Mapping[str, str], bool], Awaitable[bytes]]
-"""Runs a command (its words, the environment, whether it may ask on the terminal): what it prints."""
+"""Runs a command (arguments, environment, whether it may prompt on the terminal) and returns its output."""
 
 
 class CredentialError(KscaleError, OSError):
-    """There are no credentials to ask with."""
+    """There are no credentials for a request."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What a request is sent with: headers, and a certificate with its key if a program gave one."""
+    """Headers of a request, and the certificate and key that an exec plug-in returned, if any."""
 
     headers: tuple[tuple[str, str], ...]
     certificate: tuple[bytes, bytes] | None = None
@@ -59,8 +59,10 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class TokenFile:
-    """A token in a file that is written anew from time to time; it is read once a minute. An unreadable file is no loss
-    while there is a token. Moments are monotonic."""
+    """Bearer token in a file that is rotated; the file is read once a minute.
+
+    If the file cannot be read, the previous token stays in use. Times are monotonic, in nanoseconds.
+    """
 
     __slots__ = ("_expires", "_path", "_read_at", "_token")
 
@@ -71,7 +73,7 @@ class TokenFile:
         self._read_at: int | None = None
 
     def token(self, now: int) -> Secret:
-        """The token. Raises :class:`CredentialError`."""
+        """Return the token, read again if it has expired. Raises :class:`CredentialError` if there is none."""
         if self._expires is not None and self._expires - _LEEWAY > now:
             return self._token
         try:
@@ -88,13 +90,13 @@ class TokenFile:
         return self._token
 
     def rejected(self, sent: int) -> None:
-        """A request that was sent at this moment was not let in: a token from before is read again."""
+        """Expire the token if a request sent at time ``sent`` was rejected and the file was read before it."""
         if self._read_at is not None and self._read_at < sent:
             self._expires = None
 
 
 class _Given(msgspec.Struct, frozen=True):
-    """What a plug-in has given. ``expires`` None: never."""
+    """Credentials that an exec plug-in returned. ``expires`` is None if they never expire."""
 
     token: Secret
     certificate: tuple[bytes, bytes] | None
@@ -102,7 +104,7 @@ class _Given(msgspec.Struct, frozen=True):
 
 
 class ExecPlugin:
-    """Credentials that a program gives; it is asked again when they have run out, or were not accepted."""
+    """Credentials from an exec plug-in, which runs again when they expire or the server rejects them."""
 
     __slots__ = ("_access", "_clock", "_config", "_given", "_lock", "_run")
 
@@ -115,15 +117,18 @@ class ExecPlugin:
         self._lock = asyncio.Lock()
 
     async def given(self) -> _Given:
-        """What it gives. Raises :class:`CredentialError`."""
-        async with self._lock:  # one at a time: it may ask somebody
+        """Return the current credentials; run the plug-in if needed. Raises :class:`CredentialError`."""
+        async with self._lock:  # one run at a time: the plug-in may prompt the user
             given = self._given
             if given is None or (given.expires is not None and self._clock.now() > given.expires):
                 given = self._given = await self._ask()
             return given
 
     async def rejected(self, given: _Given) -> None:
-        """These were not accepted: asks for others, unless there are others already."""
+        """Refresh credentials that the server rejected, unless they have been replaced already.
+
+        Raises :class:`CredentialError`.
+        """
         async with self._lock:
             if given is self._given:
                 self._given = await self._ask()
@@ -169,7 +174,7 @@ class ExecPlugin:
             ca = access.ca.read() if access.ca else b""
         except OSError as error:
             raise InputError(Problem(error.strerror or str(error), access.ca.path)) from None
-        found = {
+        fields = {
             "server": access.server,
             "tls-server-name": access.server_name,
             "insecure-skip-tls-verify": access.insecure,
@@ -178,16 +183,16 @@ class ExecPlugin:
             "disable-compression": not access.compress,
             "config": self._config.config,
         }
-        return {key: value for key, value in found.items() if value or key == "config"}
+        return {key: value for key, value in fields.items() if value or key == "config"}
 
     def _read(self, printed: bytes) -> _Given:
-        wanted = self._config.api_version
+        expected_version = self._config.api_version
         try:
             credential = read_json(printed, _ExecCredential)
         except UnreadableError:
             raise CredentialError("exec: decoding stdout: it is no ExecCredential") from None
-        if credential.kind != "ExecCredential" or credential.api_version != wanted:
-            text = f"exec plugin is configured to use API version {wanted}, plugin returned version"
+        if credential.kind != "ExecCredential" or credential.api_version != expected_version:
+            text = f"exec plugin is configured to use API version {expected_version}, plugin returned version"
             raise CredentialError(f"{text} {_printable(credential.api_version)}")
         status = credential.status
         if status is None:
@@ -219,7 +224,7 @@ class _ExecCredential(ApiStruct):
 
 
 class Credentials:
-    """Who asks, of one :class:`Access`. ``run`` runs its plug-in."""
+    """Identity of requests for one :class:`Access`. ``run`` runs its exec plug-in."""
 
     __slots__ = ("_basic", "_clock", "_exec", "_file", "_given", "_headers", "_token")
 
@@ -232,23 +237,23 @@ class Credentials:
         if access.username or access.password:
             pair = f"{access.username}:{access.password.reveal()}".encode()
             self._basic = f"Basic {base64.b64encode(pair).decode()}"
-        # Whoever comes with a token, a password or a certificate needs no program.
-        known = access.token or self._file or self._basic or access.certificate
-        self._exec = ExecPlugin(access.exec, access, clock, run) if access.exec and not known else None
+        # A token, a password or a certificate takes precedence over the plug-in.
+        has_credentials = access.token or self._file or self._basic or access.certificate
+        self._exec = ExecPlugin(access.exec, access, clock, run) if access.exec and not has_credentials else None
         self._given: _Given | None = None
 
     async def identity(self) -> Identity:
-        """What the next request is sent with. Raises :class:`CredentialError`."""
+        """Return the headers and client certificate for the next request. Raises :class:`CredentialError`."""
         if self._exec is not None:
-            given = self._given = await self._exec.given()
-            return Identity(self._headers + _bearer(given.token), given.certificate)
+            credentials = self._given = await self._exec.given()
+            return Identity(self._headers + _bearer(credentials.token), credentials.certificate)
         if self._basic:
             return Identity((*self._headers, ("Authorization", self._basic)))
         token = self._file.token(self._clock.monotonic()) if self._file is not None else self._token
         return Identity(self._headers + _bearer(token))
 
     async def rejected(self, sent: int) -> None:
-        """A request that was sent at this moment (monotonic) was answered with 401."""
+        """Handle status 401 for a request that was sent at monotonic time ``sent``: refresh the credentials."""
         if self._file is not None:
             self._file.rejected(sent)
         if self._exec is not None and self._given is not None:
@@ -263,7 +268,7 @@ def _bearer(token: Secret) -> tuple[tuple[str, str], ...]:
 
 
 def impersonation_headers(as_: Impersonation | None) -> tuple[tuple[str, str], ...]:
-    """The headers that say as whom to act."""
+    """Return the impersonation headers (name, value); empty without impersonation."""
     if as_ is None:
         return ()
     headers = [("Impersonate-User", as_.user)]
@@ -280,8 +285,10 @@ _HEADER_SAFE: Final = "!#$&'*+-.^_`|~"
 
 
 def _printable(text: str) -> str:
-    """Without what could do something to a terminal."""
-    return "".join(each if each.isprintable() or each in "\n\t" else f"U+{ord(each):04X}" for each in text)
+    """Replace characters that could control a terminal by ``U+XXXX``."""
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else f"U+{ord(character):04X}" for character in text
+    )
 
 
 async def _run(words: tuple[str, ...], env: Mapping[str, str], interactive: bool) -> bytes:

@@ -1,4 +1,4 @@
-"""Run a reflector against an API server, and the sinks that it feeds."""
+"""Informers: run a reflector against an API server and pass lists and events to sinks."""
 
 from __future__ import annotations
 
@@ -57,8 +57,11 @@ _NAMES_LOGGED: Final = 1024
 
 
 class Absorbed(msgspec.Struct, frozen=True):
-    """What became of bytes of a watch: how many were used (what is left is a piece of a line), how many events they
-    were, and what :class:`~kscale.world.kubernetes.reflector.Batch` tells of them."""
+    """Result of reading bytes of a watch.
+
+    ``used`` bytes were read (the rest is part of a line) and contained ``events`` events. The other fields are those
+    of :class:`~kscale.world.kubernetes.reflector.Batch`.
+    """
 
     used: int
     events: int = 0
@@ -69,32 +72,35 @@ class Absorbed(msgspec.Struct, frozen=True):
 
 
 class Sink(Protocol):
-    """What an informer feeds. Raises :class:`~kscale.InputError` for what is no list and no watch of its kind."""
+    """Store that an informer fills.
+
+    Methods that read data raise :class:`~kscale.InputError` if it is not a list or a watch of the sink's kind.
+    """
 
     @property
     def settled(self) -> bool:
-        """What is there is a state that once was."""
+        """Return whether the content is a consistent state of the server, with no list half read."""
         ...
 
     @property
     def unreadable(self) -> int:
-        """How many objects have been skipped so far because they cannot be read."""
+        """Return how many objects have been skipped so far because they cannot be read."""
         ...
 
     def begin(self) -> None:
-        """A list begins; one that has not come to its end is forgotten."""
+        """Start a list and discard an unfinished one."""
         ...
 
     def page(self, data: bytes) -> tuple[str, str]:
-        """A page of it: the version of the list, and what to go on with."""
+        """Read one page of a list and return (resource version, continue token)."""
         ...
 
     def events(self, data: bytes) -> Absorbed:
-        """Lines of a watch; of one that lists first, while a list is under way."""
+        """Read lines of a watch. While a list is under way, they are the initial events of a streaming list."""
         ...
 
     def settle(self) -> None:
-        """The list has come to its end: what it did not bring is gone."""
+        """Finish the list: objects that it did not contain are removed."""
         ...
 
 
@@ -111,7 +117,7 @@ _CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 
 
 class Unreadable:
-    """Objects of one kind that were skipped because they cannot be read: counts each, logs each object once."""
+    """Objects of one kind that were skipped as unreadable: each skip is counted, each object is logged once."""
 
     __slots__ = ("_kind", "_logged", "count")
 
@@ -121,7 +127,7 @@ class Unreadable:
         self.count = 0
 
     def report(self, name: str, problem: Problem | InputError) -> None:
-        """Count a skipped object, and log it unless it was the last time that it came, too."""
+        """Count a skipped object, and log it unless it has been logged since it was last readable."""
         self.count += 1
         if name in self._logged:
             self._logged.move_to_end(name)
@@ -132,20 +138,20 @@ class Unreadable:
         _log.error("Skipping a %s that cannot be read: %s", self._kind, problem)
 
     def forget(self, name: str) -> None:
-        """The object can be read, or is gone: it is logged again the next time that it cannot."""
+        """Forget an object that is readable again or deleted, so that its next problem is logged."""
         if self._logged:
             self._logged.pop(name, None)
 
 
 class ObjectSink:
-    """Objects of one kind, one by one, as structs.
+    """Sink that keeps the objects of one kind as structs.
 
-    ``changed`` is told each change after it was made. A list replaces all at its end, what is gone first
-    (client-go's ``Replace``); until then the old state stays.
+    ``changed`` is called after each change. A list replaces all objects at its end, with deletions first (client-go's
+    ``Replace``); until then the old objects stay.
 
-    An object that cannot be read is skipped (:attr:`unreadable`): the version of it that was read last stays, one that
-    was never read is absent. A list or a watch with an object that does not even say which one it is fails: what it
-    stands for would be taken for deleted.
+    An object that cannot be read is skipped (:attr:`unreadable`). Its last readable version stays; an object that was
+    never readable is absent. If an object does not even contain its name, the list or watch fails, since the
+    object would otherwise count as deleted.
     """
 
     __slots__ = ("_changed", "_listing", "_skipped", "_type", "objects", "watch")
@@ -153,7 +159,7 @@ class ObjectSink:
     def __init__(self, watch: Watch, changed: Callable[[Change], None]) -> None:
         self.watch = watch
         self.objects: dict[str, KubeObject] = {}
-        """By ``namespace/name``, in the order in which they came."""
+        """Objects by ``namespace/name``, in the order of arrival."""
         self._type = find_kind(watch.api_version, watch.kind) or KubeObject
         self._changed = changed
         self._listing: dict[str, KubeObject] | None = None
@@ -229,14 +235,14 @@ class ObjectSink:
         return Absorbed(end, count, version, only_added, synced, failed)
 
     def _apply(self, type_: str, new: KubeObject) -> str:
-        """Apply a change; return the version of its object."""
+        """Apply a change and return the resource version of its object."""
         if type_ != "DELETED":
             return self._put(new)
         self._remove(new.key, new)
         return new.metadata.resource_version
 
     def _apply_slowly(self, event: ServerEvent) -> str:
-        """The same for an event whose object may be unreadable."""
+        """Apply an event whose object may be unreadable, and return the object's resource version."""
         try:
             return self._apply(event.type, self._read(event.object))
         except UnreadableObjectError as error:
@@ -246,15 +252,17 @@ class ObjectSink:
             return error.head.resource_version
 
     def _remove(self, key: str, last: KubeObject | None = None) -> None:
-        """Remove an object; ``last``: as it was at its end, if that can be read."""
+        """Remove an object. ``last`` is its last version, if that is readable."""
         if self._listing is not None:
             self._listing.pop(key, None)
         elif (old := self.objects.pop(key, None)) is not None:
             self._changed(Change(watch=self.watch, old=last or old))
 
     def _skip(self, error: UnreadableObjectError) -> None:
-        """Skip an object; in a list the version that was read last is taken over. Raises InputError if it is unknown
-        which object it is."""
+        """Skip an unreadable object. During a list its last readable version is kept.
+
+        Raises InputError if the object has no name.
+        """
         head = error.head
         if not head.name:
             raise InputError(f"a {self.watch.kind} without an identity: {error}") from None
@@ -288,15 +296,15 @@ class ObjectSink:
 
 
 _COLLECT: Final = 0.005
-_COLLECT_BYTES: Final = 1.0  # a cluster takes up fifty lines for the price of two
+_COLLECT_BYTES: Final = 1.0  # a cluster reads fifty lines at the cost of two
 _REST: Final = 0.1
 _GLANCE: Final = 0.0005
-_MUCH: Final = 2**16  # a connection holds back more than that
+_MUCH: Final = 2**16  # a connection buffers more than that
 _MOST_EVENTS: Final = 1024
 _MOST_BYTES: Final = 8 * 2**20
 _LONGEST_TEXT: Final = 2048
 _GRACE: Final = 30.0
-"""Seconds that a server may keep a watch open for longer than it was asked to."""
+"""Seconds that a server may keep a watch open beyond the requested timeout."""
 _EVENTS: Final = "kscale_watch_events_total"
 _LISTS: Final = "kscale_lists_total"
 _LAG: Final = "kscale_watch_lag_seconds"
@@ -316,15 +324,17 @@ WATCH_METRICS: Final = (
         help="Seconds that watch events waited in this process before they were processed, by kind.",
     ),
 )
-"""Events and lists that were taken up, objects in them that were skipped because they cannot be read, lists and watches
-that failed, and how long events lay here before they were taken up."""
+"""Metrics: applied events and lists, skipped unreadable objects, failed lists and watches, and how long events were
+buffered."""
 
 
 class Informer:
-    """One watch of a driver. ``settled``: its sink may be looked at; ``last_error``: why it does not get on.
+    """Informer of one watch of a driver.
 
-    ``turn`` is held while the sink changes; meanwhile events are still read, and wait here. ``told`` is called whenever
-    ``settled`` may have become true; ``observe`` is told what happens.
+    ``settled`` reports whether the sink may be read, and ``last_error`` why the last list or watch failed.
+
+    ``turn`` is held while the sink changes; events that arrive meanwhile are read and buffered. ``told`` is called
+    whenever ``settled`` may have become true. ``observe`` receives the metrics (:data:`WATCH_METRICS`).
     """
 
     def __init__(
@@ -365,40 +375,39 @@ class Informer:
 
     @property
     def synced(self) -> bool:
-        """It was listed once."""
+        """Return whether the kind has been listed once."""
         return self._reflector.synced
 
     @property
     def settled(self) -> bool:
-        """Besides, what is there is a state that once was."""
+        """Return whether the kind has been listed and the sink's content is a consistent state."""
         return self.synced and self._sink.settled
 
     @property
     def version(self) -> str:
-        """The newest version that was seen."""
+        """Return the newest resource version seen."""
         return self._reflector.version
 
     @property
     def last_error(self) -> ApiError | None:
-        """Why the last list or watch came to nothing; None: it did not."""
+        """Return the error of the last list or watch, or None if it succeeded."""
         return self._reflector.last_error
 
     async def caught_up(self) -> None:
-        """Waits until the events that have been read, but lie here for more to come or because the sink was not free,
-        are taken up; no more are waited for."""
+        """Wait until buffered events have been applied to the sink. Does not wait for further events."""
         if self._waiting is None:
             return
         self._asked.set()
         await self._waiting.wait()
 
     async def run(self) -> None:
-        """For ever."""
+        """Run the informer until it is cancelled."""
         steps = self._reflector.run(self._clock.monotonic())
         try:
             async with AsyncExitStack() as opened:
-                asked = next(steps)
+                step = next(steps)
                 while True:
-                    asked = steps.send(await self._answer(asked, opened))
+                    step = steps.send(await self._answer(step, opened))
         finally:
             steps.close()
 
@@ -431,7 +440,7 @@ class Informer:
         self._observe(Observation(name=metric, value=float(value), labels=self._labels))
 
     def _count_unreadable(self) -> None:
-        """Count the objects that the sink has skipped since the last time."""
+        """Count the objects that the sink has skipped since the last call."""
         before, self._unreadable = self._unreadable, self._sink.unreadable
         if self._unreadable > before:
             self._count(UNREADABLE, self._unreadable - before)
@@ -462,12 +471,12 @@ class Informer:
         async with self._turn:
             if asked.anew:
                 self._sink.begin()
-            version, more = self._sink.page(answer.body)
+            version, next_page = self._sink.page(answer.body)
         self._count_unreadable()
-        if more and more == asked.continue_:
+        if next_page and next_page == asked.continue_:
             raise InputError(f"a list of {self.watch.kind} whose next page is the same page")
-        await asyncio.sleep(0)  # a page is a long time for others
-        return Listed(at=self._at(), version=version, continue_=more)
+        await asyncio.sleep(0)  # reading a page takes long: let other tasks run
+        return Listed(at=self._at(), version=version, continue_=next_page)
 
     async def _watch(self, asked: OpenWatch, opened: AsyncExitStack) -> Seen:
         initial = "true" if asked.initial else ""
@@ -488,64 +497,69 @@ class Informer:
         return Opened(at=self._at())
 
     async def _read_more(self, opened: AsyncExitStack) -> Seen:
-        """Events as they come, collected for a moment: many at once cost less."""
+        """Read a batch of events, which costs less than single events, and pass it to the sink."""
         try:
-            data, more = await self._collect()
+            data, is_open = await self._collect()
             if not data:
                 await self._close(opened)
                 return Ended(at=self._at())
             async with self._turn:
-                found = self._sink.events(data)
+                absorbed = self._sink.events(data)
         finally:
             if self._waiting is not None:
                 self._waiting.set()
                 self._waiting = None
-        self._left = data[found.used :] if more else b""
+        self._left = data[absorbed.used :] if is_open else b""
         self._count_unreadable()
-        if found.events:
-            self._count(_EVENTS, found.events)
+        if absorbed.events:
+            self._count(_EVENTS, absorbed.events)
             lag = (self._clock.monotonic() - self._came) / 1e9
             self._observe(Observation(name=_LAG, value=lag, labels=self._labels))
-        if not more:
+        if not is_open:
             await self._close(opened)
-            if not found.events and found.error is None:
+            if not absorbed.events and absorbed.error is None:
                 return Ended(at=self._at())
         await asyncio.sleep(0)
         return Batch(
             at=self._at(),
-            events=found.events,
-            version=found.version,
-            only_added=found.only_added,
-            synced=found.synced,
-            error=found.error,
+            events=absorbed.events,
+            version=absorbed.version,
+            only_added=absorbed.only_added,
+            synced=absorbed.synced,
+            error=absorbed.error,
         )
 
     async def _collect(self) -> tuple[bytes, bool]:
-        """At least one line, and what comes in the next moments; whether there may be more. Moments are longer where
-        many lines at once cost less, and over as soon as somebody asks for what there is."""
+        """Collect at least one line and what follows shortly; return (data, whether the stream is still open).
+
+        Collection takes longer where batches are much cheaper, and ends early if :meth:`caught_up` is called.
+        """
         stream = self._open
         if stream is None:
             return b"", False
-        came = _Came(self._left)
+        received = _Came(self._left)
         self._asked.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._ends):
-                while not came.ended and not came.lines:
-                    came.add(await _read(stream))
-                    if came.size > self._limits.line_bytes and b"\n" not in came.parts[-1]:
+                while not received.ended and not received.lines:
+                    received.add(await _read(stream))
+                    if received.size > self._limits.line_bytes and b"\n" not in received.parts[-1]:
                         text = f"a line of more than {self._limits.line_bytes:,} bytes"
                         raise InputError(f"not a watch of {self.watch.kind}: {text}")
-        came.ended = came.ended or not came.lines  # the server keeps it open for too long
-        if came.lines and not came.ended:
+        received.ended = received.ended or not received.lines  # the server has kept the watch open for too long
+        if received.lines and not received.ended:
             self._waiting = asyncio.Event()
             self._came = self._clock.monotonic()
-            await self._collect_more(stream, came)
-        return b"".join(came.parts) if came.lines else b"", not came.ended
+            await self._collect_more(stream, received)
+        return b"".join(received.parts) if received.lines else b"", not received.ended
 
     async def _collect_more(self, stream: Stream, came: _Came) -> None:
-        """What comes until it is time, somebody asks for it, or it is much; and while the sink is not free."""
+        """Collect lines until a time or size limit is reached or :meth:`caught_up` is called.
+
+        Collection continues while the sink is locked.
+        """
         loop = asyncio.get_running_loop()
-        end = loop.time() + (self._collecting if self.settled else _COLLECT)  # a list is waited for
+        end = loop.time() + (self._collecting if self.settled else _COLLECT)  # somebody waits for the list
         while not came.ended and came.size < self._limits.response_bytes:
             before, left = came.size, end - loop.time()
             if self._turn.locked():
@@ -575,7 +589,7 @@ class Informer:
 
 
 class _Came:
-    """What has been read of a watch and is not taken up yet: ``left`` is a piece of a line from before."""
+    """Data of a watch that has been read but not applied. ``left`` is the incomplete line of the previous batch."""
 
     __slots__ = ("ended", "lines", "much", "parts", "size")
 
@@ -583,10 +597,10 @@ class _Came:
         self.parts, self.lines, self.size = [left], 0, len(left)
         self.ended = False
         self.much = False
-        """Of late: the server may not have to wait."""
+        """Whether much data came last time, so that reading must not pause."""
 
     def add(self, some: bytes) -> None:
-        """The next bytes; empty: that was all."""
+        """Add bytes; empty bytes mean the end of the stream."""
         self.ended = not some
         self.parts.append(some)
         self.lines += some.count(b"\n")
@@ -594,7 +608,7 @@ class _Came:
 
 
 async def _read(stream: Stream) -> bytes:
-    """The next bytes. A watch that breaks has ended: it goes on from the last version."""
+    """Read bytes of a watch. A broken connection counts as the end: the next watch resumes from the last version."""
     try:
         return await stream.read_some()
     except ConnectionFailedError:
@@ -603,7 +617,7 @@ async def _read(stream: Stream) -> bytes:
 
 @contextmanager
 def _paused(stream: Stream) -> Iterator[None]:
-    """What comes meanwhile comes at once afterwards: waking this thread costs more than a line does."""
+    """Pause a stream within the context, since waking this thread costs more than processing a line."""
     stream.pause()
     try:
         yield

@@ -1,9 +1,7 @@
 """Kubeconfig files and in-cluster access, read as kubectl reads them (upstream: ``client-go/tools/clientcmd``).
 
-Nothing here prints a secret: tokens, passwords and keys are :class:`Secret`.
-
-What kubectl would pass over is refused by name where it concerns the entries that are used: a key that is not
-understood may well be one that says who acts.
+Tokens, passwords and keys are :class:`Secret`, so they are never printed. Keys that kubectl ignores are rejected
+by name in the entries that are used, because an unknown key may decide which identity is used.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ _PASSWORD: Final = re.compile(r"(://[^/@\s:]*):[^/@\s]*@")
 
 
 class Secret:
-    """A text that is not shown. False when it is empty."""
+    """Text that is hidden in repr and str. False if empty."""
 
     __slots__ = ("_text",)
 
@@ -62,7 +60,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text."""
+        """Return the text."""
         return self._text
 
     def __bool__(self) -> bool:
@@ -88,13 +86,13 @@ NO_SECRET: Final = Secret()
 
 @dataclass(frozen=True, slots=True)
 class Pem:
-    """Certificates or a key: given (``data``), or in a file that may be replaced while it is in use."""
+    """Certificates or a key in PEM: inline (``data``), or in a file that may be replaced while in use."""
 
     data: bytes = field(default=b"", repr=False)
     path: str = ""
 
     def read(self) -> bytes:
-        """The text as it is now. Raises OSError."""
+        """Return the current PEM text. Raises OSError if the file cannot be read."""
         return self.data or read_file(self.path)
 
     def __bool__(self) -> bool:
@@ -103,7 +101,7 @@ class Pem:
 
 @dataclass(frozen=True, slots=True)
 class ClientCertificate:
-    """A certificate and its key."""
+    """Client certificate and its key."""
 
     certificate: Pem
     key: Pem
@@ -111,7 +109,7 @@ class ClientCertificate:
 
 @dataclass(frozen=True, slots=True)
 class ExecConfig:
-    """A program that gives credentials (``client.authentication.k8s.io``)."""
+    """Exec plug-in that returns credentials (``client.authentication.k8s.io``)."""
 
     command: str
     args: tuple[str, ...] = ()
@@ -121,12 +119,12 @@ class ExecConfig:
     provide_cluster_info: bool = False
     interactive_mode: str = "IfAvailable"
     config: Any = None
-    """What the cluster's entry holds for it."""
+    """Configuration of the plug-in in the cluster's entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Impersonation:
-    """As whom to act."""
+    """User, groups and extra fields to impersonate."""
 
     user: str
     uid: str = ""
@@ -136,14 +134,14 @@ class Impersonation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """One API server, and one identity there.
+    """Address of an API server and an identity there.
 
-    - ``server``: its URL. ``ca``: who may have signed its certificate (empty: the system's authorities);
-      ``insecure``: its certificate is not looked at; ``server_name``: the name in it, if it is not the URL's.
-    - ``proxy``: the URL of a proxy; empty: as the environment says. ``compress``: ask for compressed answers.
-    - Who asks: ``token`` and ``token_file`` (the file goes first, and is read again and again), ``username`` and
-      ``password``, ``exec``, ``certificate``; ``impersonate``: as whom.
-    - ``context``, ``cluster``, ``user``: the entries that this comes from; ``namespace``: the context's.
+    - ``server``: URL of the server. ``ca``: certificate authorities (empty: the system's); ``insecure``: the server's
+      certificate is not verified; ``server_name``: host name in the certificate, if it differs from the URL's.
+    - ``proxy``: URL of a proxy (empty: from the environment). ``compress``: request compressed responses.
+    - Identity: ``token`` and ``token_file`` (the file takes precedence and is read repeatedly), ``username`` and
+      ``password``, ``exec``, ``certificate``. ``impersonate``: the user to act as.
+    - ``context``, ``cluster``, ``user``: names of the kubeconfig entries; ``namespace``: the context's namespace.
     """
 
     server: str
@@ -165,20 +163,24 @@ class Access:
     user: str = ""
 
     def at(self, server: str) -> Access:
-        """The same identity at another ``server``: a URL, or a host and port. Of what goes over a line that anybody
-        reads, nothing identifies us."""
+        """Return the same access for another ``server``, a URL or host and port.
+
+        Without HTTPS, all credentials are removed from the result. Raises InputError if ``server`` is not a URL.
+        """
         url = server_url(server, secure=bool(self.ca or self.insecure or self.certificate))
-        there = replace(self, server=url)
+        access = replace(self, server=url)
         if url.startswith("https://"):
-            return there
+            return access
         return replace(
-            there, token=NO_SECRET, token_file="", username="", password=NO_SECRET, exec=None, certificate=None
+            access, token=NO_SECRET, token_file="", username="", password=NO_SECRET, exec=None, certificate=None
         )
 
 
 def server_url(text: str, *, secure: bool) -> str:
-    """The URL of a server, without query and fragment and without a slash at its end; ``secure``: what is taken where
-    no scheme is said. Raises InputError for what is no URL."""
+    """Normalize the URL of a server: no query, no fragment, no trailing slash.
+
+    ``secure`` selects https if the text has no scheme. Raises InputError if the text is not a URL.
+    """
     if "://" not in text:
         text = f"{'https' if secure else 'http'}://{text}"
     try:
@@ -190,7 +192,7 @@ def server_url(text: str, *, secure: bool) -> str:
 
 
 def without_password(text: str) -> str:
-    """A text to be shown: passwords of the URLs in it are hidden, as Go's ``URL.Redacted`` hides them."""
+    """Return the text with passwords of URLs replaced by ``xxxxx``, as Go's ``URL.Redacted`` does."""
     return _PASSWORD.sub(r"\1:xxxxx@", text)
 
 
@@ -203,7 +205,7 @@ _TOP: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One named entry, and the file that it is from: paths in it are relative to that."""
+    """Named entry of a kubeconfig, and its file, to which paths in the entry are relative."""
 
     data: Mapping[str, Any]
     source: str
@@ -222,18 +224,21 @@ class Entry:
 
 
 def read_document(path: str, problems: list[Problem]) -> Mapping[str, Any]:
-    """One file as plain data."""
+    """Read one kubeconfig file as plain data, with checked top-level keys.
+
+    Problems are appended to ``problems``. The result is empty if the file is not one YAML mapping.
+    """
     try:
         text = read_file(path)
     except OSError as error:
         problems.append(Problem(error.strerror or str(error), path))
         return {}
-    found = list(documents(text, path))
-    problems += [each for each in found if isinstance(each, Problem)]
-    if any(isinstance(each, Problem) for each in found) or not found:
+    contents = list(documents(text, path))
+    problems += [document for document in contents if isinstance(document, Problem)]
+    if any(isinstance(document, Problem) for document in contents) or not contents:
         return {}
-    top = found[0]
-    if len(found) > 1 or not isinstance(top, Mapping):
+    top = contents[0]
+    if len(contents) > 1 or not isinstance(top, Mapping):
         problems.append(Problem("it is not one kubeconfig", path))
         return {}
     data = checked(Entry(top, path, ""), _TOP, problems).data
@@ -246,31 +251,38 @@ def read_document(path: str, problems: list[Problem]) -> Mapping[str, Any]:
 def named_entries(
     top: Mapping[str, Any], plural: str, path: str, problems: list[Problem]
 ) -> Iterator[tuple[str, Entry]]:
-    """The entries of one list by their names, as they stand there."""
+    """Yield (name, entry) for each valid entry of a named list.
+
+    ``plural`` is the list's key (``clusters``, ``contexts``, ``users``). Problems are appended to ``problems``.
+    """
     listed = top.get(plural)
     if listed is None:
         return
     if not isinstance(listed, list):
         problems.append(Problem("a list is expected", path, field=plural))
         return
-    singular, seen = plural[:-1], set()
+    singular, names = plural[:-1], set()
     for i, item in enumerate(listed):
         name = item.get("name") if isinstance(item, Mapping) else None
         data = item.get(singular) if isinstance(item, Mapping) else None
         if not isinstance(name, str) or not isinstance(data, Mapping | None):
             problems.append(Problem(f"an entry with name and {singular} is expected", path, field=f"{plural}[{i}]"))
             continue
-        if name in seen:
+        if name in names:
             problems.append(Problem(f"the name {go_quote(name)} comes twice", path, field=f"{plural}[{i}].name"))
             continue
-        seen.add(name)
+        names.add(name)
         unknown = [key for key in item if key not in ("name", singular)]
         yield name, Entry({**(data or {}), **dict.fromkeys(unknown)}, path, f"{singular} {go_quote(name)}")
 
 
 def checked(entry: Entry, keys: Mapping[str, str], problems: list[Problem]) -> Entry:
-    """The entry, with its values as they are meant; what is not understood or of another type is a problem."""
-    found: dict[str, Any] = {}
+    """Return the entry with converted values.
+
+    ``keys`` maps each allowed key to its type. Unknown keys and values of another type are left out and appended to
+    ``problems``.
+    """
+    values: dict[str, Any] = {}
     for key, value in entry.data.items():
         expected = keys.get(key)
         if expected is None:
@@ -278,14 +290,14 @@ def checked(entry: Entry, keys: Mapping[str, str], problems: list[Problem]) -> E
             problems.append(entry.problem(f"this key is not understood{hint}", key))
         elif value is not None:
             try:
-                found[key] = _value(value, expected)
+                values[key] = _value(value, expected)
             except (TypeError, ValueError):
                 problems.append(entry.problem(f"{expected} is expected", key))
-    return Entry(found, entry.source, entry.where)
+    return Entry(values, entry.source, entry.where)
 
 
 def _value(value: Any, expected: str) -> Any:
-    """Never tells the value: it may be a secret."""
+    """Convert a value to the expected type. Errors have no text, because the value may be a secret."""
     if expected in (TEXT, BASE64) and not isinstance(value, str):
         raise TypeError
     if expected == FLAG and not isinstance(value, bool):
@@ -300,18 +312,18 @@ def _value(value: Any, expected: str) -> Any:
     if expected == TEXT_LISTS:
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             raise TypeError
-        return {key: _texts(each) for key, each in value.items()}
+        return {key: _texts(texts) for key, texts in value.items()}
     return value
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise TypeError
     return tuple(value)
 
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its token, its namespace and the cluster's certificate authority."""
+"""Directory with a pod's token, namespace and the cluster's certificate authority."""
 
 _EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
 _EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -335,12 +347,27 @@ _EXEC: Final = {
 
 
 def load_access(path: str = "", *, context: str = "", environ: Mapping[str, str] | None = None) -> Access:
-    """How to reach the API server that a kubeconfig names.
+    """Load the API server and identity that a kubeconfig selects.
 
-    ``path``: that file, which must be there; empty: the files of ``KUBECONFIG`` (the first that has an entry has it),
-    else ``~/.kube/config``; where these say nothing, the service account of the pod that this runs in. ``context``: by
-    its name; empty: the current one. Raises :class:`~kscale.InputError` with everything that is wrong with it, and
-    never with a secret in it.
+    Parameters
+    ----------
+    path : str, optional
+        Kubeconfig file, which must exist. Default: the files in ``KUBECONFIG`` (the first file with an entry wins),
+        else ``~/.kube/config``. If these select nothing, the pod's service account is used.
+    context : str, optional
+        Name of the context. Default: the current context.
+    environ : mapping, optional
+        Environment variables. Default: ``os.environ``.
+
+    Returns
+    -------
+    Access
+        Server and identity.
+
+    Raises
+    ------
+    InputError
+        With all problems of the configuration, and without secrets.
     """
     environ = os.environ if environ is None else environ
     config = _Config.read(_paths(path, environ), explicit=bool(path))
@@ -353,7 +380,10 @@ def load_access(path: str = "", *, context: str = "", environ: Mapping[str, str]
 
 
 def in_cluster(environ: Mapping[str, str] | None = None, account: Path | None = None) -> Access | None:
-    """How a pod reaches its API server; None: this is no pod, or it has no service account."""
+    """Return the access of a pod's service account, or None outside a pod or without a service account.
+
+    ``environ`` defaults to ``os.environ``, ``account`` to the standard directory of the service account.
+    """
     environ = os.environ if environ is None else environ
     account = SERVICE_ACCOUNT if account is None else account
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
@@ -372,7 +402,7 @@ def in_cluster(environ: Mapping[str, str] | None = None, account: Path | None = 
 
 
 def read_contexts(path: str = "", *, environ: Mapping[str, str] | None = None) -> tuple[list[str], str]:
-    """The names of all contexts, in the order of the files, and of the current one."""
+    """Return the names of all contexts in the order of the files, and the name of the current context."""
     config = _Config.read(_paths(path, os.environ if environ is None else environ), explicit=bool(path))
     return list(config.contexts), config.current
 
@@ -382,14 +412,14 @@ def _paths(path: str, environ: Mapping[str, str]) -> list[str]:
         return [path]
     listed = environ.get("KUBECONFIG", "")
     if listed:
-        return list(dict.fromkeys(each for each in listed.split(os.pathsep) if each))
+        return list(dict.fromkeys(path for path in listed.split(os.pathsep) if path))
     home = environ.get("HOME", "") or str(Path.home())
     return [str(Path(home) / ".kube" / "config")]
 
 
 @dataclass(frozen=True, slots=True)
 class _Config:
-    """The files merged: what comes first counts."""
+    """Merged kubeconfig files; the first definition of an entry wins."""
 
     current: str
     contexts: Mapping[str, Entry]
@@ -415,7 +445,7 @@ class _Config:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is said of which server it is."""
+        """Return whether no current context is set."""
         return not self.current
 
     def access(self, wanted: str) -> Access:
@@ -429,7 +459,7 @@ class _Config:
             raise InputError(f"context {go_quote(name)} does not exist")
         problems: list[Problem] = []
         context = checked(entry, _CONTEXT, problems)
-        found = {}
+        selected = {}
         for kind, entries, keys in (("cluster", self.clusters, _CLUSTER), ("user", self.users, _USER)):
             named = context.data.get(kind) or ""
             if not named:
@@ -438,13 +468,13 @@ class _Config:
                 text = f"{kind} {go_quote(named)} was not found for context {go_quote(name)}"
                 problems.append(entry.problem(text, kind))
             else:
-                found[kind] = checked(entries[named], keys, problems)
+                selected[kind] = checked(entries[named], keys, problems)
         namespace = context.data.get("namespace") or ""
         if namespace and dns_label_errors(namespace):
             problems.append(entry.problem(f"{go_quote(namespace)} is no name of a namespace", "namespace"))
         if problems:
             raise InputError(problems)
-        cluster, user = found["cluster"], found["user"]
+        cluster, user = selected["cluster"], selected["user"]
         problems += [*_cluster_problems(cluster), *_user_problems(user)]
         exec_ = _exec(user, cluster, problems)
         if problems:
@@ -453,7 +483,7 @@ class _Config:
 
 
 def _cluster_problems(cluster: Entry) -> Iterator[Problem]:
-    """What ``validateClusterInfo`` refuses."""
+    """Yield the problems that upstream's ``validateClusterInfo`` reports."""
     data = cluster.data
     if not data.get("server"):
         yield cluster.problem("no server found", "server")
@@ -473,7 +503,7 @@ def _cluster_problems(cluster: Entry) -> Iterator[Problem]:
 
 
 def _user_problems(user: Entry) -> Iterator[Problem]:
-    """What ``validateAuthInfo`` refuses."""
+    """Yield the problems that upstream's ``validateAuthInfo`` reports."""
     data = user.data
     certificate, key = user.pem("client-certificate"), user.pem("client-key")
     if certificate:
@@ -485,7 +515,7 @@ def _user_problems(user: Entry) -> Iterator[Problem]:
         yield from _unreadable(user, "client-certificate", "client-key")
     if data.get("token") and (data.get("username") or data.get("password")):
         yield user.problem("more than one authentication method found: [token basicAuth], only one is allowed")
-    if any(data.get(each) for each in ("as-uid", "as-groups", "as-user-extra")) and not data.get("as"):
+    if any(data.get(key_name) for key_name in ("as-uid", "as-groups", "as-user-extra")) and not data.get("as"):
         yield user.problem("requesting uid, groups or user-extra without impersonating a user", "as")
     if not data.get("token"):
         yield from _unreadable(user, "tokenFile")
@@ -522,12 +552,12 @@ def _exec(user: Entry, cluster: Entry, problems: list[Problem]) -> ExecConfig | 
         text = f"invalid interactiveMode: {go_quote(mode)}" if mode else "interactiveMode must be specified"
         problems.append(entry.problem(text, "interactiveMode"))
     env: list[tuple[str, Secret]] = []
-    for i, each in enumerate(data.get("env") or ()):
-        named = isinstance(each, Mapping) and set(each) <= {"name", "value"} and each.get("name")
-        if not named or not all(isinstance(value, str) for value in each.values()):
+    for i, variable in enumerate(data.get("env") or ()):
+        named = isinstance(variable, Mapping) and set(variable) <= {"name", "value"} and variable.get("name")
+        if not named or not all(isinstance(value, str) for value in variable.values()):
             problems.append(entry.problem("env variable name must be specified", f"env[{i}]"))
             continue
-        env.append((each["name"], Secret(each.get("value") or "")))
+        env.append((variable["name"], Secret(variable.get("value") or "")))
     command: str = data.get("command") or ""
     return ExecConfig(
         command=entry.path("command") if os.sep in command else command,
@@ -543,9 +573,9 @@ def _exec(user: Entry, cluster: Entry, problems: list[Problem]) -> ExecConfig | 
 
 def _extension(entry: Entry, name: str) -> Any:
     listed = entry.data.get("extensions")
-    for each in listed if isinstance(listed, list) else ():
-        if isinstance(each, Mapping) and each.get("name") == name:
-            return each.get("extension")
+    for extension in listed if isinstance(listed, list) else ():
+        if isinstance(extension, Mapping) and extension.get("name") == name:
+            return extension.get("extension")
     return None
 
 

@@ -1,4 +1,4 @@
-"""List every object that a plan may depend on once, page by page."""
+"""One-time listing of all objects that a plan may depend on, page by page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kscale.world.kubernetes.resources import Resources
 __all__ = ["NEEDED", "NEEDED_FOR_HPAS", "READ", "READ_FOR_HPAS", "Listing", "Tell", "list_cluster"]
 
 NEEDED: Final = ("Node", "Pod")
-"""Without these there is no answer."""
+"""Kinds without which no result is possible."""
 READ: Final = (
     *NEEDED, "Namespace", "Service", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController",
     "Job", "CronJob", "PodDisruptionBudget", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode",
@@ -30,19 +30,22 @@ READ: Final = (
 """Kinds in the order in which they are listed. Secrets and ConfigMaps are not read."""
 NEEDED_FOR_HPAS: Final = ("HorizontalPodAutoscaler", "Pod")
 READ_FOR_HPAS: Final = (*NEEDED_FOR_HPAS, "Deployment", "StatefulSet")
-"""Those of :data:`READ` that decisions of HPAs depend on; scales of what else they scale are asked for one by one."""
+"""Kinds of :data:`READ` that HPA decisions depend on; scales of other targets are read one by one."""
 
 _GONE, _FORBIDDEN, _NOT_FOUND = 410, 403, 404
 _AT_A_TIME = 4
 
 Tell = Callable[[int, int], None]
-"""Told of progress: how many objects have come, and how many are known to come in all."""
+"""Called with the progress: objects received, and objects expected in total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """``pages``: lists as the server wrote them, those that are not empty, each named by its resource and its number
-    (``deployments.apps, page 2``); ``refused``: kinds that may not be listed, and why."""
+    """Result of :func:`list_cluster`.
+
+    ``pages``: the non-empty pages as the server wrote them, named by resource and number (``deployments.apps, page
+    2``). ``refused``: kinds that may not be listed, with the server's message.
+    """
 
     pages: list[NamedText]
     refused: dict[str, str]
@@ -55,11 +58,29 @@ async def list_cluster(
     needed: Collection[str] = NEEDED,
     tell: Tell = lambda *_: None,
 ) -> Listing:
-    """The objects of all kinds in all namespaces. A kind that the server does not have has no objects.
+    """List the objects of all kinds in all namespaces. A kind that the server does not have has no objects.
 
-    Raises :class:`~kscale.world.kubernetes.client.RequestFailedError` where ``needed`` kinds may not be listed (with
-    what the server says of each kind that may not, the needed ones first), and where a list fails for anything but a
-    lack of rights.
+    Parameters
+    ----------
+    client : Client
+        Client of the API server.
+    kinds : sequence of str
+        Kinds to list.
+    needed : collection of str
+        Kinds whose listing must not be forbidden.
+    tell : callable
+        Called after each page with (objects so far, objects expected in total).
+
+    Returns
+    -------
+    Listing
+        The pages, and the kinds that may not be listed.
+
+    Raises
+    ------
+    RequestFailedError
+        If a ``needed`` kind may not be listed (with the server's message for each forbidden kind, needed kinds first),
+        or if a list fails for another reason than missing permission.
     """
     lists = _Lists(client, tell)
     turns = asyncio.Semaphore(_AT_A_TIME)
@@ -75,18 +96,18 @@ async def list_cluster(
                     return error.error
                 raise
 
-    found = dict(zip(kinds, await asyncio.gather(*map(of, kinds)), strict=True))
-    refused = {kind: each for kind, each in found.items() if isinstance(each, ApiError)}
+    results = dict(zip(kinds, await asyncio.gather(*map(of, kinds)), strict=True))
+    refused = {kind: result for kind, result in results.items() if isinstance(result, ApiError)}
     if missing := [error for kind, error in refused.items() if kind in needed]:
         others = [error for kind, error in refused.items() if kind not in needed]
         text = "; ".join(error.message for error in (*missing, *others))
         raise RequestFailedError(msgspec.structs.replace(missing[0], message=text))
-    pages = [page for each in found.values() if isinstance(each, list) for page in each]
+    pages = [page for result in results.values() if isinstance(result, list) for page in result]
     return Listing(pages, {kind: error.message for kind, error in refused.items()})
 
 
 class _Lists:
-    """``come``: objects so far; ``rest``: how many are still to come of each kind that is being listed."""
+    """Lists in progress. ``come``: objects received so far; ``rest``: objects still expected, by kind."""
 
     def __init__(self, client: Client, tell: Tell) -> None:
         self._client = client
@@ -96,30 +117,35 @@ class _Lists:
         self._rest: dict[str, int] = {}
 
     async def pages(self, kind: str) -> list[NamedText]:
-        """The pages of a list; all in one where the server has lost what a page would go on with (upstream:
-        ``client-go/tools/pager``)."""
+        """Return the non-empty pages of a kind's list.
+
+        If the server no longer has the continuation, the list is requested again in one piece (upstream:
+        ``client-go/tools/pager``).
+        """
         resource = await self._resources.of_kind(kind)
         pages: list[NamedText] = []
-        limit, more, come, number = PAGE_SIZE, "", 0, 0
+        limit, next_page, received, number = PAGE_SIZE, "", 0, 0
         while True:
-            call = list_call(resource, "", limit=limit, more=more)
+            call = list_call(resource, "", limit=limit, more=next_page)
             try:
                 answer = await self._client.call(call)
             except RequestFailedError as error:
-                if not more or not limit or error.error.code != _GONE:
+                if not next_page or not limit or error.error.code != _GONE:
                     raise
-                self._come -= come
-                pages, limit, more, come, number = [], 0, "", 0, 0
+                self._come -= received
+                pages, limit, next_page, received, number = [], 0, "", 0, 0
                 continue
-            page = listed(answer, call, more)
-            count, more = len(page.items), page.continue_
+            page = listed(answer, call, next_page)
+            count, next_page = len(page.items), page.continue_
             number += 1
             if count:
-                name = f"{resource.group_resource}, page {number}" if number > 1 or more else resource.group_resource
+                name = (
+                    f"{resource.group_resource}, page {number}" if number > 1 or next_page else resource.group_resource
+                )
                 pages.append(NamedText(name, answer.body))
-            come += count
+            received += count
             self._come += count
             self._rest[kind] = page.remaining
             self._tell(self._come, self._come + sum(self._rest.values()))
-            if not more:
+            if not next_page:
                 return pages

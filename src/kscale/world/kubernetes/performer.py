@@ -1,7 +1,4 @@
-"""Perform actions on a live cluster. Writes are patches.
-
-The one exception is a Scale, which is nothing but what is written.
-"""
+"""Actions on a live cluster. Writes are patches, except that a Scale is put as a whole."""
 
 from __future__ import annotations
 
@@ -68,13 +65,13 @@ _MOST: Final = 1024
 
 
 class KnownIdentities:
-    """The last that was seen of some objects; of very many the least recent ones are forgotten. Single owner."""
+    """UIDs of the objects read last; only the most recent ones are kept. Has a single owner."""
 
     def __init__(self) -> None:
         self._uids: OrderedDict[tuple[str, str, str], str] = OrderedDict()
 
     def note(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Remember the UID of an object; empty: it is gone."""
+        """Remember the UID of an object; an empty UID means that the object is deleted."""
         key = kind, namespace, name
         self._uids.pop(key, None)
         if uid:
@@ -83,7 +80,7 @@ class KnownIdentities:
                 self._uids.popitem(last=False)
 
     def uid_of(self, about: ObjectReference) -> str:
-        """Return the UID of the object of a reference; empty if it is not known."""
+        """Return the UID of a referenced object; empty if unknown."""
         return self._uids.get((about.kind, about.namespace, about.name), "")
 
 
@@ -99,15 +96,18 @@ _PATCHES: Final = {
 
 
 def call_of(action: ApiAction, resource: ServedResource) -> Call:
-    """The request of an action. ``resource``: where its kind is served; of an eviction and a resize that of pods.
+    """Return the HTTP request for an action.
 
-    Raises :class:`~kscale.objects.scale.ScaleError` for a Scale that the server's kind cannot hold.
+    ``resource`` is where the action's kind is served; for evictions and resizes it is the resource of pods.
+    Raises :class:`~kscale.objects.scale.ScaleError` if the server's version of Scale cannot hold the value.
     """
     match action:
         case Get() | GetWhole():
             return _call("GET", resource, action.namespace, action.name)
-        case Create(object=made):
-            return _call("POST", resource, made.namespace, "", body=_whole(made, resource), about=made.name)
+        case Create(object=new_object):
+            return _call(
+                "POST", resource, new_object.namespace, "", body=_whole(new_object, resource), about=new_object.name
+            )
         case Preview(content=content):
             named = {**content, "apiVersion": resource.api_version, "kind": resource.kind}
             return _call("POST", resource, action.namespace, "", body=named, query=(("dryRun", "All"),))
@@ -127,7 +127,7 @@ def call_of(action: ApiAction, resource: ServedResource) -> Call:
         case Evict():
             return _call("POST", resource, action.namespace, action.name, "eviction", body=_eviction(action))
         case Resize():
-            operations = [to_dict(each) for each in action.patch]
+            operations = [to_dict(operation) for operation in action.patch]
             content_type = _PATCHES["json"]
             return _call(
                 "PATCH", resource, action.namespace, action.name, "resize", body=operations, content_type=content_type
@@ -137,14 +137,14 @@ def call_of(action: ApiAction, resource: ServedResource) -> Call:
         case PutScale():
             scale = written_scale(action.scale, action.replicas, resource.scale or AUTOSCALING_V1)
             return _call("PUT", resource, action.namespace, action.scale.name, "scale", body=scale)
-        case WriteStatus(object=held):
+        case WriteStatus(object=changed_object):
             return _call(
                 "PATCH",
                 resource,
-                held.namespace,
-                held.name,
+                changed_object.namespace,
+                changed_object.name,
                 "status",
-                body=_status(held),
+                body=_status(changed_object),
                 content_type=_PATCHES["merge"],
             )
 
@@ -152,7 +152,11 @@ def call_of(action: ApiAction, resource: ServedResource) -> Call:
 def list_call(
     resource: ServedResource, namespace: str, *, selector: str = "", fields: str = "", limit: int = 0, more: str = ""
 ) -> Call:
-    """The request of a page of a list; ``more``: what to go on with."""
+    """Return the HTTP request for one page of a list.
+
+    ``selector`` and ``fields`` are label and field selectors, ``limit`` is the page size (0: no limit), and ``more``
+    is the continue token of the previous page. An empty ``namespace`` lists all namespaces.
+    """
     query = (("labelSelector", selector), ("fieldSelector", fields), ("limit", str(limit or "")), ("continue", more))
     return Call(
         method="GET",
@@ -187,26 +191,26 @@ def _call(
 
 @lru_cache(maxsize=1 << 14)
 def _quoted(text: str) -> str:
-    """A name in a path. The same ones come again and again."""
+    """Return a name quoted for a path; cached, as names repeat."""
     return quote(text, safe="")
 
 
-def _whole(made: KubeObject, resource: ServedResource) -> dict[str, Any]:
-    """A new object, with its kind."""
-    return {**to_dict(made), "apiVersion": resource.api_version, "kind": resource.kind}
+def _whole(new_object: KubeObject, resource: ServedResource) -> dict[str, Any]:
+    """Return a new object as JSON data, with apiVersion and kind."""
+    return {**to_dict(new_object), "apiVersion": resource.api_version, "kind": resource.kind}
 
 
 def _patch(action: Patch) -> Any:
-    """The patch; with a version it is refused where the object has another by then."""
+    """Return the patch. If the action names a resource version, the server rejects the patch on any other version."""
     version = action.resource_version
     if isinstance(action.patch, Mapping):
         if not version:
             return action.patch
         metadata = {**(action.patch.get("metadata") or {}), "resourceVersion": version}
         return {**action.patch, "metadata": metadata}
-    operations = [to_dict(each) for each in action.patch]
-    held = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}] if version else []
-    return [*held, *operations]
+    operations = [to_dict(operation) for operation in action.patch]
+    precondition = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}] if version else []
+    return [*precondition, *operations]
 
 
 def _delete_options(action: Delete) -> dict[str, Any]:
@@ -230,32 +234,38 @@ def _eviction(action: Evict) -> dict[str, Any]:
 
 
 def _status(held: KubeObject) -> dict[str, Any]:
-    """The status alone: what kscale knows of it becomes as it is here, also what is absent; the rest stays."""
+    """Return a merge patch of the status only.
+
+    Status fields that kscale models are replaced, or removed if absent; other fields stay. Raises TypeError if the
+    object has no status.
+    """
     status = getattr(held, "status", None)
     if not isinstance(status, msgspec.Struct):
         raise TypeError(f"a {type(held).__name__} has no status")
     metadata: dict[str, Any] = {"resourceVersion": held.metadata.resource_version}
-    if isinstance(held, HorizontalPodAutoscalerV1):  # the other half of its status
+    if isinstance(held, HorizontalPodAutoscalerV1):  # v1 keeps part of the status in annotations
         metadata["annotations"] = {key: (held.metadata.annotations or {}).get(key) for key in STATUS_ANNOTATIONS_V1}
     return {"metadata": metadata, "status": _known(status)}
 
 
 def _known(status: msgspec.Struct) -> dict[str, Any]:
-    """Every field of a status by its name in JSON, None where it is absent; what is in them is encoded later."""
-    found: dict[str, Any] = {}
+    """Return every field of a status by its JSON name, with None for absent fields. Values are not yet encoded."""
+    fields: dict[str, Any] = {}
     for field, name, default, factory in _fields(type(status)):
         value = getattr(status, field)
         absent = value is default or value is UNSET or (type(value) is factory and not value)
-        found[name] = None if absent else value
-    return found
+        fields[name] = None if absent else value
+    return fields
 
 
 @cache
 def _fields(type_: type[msgspec.Struct]) -> tuple[tuple[str, str, Any, Any], ...]:
-    """(attribute, name in JSON, default, what makes it) of each field. What is as it is by default is absent
-    (:class:`~kscale.objects.api.meta.ApiStruct`)."""
+    """Return (attribute, JSON name, default, default factory) of each field.
+
+    A field with its default value is absent (:class:`~kscale.objects.api.meta.ApiStruct`).
+    """
     return tuple(
-        (each.name, each.encode_name, each.default, each.default_factory) for each in msgspec.structs.fields(type_)
+        (field.name, field.encode_name, field.default, field.default_factory) for field in msgspec.structs.fields(type_)
     )
 
 
@@ -273,13 +283,17 @@ class _Written(ApiStruct):
 
 
 class Performer:
-    """Carries actions out (:data:`kscale.world.protocols.PerformLive`), on the loop that owns the stores.
+    """Performs actions on a live cluster (:data:`kscale.world.protocols.PerformLive`).
 
-    ``stores`` answer what is asked of the watches; ``groups`` is the cloud, ``metrics``, ``prometheus`` and ``ranker``
-    what answers those questions: an action of what there is none of is a TypeError. Scales are read and written with a
-    rate limit of their own, as upstream's scale client has. What blocks runs in ``threads``
-    (None: asyncio's own). ``turn`` is held while the stores are asked for more than one object. ``emit`` and
-    ``observe`` take reports, at once; ``identities`` is told the UIDs of objects that are read or made by name.
+    Runs on the event loop that owns the stores.
+
+    - ``stores``: objects of the watches. ``groups``: the cloud. ``metrics``, ``prometheus``, ``ranker``: backends of
+      the actions of these kinds. An action without its backend is a TypeError.
+    - Scales are read and written with a separate rate limit, as with upstream's scale client.
+    - ``threads``: executor for blocking calls (None: asyncio's default).
+    - ``turn``: lock held while more than one object is read from the stores.
+    - ``emit`` and ``observe``: called immediately with events and observations.
+    - ``identities``: receives the UIDs of objects that are read or created by name.
     """
 
     def __init__(
@@ -315,7 +329,7 @@ class Performer:
         self._unreadable: dict[str, Unreadable] = {}
 
     async def __call__(self, action: Action) -> Outcome:
-        """Carries an action out. What is refused is an outcome with an error."""
+        """Perform an action and return its outcome. A rejected action is an outcome with an error."""
         try:
             value = await self._do(action)
         except RequestFailedError as error:
@@ -342,14 +356,14 @@ class Performer:
                 return await self._list(action)
             case Discover():
                 return await self._resources.mapper()
-            case Create(object=made):
-                kind = kind_of(type(made)) or ("", "")
-                return await self._write(action, made.kind or kind[1], made.api_version)
+            case Create(object=new_object):
+                kind = kind_of(type(new_object)) or ("", "")
+                return await self._write(action, new_object.kind or kind[1], new_object.api_version)
             case Patch() | Delete():
                 return await self._write(action, action.kind, action.api_version)
-            case WriteStatus(object=held):
-                kind = kind_of(type(held)) or ("", "")
-                return await self._write(action, held.kind or kind[1], held.api_version)
+            case WriteStatus(object=changed_object):
+                kind = kind_of(type(changed_object)) or ("", "")
+                return await self._write(action, changed_object.kind or kind[1], changed_object.api_version)
             case Evict() | Resize():
                 return await self._write(action, "Pod", "v1")
             case GetScale(resource=name) | PutScale(resource=name):
@@ -375,42 +389,42 @@ class Performer:
         answer = await self._client.call(call)
         if not isinstance(action, Get):
             return decoded(answer, dict[str, Any], call)
-        found = _object(answer.body, resource)
-        self._identities.note(resource.kind, action.namespace, action.name, found.metadata.uid)
-        return found
+        result = _object(answer.body, resource)
+        self._identities.note(resource.kind, action.namespace, action.name, result.metadata.uid)
+        return result
 
     async def _list(self, action: List) -> list[KubeObject]:
         resource = await self._resources.of_kind(action.kind, action.api_version)
         if action.nodes is None:
             return await self._pages(resource, action, "")
-        found: list[KubeObject] = []
+        objects: list[KubeObject] = []
         for node in action.nodes:
             fields = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
-            found += await self._pages(resource, action, fields)
-        return found
+            objects += await self._pages(resource, action, fields)
+        return objects
 
     async def _pages(self, resource: ServedResource, action: List, fields: str) -> list[KubeObject]:
-        found: list[KubeObject] = []
-        more, limit = "", _PAGE
+        objects: list[KubeObject] = []
+        next_page, limit = "", _PAGE
         while True:
             call = list_call(
-                resource, action.namespace, selector=action.selector, fields=fields, limit=limit, more=more
+                resource, action.namespace, selector=action.selector, fields=fields, limit=limit, more=next_page
             )
             try:
                 answer = await self._client.call(call)
             except RequestFailedError as error:
-                if error.error.code != 410 or not more or not limit:
+                if error.error.code != 410 or not next_page or not limit:
                     raise
-                found, more, limit = [], "", 0  # it took too long: all at once
+                objects, next_page, limit = [], "", 0  # the continue token has expired: list all at once
                 continue
-            page = listed(answer, call, more)
-            found += self._readable(page.items, resource, action)
-            more = page.continue_
-            if not more:
-                return found
+            page = listed(answer, call, next_page)
+            objects += self._readable(page.items, resource, action)
+            next_page = page.continue_
+            if not next_page:
+                return objects
 
     def _readable(self, items: Sequence[msgspec.Raw], resource: ServedResource, action: List) -> Iterator[KubeObject]:
-        """The items that can be read; the others are counted."""
+        """Yield the items that can be read; count the others."""
         for raw in items:
             try:
                 yield _object(raw, resource, action.read_as)
@@ -426,14 +440,14 @@ class Performer:
             return None
         written = decoded(answer, _Written, call).metadata
         if isinstance(action, Create):
-            of = action.object.metadata
-            self._identities.note(resource.kind, of.namespace, of.name, written.uid)
+            metadata = action.object.metadata
+            self._identities.note(resource.kind, metadata.namespace, metadata.name, written.uid)
         return written.resource_version or None
 
-    # -- what the watches have brought -------------------------------------------------------------------------------
+    # -- objects of the watches --------------------------------------------------------------------------------------
 
     async def _caught_up(self, action: Action) -> LiveStores:
-        """The stores, with what has come so far: an answer is not older than the watches."""
+        """Return the stores with buffered events applied. Raises TypeError if there are no stores."""
         stores = self._need(self._stores, action)
         await stores.caught_up()
         return stores
@@ -448,25 +462,25 @@ class Performer:
             return action.read(stores) if stores.settled else None
 
     def _watched(self, action: Get, stores: LiveStores) -> KubeObject | ApiError:
-        found = stores.get(action.kind, action.namespace, action.name)
-        if found is not None:
-            return found
+        cached = stores.get(action.kind, action.namespace, action.name)
+        if cached is not None:
+            return cached
         return ApiError(f'{action.kind.lower()} "{action.name}" not found', code=404, reason="NotFound")
 
     def _all_watched(self, action: List, stores: LiveStores) -> list[KubeObject]:
         if action.nodes is not None:
-            found: Sequence[KubeObject] = stores.pods_of(action.nodes)
+            candidates: Sequence[KubeObject] = stores.pods_of(action.nodes)
         else:
-            found = stores.objects(action.kind)
+            candidates = stores.objects(action.kind)
         selector = parse_selector(action.selector)
         return [
-            each
-            for each in found
-            if (not action.namespace or each.namespace == action.namespace)
-            and (not action.selector or selector.matches(each.metadata.labels or {}))
+            candidate
+            for candidate in candidates
+            if (not action.namespace or candidate.namespace == action.namespace)
+            and (not action.selector or selector.matches(candidate.metadata.labels or {}))
         ]
 
-    # -- the cloud, and what blocks ----------------------------------------------------------------------------------
+    # -- the cloud and other blocking calls --------------------------------------------------------------------------
 
     async def _block(self, call: Callable[[Any], _T], action: Action) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, action)
@@ -474,13 +488,13 @@ class Performer:
     async def _ask_cloud(self, action: Action) -> Any:
         groups = self._need(self._groups, action)
         nodes: Sequence[Node] = ()
-        if isinstance(action, HasInstances | DeleteNodes):  # looked up here: the stores belong to this thread
-            known: dict[str, KubeObject] = {}
+        if isinstance(action, HasInstances | DeleteNodes):  # look up the nodes here: the stores belong to this thread
+            nodes_by_name: dict[str, KubeObject] = {}
             if self._stores is not None:
                 await self._stores.caught_up()
                 async with self._turn:
-                    known = {node.name: node for node in self._stores.objects("Node")}
-            nodes = nodes_named(action, known)
+                    nodes_by_name = {node.name: node for node in self._stores.objects("Node")}
+            nodes = nodes_named(action, nodes_by_name)
         return await self._block(partial(ask_cloud, groups, nodes=nodes), action)
 
     def _need(self, part: _T | None, action: Action) -> _T:
@@ -490,6 +504,6 @@ class Performer:
 
 
 def _object(raw: bytes | msgspec.Raw, resource: ServedResource, read_as: str = "") -> KubeObject:
-    found = read_object(raw, find_kind(read_as or resource.api_version, resource.kind) or KubeObject)
-    found.kind, found.api_version = resource.kind, resource.api_version
-    return found
+    result = read_object(raw, find_kind(read_as or resource.api_version, resource.kind) or KubeObject)
+    result.kind, result.api_version = resource.kind, resource.api_version
+    return result

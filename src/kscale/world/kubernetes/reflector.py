@@ -1,7 +1,7 @@
-"""List and watch one kind: client-go's reflector as a step machine without I/O.
+"""List and watch of one kind: client-go's reflector as a step machine without I/O.
 
-Upstream: ``client-go/tools/cache/reflector.go``, ``tools/pager``. What is listed and what events bring is none of its
-business: whoever runs it hands that on, and tells the machine what it needs to know (:data:`Seen`).
+Upstream: ``client-go/tools/cache/reflector.go``, ``tools/pager``. The caller performs the requests, handles objects
+and events, and reports to the machine only what it needs to know (:data:`Seen`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ _RESET: Final = 120 * SECOND
 
 
 class ListPage(msgspec.Struct, frozen=True):
-    """Ask for a page: ``limit`` 0 means all of it, ``continue_`` empty the first. ``anew``: a list begins, and what an
-    unfinished one has brought does not count as seen."""
+    """Request a page of a list. ``limit`` 0 means no limit, an empty ``continue_`` means the first page.
+
+    ``anew``: a new list begins, and the objects of an unfinished list are discarded.
+    """
 
     version: str
     limit: int = 0
@@ -51,8 +53,10 @@ class ListPage(msgspec.Struct, frozen=True):
 
 
 class OpenWatch(msgspec.Struct, frozen=True):
-    """Open a watch with bookmarks. ``initial``: all objects first (``sendInitialEvents``, not older than ``version``),
-    so a list begins with it."""
+    """Open a watch with bookmarks.
+
+    ``initial``: the watch begins with all objects (``sendInitialEvents``, not older than ``version``), as a new list.
+    """
 
     version: str
     timeout_seconds: int
@@ -60,11 +64,11 @@ class OpenWatch(msgspec.Struct, frozen=True):
 
 
 class ReadMore(msgspec.Struct, frozen=True):
-    """Read on in the open watch."""
+    """Read more of the open watch."""
 
 
 class Settle(msgspec.Struct, frozen=True):
-    """The list has come to its end at this version: what it did not bring is gone."""
+    """Finish the list at this version: objects that it did not contain are removed."""
 
     version: str
 
@@ -77,13 +81,13 @@ Asked = ListPage | OpenWatch | ReadMore | Settle | Close | Wait
 
 
 class Waited(msgspec.Struct, frozen=True, kw_only=True):
-    """It is done. ``at``: when, in nanoseconds that only ever go on."""
+    """The step is done. ``at``: monotonic time in nanoseconds."""
 
     at: int
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A page came: the version of the list, and what to go on with (empty: it was the last)."""
+    """A page was read: version of the list, and continue token (empty for the last page)."""
 
     at: int
     version: str
@@ -97,10 +101,10 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """Events came, so many, bookmarks included.
+    """Events were read; ``events`` is their number, including bookmarks.
 
-    ``version``: of the last of them. ``only_added``: all told of objects that were added. ``synced``: one said that the
-    initial events have ended. ``error``: an ERROR event ends the watch.
+    ``version``: resource version of the last one. ``only_added``: all events are additions. ``synced``: one marks the
+    end of the initial events. ``error``: an ERROR event, which ends the watch.
     """
 
     at: int
@@ -112,13 +116,13 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """The watch has ended: it was closed, or broke."""
+    """The watch was closed or broke."""
 
     at: int
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
-    """It was refused, or (``refused``) nobody listened."""
+    """The request failed, or (``refused``) the connection was refused."""
 
     at: int
     error: ApiError
@@ -134,18 +138,21 @@ def _is_expired(error: ApiError) -> bool:
 
 
 def _is_unavailable(error: ApiError) -> bool:
-    """The version that was asked for is not there any more, or not yet."""
+    """Check whether the requested resource version has expired or is not available yet."""
     return _is_expired(error) or TOO_LARGE_RESOURCE_VERSION in error.causes
 
 
 def _is_refused_version(error: ApiError, version: str) -> bool:
-    """A version is no version for the server: it came from somebody else, or was made up."""
+    """Check whether the server rejected a resource version as invalid, as it does for foreign versions."""
     return version not in ("", "0") and (error.code == 400 or error.reason == "BadRequest")
 
 
 def _is_before(version: str, current: str) -> bool:
-    """Whether a version is known to be older. A watch does not go back; a list may, after a restore of the server."""
-    numbers = all(each.isascii() and each.isdigit() for each in (version, current))
+    """Check whether a resource version is known to be older.
+
+    A watch never goes back to an older version; a list may after a restore of the server.
+    """
+    numbers = all(text.isascii() and text.isdigit() for text in (version, current))
     return numbers and (len(version), version) < (len(current), current)
 
 
@@ -154,7 +161,7 @@ def _is_throttled(error: ApiError) -> bool:
 
 
 class _Backoff:
-    """0.8 s, doubled up to 30 s, each with up to as much again; from the start every two minutes."""
+    """Pauses of 0.8 s, doubled up to 30 s, each with up to 100 % jitter; back to 0.8 s after two minutes."""
 
     __slots__ = ("_next", "_since")
 
@@ -173,11 +180,13 @@ class _Backoff:
 
 
 class Reflector:
-    """One kind. ``version`` is the newest that was seen; ``synced``: it was listed once.
+    """Reflector of one kind. ``version`` is the newest resource version seen; ``synced``: the kind was listed once.
 
-    ``streaming``: list by a watch where the server can, else by pages. ``paged``: always list the newest state page by
-    page; else as client-go does, which is served from the server's memory, in one piece. ``page_size``: always lists so
-    many at a time; 0: as many as client-go would. ``rng`` draws how long a watch is asked to last.
+    - ``streaming``: list by a watch where the server supports it, else by pages.
+    - ``paged``: always list the newest state page by page. Otherwise list as client-go does, from the server's watch
+      cache and in one piece.
+    - ``page_size``: page size of all lists; 0: client-go's choice.
+    - ``rng``: draws the timeout of each watch.
     """
 
     __slots__ = (
@@ -207,17 +216,17 @@ class Reflector:
         self.version = ""
         self.synced = False
         self.last_error: ApiError | None = None
-        """Why the last try came to nothing; None: it did not."""
+        """Error of the last attempt, or None if it succeeded."""
 
     def run(self, now: int) -> Exchange[Asked, Seen, None]:
-        """For ever: lists and watches, and pauses before it does so again."""
+        """Run forever: list, watch, pause, and repeat. Yields the requested steps."""
         self._now = now
         while True:
             self.last_error = yield from self.list_and_watch(self._now)
             yield from self._pause()
 
     def list_and_watch(self, now: int) -> _Steps:
-        """Lists, and watches until that has to be done anew; why it came to nothing, or None."""
+        """List and watch until a new list is necessary. Returns the error that ended this, or None."""
         self._now = now
         is_open = False
         if self._streaming:
@@ -241,27 +250,27 @@ class Reflector:
 
     def _list(self) -> _Steps:
         version = self._list_version()
-        found = yield from self._pages(version)
-        if isinstance(found, Failed) and (_is_unavailable(found.error) or _is_refused_version(found.error, version)):
+        result = yield from self._pages(version)
+        if isinstance(result, Failed) and (_is_unavailable(result.error) or _is_refused_version(result.error, version)):
             self._unavailable = True
-            found = yield from self._pages(self._list_version())
-        if isinstance(found, Failed):
-            return found.error
-        newest, paginated = found
+            result = yield from self._pages(self._list_version())
+        if isinstance(result, Failed):
+            return result.error
+        newest, paginated = result
         if version == "0" and paginated:
-            self._was_paginated = True  # the server keeps nothing in memory for this kind
+            self._was_paginated = True  # the server has no watch cache for this kind
         return (yield from self._settle(newest))
 
     def _list_version(self) -> str:
         if self._unavailable or self._paged:
             return ""  # the newest
-        return self.version or "0"  # at first whatever the server has in memory
+        return self.version or "0"  # at first any version in the server's watch cache
 
     def _pages(self, version: str) -> Exchange[Asked, Seen, Failed | tuple[str, bool]]:
-        """All pages: the version of the list, and whether there were several."""
+        """List all pages and return (resource version, whether there were several pages), or the failure."""
         limit = self._page_size
         if not limit and (self._was_paginated or version in ("", "0")):
-            limit = PAGE_SIZE  # with another version the server answers from its memory only if there is no limit
+            limit = PAGE_SIZE  # with another version the server uses its watch cache only if there is no limit
         seen = yield from self._ask(ListPage(version, limit, anew=True))
         newest, paginated = seen.version if isinstance(seen, Listed) else "", False
         while isinstance(seen, Listed) and seen.continue_:
@@ -278,9 +287,12 @@ class Reflector:
     # -- listing by a watch ------------------------------------------------------------------------------------------
 
     def _watch_list(self) -> _Steps:
-        """None: it is listed, and the watch is open; an error: this does not work here."""
+        """List by a watch.
+
+        Returns None when the list is complete and the watch is open, or the error if the server does not support this.
+        """
         while True:
-            begun = self._now
+            started = self._now
             version = "" if self._unavailable else self.version
             seen = yield from self._open(version, initial=True)
             events = 0
@@ -300,9 +312,9 @@ class Reflector:
                     break
             failed = yield from self._failure(seen)
             if failed is None:
-                if self._now - begun < SECOND and not events:
+                if self._now - started < SECOND and not events:
                     return _VERY_SHORT
-                continue  # it ended before its bookmark: from scratch
+                continue  # the watch ended before its bookmark: start again
             error, refused = failed
             if refused or _is_throttled(error):
                 yield from self._pause()
@@ -316,7 +328,7 @@ class Reflector:
         return (yield from self._ask(OpenWatch(version, timeout, initial)))
 
     def _failure(self, seen: Seen) -> Exchange[Asked, Seen, tuple[ApiError, bool] | None]:
-        """Why a watch is over, and whether nobody listened; None: it has ended."""
+        """Return (error, whether the connection was refused) of a failed watch, or None if it just ended."""
         if isinstance(seen, Failed):
             return seen.error, seen.refused
         if isinstance(seen, Batch) and seen.error is not None:
@@ -325,7 +337,7 @@ class Reflector:
         return None
 
     def _settle(self, version: str) -> _Steps:
-        """End a list; why that is not possible, or None."""
+        """Finish a list. Returns the error if this is not possible, else None."""
         seen = yield from self._ask(Settle(version))
         if isinstance(seen, Failed):
             return seen.error
@@ -337,7 +349,7 @@ class Reflector:
 
     def _watch(self, is_open: bool) -> _Steps:
         while True:
-            begun = self._now
+            started = self._now
             in_order = is_open or self.version not in ("", "0")
             seen: Seen
             if not is_open:
@@ -354,19 +366,19 @@ class Reflector:
                 if not isinstance(seen, Batch):
                     break
                 events += seen.events
-                in_order = in_order or not seen.only_added  # what is there already comes in no order
+                in_order = in_order or not seen.only_added  # existing objects arrive in no particular order
                 if seen.version and in_order and not _is_before(seen.version, self.version):
                     self.version = seen.version
                 if seen.error is not None:
                     break
             failed = yield from self._failure(seen)
             if failed is None:
-                if self._now - begun < SECOND and not events:
+                if self._now - started < SECOND and not events:
                     return _VERY_SHORT
             elif _is_throttled(failed[0]):
                 yield from self._pause()
             else:
-                # Of a version that is gone, too: what is listed next is not older than what was seen.
+                # Also for an expired version: the next list must not be older than what was seen.
                 self.last_error = failed[0]
                 return None
 

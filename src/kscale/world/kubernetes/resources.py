@@ -1,6 +1,6 @@
-"""Kinds and their resources as one API server serves them (upstream: ``client-go/restmapper``, ``discovery``).
+"""Kinds and resources that an API server serves (upstream: ``client-go/restmapper``, ``discovery``).
 
-What every server has stands in a table; the rest a server is asked for when it is needed.
+Resources that every server has are in a table; others are discovered on demand.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ EVERYWHERE: Final = (
         "ValidatingWebhookConfiguration=validatingwebhookconfigurations", namespaced=False,
     ),
 )  # fmt: skip
-"""What needs no asking, each in the version that is spoken."""
+"""Resources that need no discovery, each in the version that kscale uses."""
 
 _ALL_AT_ONCE: Final = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"  # from 1.30 on
@@ -72,9 +72,9 @@ _ALL_AT_ONCE: Final = (
 
 
 class Resources:
-    """What a server serves; it is asked once for each version of a group.
+    """Resources that a server serves; each group version is discovered once.
 
-    What is not served is refused with the reason ``NotFound``: it may come yet.
+    A missing resource is an error with reason ``NotFound``, since it may be installed later.
     """
 
     __slots__ = ("_asked", "_by_kind", "_by_name", "_client")
@@ -84,41 +84,46 @@ class Resources:
         self._by_kind: dict[tuple[str, str], ServedResource] = {}
         self._by_name: dict[str, ServedResource] = {}
         self._asked: set[str] = set()
-        for each in EVERYWHERE:
-            self._add(each)
-            self._by_kind.setdefault(("", each.kind), each)
+        for resource in EVERYWHERE:
+            self._add(resource)
+            self._by_kind.setdefault(("", resource.kind), resource)
 
     async def of_kind(self, kind: str, api_version: str = "") -> ServedResource:
-        """Where a kind is served; without ``api_version`` one that every server has. Raises
-        :class:`~kscale.world.kubernetes.client.RequestFailedError`."""
-        found = self._by_kind.get((api_version, kind))
-        if found is None and api_version:
+        """Return where a kind is served. An empty ``api_version`` selects a kind that every server has.
+
+        Raises :class:`~kscale.world.kubernetes.client.RequestFailedError` if the kind is not served.
+        """
+        resource = self._by_kind.get((api_version, kind))
+        if resource is None and api_version:
             await self._ask(api_version)
-            found = self._by_kind.get((api_version, kind))
-        if found is None:
+            resource = self._by_kind.get((api_version, kind))
+        if resource is None:
             raise _missing(f'no matches for kind "{kind}" in version "{api_version}"')
-        return found
+        return resource
 
     async def of_name(self, group_resource: str) -> ServedResource:
-        """Where a group-resource (``deployments.apps``) is served, in the version that the server prefers."""
-        found = self._by_name.get(group_resource)
-        if found is None:
+        """Return where a group-resource (``deployments.apps``) is served, in the server's preferred version.
+
+        Raises :class:`~kscale.world.kubernetes.client.RequestFailedError` if it is not served.
+        """
+        resource = self._by_name.get(group_resource)
+        if resource is None:
             group, _ = split_group_resource(group_resource)
             await self._ask(await self._preferred(group))
-            found = self._by_name.get(group_resource)
-        if found is None:
+            resource = self._by_name.get(group_resource)
+        if resource is None:
             raise _missing(f'the server doesn\'t have a resource type "{group_resource}"')
-        return found
+        return resource
 
     async def serves(self, api_version: str) -> bool:
-        """Whether there is such a version of a group."""
+        """Return whether the server serves a group version."""
         return api_version in self._asked or await self._list(api_version) is not None
 
     async def mapper(self) -> RESTMapper:
-        """All that the server serves, asked for now. From here on it is what kinds and names are looked up in, too."""
+        """Discover all resources now, use them for later lookups, and return them as a RESTMapper."""
         calls = [Call(method="GET", path=path, accept=_ALL_AT_ONCE) for path in ("/api", "/apis")]
         documents = [decoded(await self._client.call(call), dict[str, Any], call) for call in calls]
-        if all(each.get("kind") == "APIGroupDiscoveryList" for each in documents):
+        if all(document.get("kind") == "APIGroupDiscoveryList" for document in documents):
             with _failed_if_odd():
                 served = discovered_at_once(documents)
         else:
@@ -136,7 +141,7 @@ class Resources:
         return RESTMapper(served)
 
     async def _list_if_it_works(self, api_version: str) -> dict[str, Any] | None:
-        """The resources of a version; None: it is not served, or who serves it does not answer."""
+        """Return the resources of a group version, or None if the request fails."""
         try:
             return await self._list(api_version)
         except RequestFailedError:
@@ -166,11 +171,11 @@ class Resources:
         with _failed_if_odd():
             served = discovered(None, [listed])
         self._asked.add(api_version)
-        for each in served:
-            self._add(each)
+        for resource in served:
+            self._add(resource)
 
     async def _list(self, api_version: str) -> dict[str, Any] | None:
-        """The resources of a version; None: it is not served."""
+        """Return the resources of a group version, or None if it is not served."""
         prefix = "apis" if "/" in api_version else "api"
         call = Call(method="GET", path=f"/{prefix}/{quote(api_version)}")
         try:
@@ -196,7 +201,7 @@ class _GroupList(ApiStruct):
 
 @contextmanager
 def _failed_if_odd() -> Iterator[None]:
-    """Turn odd shapes of discovery into a failed request."""
+    """Convert errors of malformed discovery data to RequestFailedError within the context."""
     try:
         yield
     except (InputError, RESTMappingError) as error:
@@ -205,12 +210,12 @@ def _failed_if_odd() -> Iterator[None]:
 
 
 def _versions(groups: _GroupList) -> list[str]:
-    """All versions of all groups, of each group the preferred one first."""
-    found = []
+    """Return the versions of all groups, each group's preferred version first."""
+    names = []
     for group in groups.groups or ():
         first = [group.preferred_version] if group.preferred_version is not None else []
-        found += [each.group_version for each in (*first, *(group.versions or ()))]
-    return found
+        names += [version.group_version for version in (*first, *(group.versions or ()))]
+    return names
 
 
 def _missing(text: str) -> RequestFailedError:

@@ -1,4 +1,4 @@
-"""Stores that informers fill: one cluster in columns, and objects of typed kinds."""
+"""Stores that informers fill: a cluster in columns, and objects of typed kinds."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ __all__ = ["ClusterSink", "KubernetesStores"]
 
 
 class ClusterSink:
-    """Objects of one kind as part of a cluster: their bytes are read natively, and never become structs.
+    """Sink that feeds objects of one kind into a cluster.
 
-    An object that cannot be read is skipped (:attr:`unreadable`), as by an :class:`ObjectSink`.
+    The native reader parses their bytes without creating structs.
 
-    What a list brings is taken up as it comes: until it has come to its end the cluster is ``settled`` only if nothing
-    of the kind was there before.
+    An object that cannot be read is skipped (:attr:`unreadable`), as by :class:`ObjectSink`.
+
+    Pages of a list are applied at once. Until the list ends, the cluster is ``settled`` only if it had no objects of
+    the kind before.
     """
 
     __slots__ = ("_cluster", "_kind", "_listing", "_settled", "_skipped")
@@ -59,23 +61,23 @@ class ClusterSink:
         listing = self._listing
         if listing is None:
             raise InputError(f"a page of {self._kind}, and no list has begun")
-        found = listing.pages(data)
-        self._skip(found.problems)
-        return found.version, found.continue_
+        result = listing.pages(data)
+        self._skip(result.problems)
+        return result.version, result.continue_
 
     def events(self, data: bytes) -> Absorbed:
         source = self._cluster if self._listing is None else self._listing
-        found = source.watched(data)
-        self._skip(found.problems)
+        result = source.watched(data)
+        self._skip(result.problems)
         error = None
-        if found.error is not None:
-            error = ApiError(found.error.message, found.error.code, found.error.reason)
+        if result.error is not None:
+            error = ApiError(result.error.message, result.error.code, result.error.reason)
         return Absorbed(
-            used=found.used,
-            events=found.events,
-            version=found.version,
-            only_added=data.count(b'{"type":"ADDED"') >= found.events,
-            synced=found.synced,
+            used=result.used,
+            events=result.events,
+            version=result.version,
+            only_added=data.count(b'{"type":"ADDED"') >= result.events,
+            synced=result.synced,
             error=error,
         )
 
@@ -84,31 +86,31 @@ class ClusterSink:
         self._settled = True
 
     def _skip(self, problems: Sequence[Problem]) -> None:
-        """Report objects that cannot be read: the first problem of each. Raises InputError for one without a name."""
-        for problem in {each.object: each for each in reversed(problems)}.values():
+        """Report unreadable objects, the first problem of each. Raises InputError for one without a name."""
+        for problem in {item.object: item for item in reversed(problems)}.values():
             name = problem.object.partition(" (")[2]  # items[3] (ResourceClaim team-a/gpu)
             if " " not in name:
                 raise InputError(f"a {self._kind} without an identity: {problem}")
             self._skipped.report(name, problem)
 
     def _leave(self, error: Exception | None) -> None:
-        """Leaving with an error drops nothing."""
+        """Finish the listing. With an error, nothing is removed from the cluster."""
         listing, self._listing = self._listing, None
         if listing is not None:
             listing.__exit__(None if error is None else type(error), error, None)
 
 
 class _AnotherListError(Exception):
-    """The list is given up."""
+    """The list is abandoned."""
 
 
 class KubernetesStores:
-    """Runs the informers of a driver and holds what they bring (:class:`kscale.world.protocols.LiveStores`).
+    """Runs the informers of a driver and stores their objects (:class:`kscale.world.protocols.LiveStores`).
 
-    Belongs to the thread of its loop. ``csi`` and ``dra``: how the snapshot is looked at. ``streaming``: lists are
-    asked for as streams where the server can. ``turn`` is held while the cluster changes: whoever works with snapshots
-    in another thread holds it, too, because they share what a cluster has learnt of classes and names
-    (:class:`kscale.drivers.live.Live`). ``observe`` is told what the informers do.
+    Belongs to the thread of its event loop. ``csi`` and ``dra`` are options of the snapshot. ``streaming``: lists are
+    requested as streams where the server supports it. ``turn`` is held while the cluster changes. Code that uses
+    snapshots in another thread must hold it too, because snapshots share the cluster's tables of classes and names
+    (:class:`kscale.drivers.live.Live`). ``observe`` receives the metrics of the informers.
     """
 
     def __init__(
@@ -133,11 +135,11 @@ class KubernetesStores:
         self.informers: list[Informer] = []
         resources = resources or Resources(client)
         rng = rng or random.Random()
-        seen: set[tuple[str, bool]] = set()
+        watched: set[tuple[str, bool]] = set()
         for watch in watches:
-            if (watch.kind, watch.typed) in seen:
+            if (watch.kind, watch.typed) in watched:
                 raise ValueError(f"{watch.kind} is watched twice in one way")
-            seen.add((watch.kind, watch.typed))
+            watched.add((watch.kind, watch.typed))
             reflector = Reflector(streaming=streaming, paged=not watch.typed, rng=rng)
             informer = Informer(
                 client,
@@ -160,7 +162,7 @@ class KubernetesStores:
         return sink
 
     async def run(self) -> None:
-        """Runs all informers, for ever."""
+        """Run all informers until cancelled."""
         async with asyncio.TaskGroup() as group:
             for informer in self.informers:
                 group.create_task(informer.run(), name=f"watch {informer.watch.kind}")
@@ -172,41 +174,46 @@ class KubernetesStores:
     # -- LiveStores --------------------------------------------------------------------------------------------------
 
     async def caught_up(self) -> None:
-        """Waits until what the watches have brought so far is taken up."""
+        """Wait until the events received so far have been applied."""
         for informer in self.informers:
             await informer.caught_up()
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
-        """Calls a function after each change of a typed kind, and with None whenever ``settled`` may have become true.
-        Gives what ends that."""
+        """Register a function that is called after each change of a typed kind, and return a function that ends this.
+
+        It is also called with None whenever ``settled`` may have become true.
+        """
         self._calls.append(call)
         return lambda: self._calls.remove(call)
 
     @property
     def synced(self) -> bool:
-        """Every kind that was asked for has been listed once."""
+        """Return whether every requested kind has been listed once."""
         return all(informer.synced for informer in self.informers)
 
     @property
     def settled(self) -> bool:
-        """Besides, no kind is being listed anew: what is there is a state that once was."""
+        """Return whether every kind is listed and none is being listed again, so the state is consistent."""
         return all(informer.settled for informer in self.informers)
 
     def waiting_for(self) -> Iterator[tuple[Watch, ApiError | None]]:
-        """The kinds that have not been listed yet, and why."""
-        return ((each.watch, each.last_error) for each in self.informers if not each.synced)
+        """Return an iterator of the watches that have not been listed yet, with their last errors."""
+        return ((informer.watch, informer.last_error) for informer in self.informers if not informer.synced)
 
     def snapshot(self, now: Moment | None = None) -> Snapshot:
-        """The cluster at this moment; ``now``: by when devices that wait for conditions have to be ready."""
+        """Return a snapshot of the current cluster.
+
+        ``now`` is the time for devices that wait for binding conditions.
+        """
         return self.cluster.snapshot(csi=self._csi, dra=self._dra, now=now)
 
     def objects(self, kind: str) -> Sequence[KubeObject]:
-        """The objects of a kind, in the order in which they came."""
+        """Return the objects of a kind in the order of arrival."""
         sink = self._typed.get(kind)
         return list(self.cluster.all(kind) if sink is None else sink.objects.values())
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
-        """One object, as far as the watch has brought it."""
+        """Return one object as last seen by the watch, or None."""
         key = object_key(namespace, name)
         sink = self._typed.get(kind)
         if sink is not None:
@@ -221,18 +228,18 @@ class KubernetesStores:
         return self.cluster.objects.get(kind, {}).get(key)
 
     def pods_of(self, nodes: Sequence[str]) -> Sequence[Pod]:
-        """The pods that are assigned to nodes and have not ended, node by node."""
+        """Return the active pods assigned to the named nodes, node by node. Nominated pods are left out."""
         snapshot = self.snapshot()
         numbers = {name: i for i, name in enumerate(snapshot.nodes)}
-        found: list[Pod] = []
+        pods: list[Pod] = []
         for name in nodes:
             number = numbers.get(name)
             if number is None:
                 continue
-            placed = (snapshot.placed[at].pod for at in np.flatnonzero(snapshot.placed_node == number).tolist())
-            found += [pod for pod in placed if pod.spec.node_name == name]  # and not only nominated
-        return found
+            placed = (snapshot.placed[row].pod for row in np.flatnonzero(snapshot.placed_node == number).tolist())
+            pods += [pod for pod in placed if pod.spec.node_name == name]  # a nominated pod is not assigned
+        return pods
 
     def resource_version(self, kind: str) -> str:
-        """The newest version seen of a kind."""
-        return next((each.version for each in self.informers if each.watch.kind == kind), "")
+        """Return the newest resource version seen of a kind; empty if it is not watched."""
+        return next((informer.version for informer in self.informers if informer.watch.kind == kind), "")

@@ -1,4 +1,4 @@
-"""HTTP requests and responses as bytes, between the rules of a client and the network."""
+"""HTTP requests and responses as bytes: the interface between client and network."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FailureKind = Literal["refused", "reset", "timeout", "too large", "other"]
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is taken from a server.
+    """Limits of what is accepted from a server.
 
-    - ``response_bytes``: of one response, decompressed; of a watch this is the room for events that wait to be applied.
+    - ``response_bytes``: of one response, decompressed; for a watch, of events that wait to be applied.
     - ``line_bytes``: of one line of a watch.
-    - ``header_bytes``: of one header of a response, of which there may be 128.
+    - ``header_bytes``: of one header of a response, which may have 128 of them.
     - ``request_seconds``: from a request to the end of its response, or to the headers of a watch.
-    - ``retry_seconds``: the longest ``Retry-After`` that is waited for; a longer one counts as this.
+    - ``retry_seconds``: maximum of ``Retry-After``; a longer time is reduced to it.
     """
 
     response_bytes: int = 256 << 20
@@ -45,9 +45,9 @@ DEFAULT_LIMITS: Final = ServerLimits()
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. ``path`` begins with a slash and is quoted already; ``query`` is not.
+    """HTTP request. ``path`` begins with a slash and is quoted already; ``query`` is not.
 
-    ``resource`` and ``name`` say in texts what it is about (``pods``, ``web-1``).
+    ``resource`` and ``name`` describe the object in messages (``pods``, ``web-1``).
     """
 
     method: str
@@ -61,7 +61,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came back; names of headers are in lower case."""
+    """HTTP response; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -69,10 +69,10 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class ConnectionFailedError(KscaleError, OSError):
-    """There is no answer, or only a part of it.
+    """There is no complete response.
 
-    ``refused``: nobody listens there. ``reset``: it broke, or ended too early. ``timeout``: nothing came for too long.
-    ``too large``: it is beyond :class:`ServerLimits`.
+    Kinds: ``refused``: the connection was refused. ``reset``: it broke or ended too early. ``timeout``: no data came in
+    time. ``too large``: the response exceeds :class:`ServerLimits`.
     """
 
     def __init__(self, message: str, kind: FailureKind = "other") -> None:
@@ -82,7 +82,7 @@ class ConnectionFailedError(KscaleError, OSError):
 
 
 class Stream(Protocol):
-    """An answer whose body comes bit by bit. Raises :class:`ConnectionFailedError` where it breaks."""
+    """Response whose body is read in pieces. Raises :class:`ConnectionFailedError` if the connection breaks."""
 
     @property
     def status(self) -> int: ...
@@ -91,33 +91,33 @@ class Stream(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
     async def read_some(self) -> bytes:
-        """What has come of the body; empty: that was all. May be cancelled without a loss."""
+        """Return the available bytes of the body, empty at its end. Cancelling loses no data."""
         ...
 
     def pause(self) -> None:
-        """What comes stays with the system, as far as that has room, and wakes nobody."""
+        """Stop reading: data stays in the system's buffers and does not wake the event loop."""
         ...
 
     def resume(self) -> None:
-        """It is taken from there again."""
+        """Start reading again after :meth:`pause`."""
         ...
 
     async def read(self) -> bytes:
-        """All of the body."""
+        """Return the whole body."""
         ...
 
 
 class Transport(Protocol):
-    """Carries requests. Raises :class:`ConnectionFailedError`, and never for a status."""
+    """Sends HTTP requests. Raises :class:`ConnectionFailedError` for failed connections, never for a status."""
 
     async def call(self, call: Call) -> Answer:
-        """Sends a request and gives the whole answer."""
+        """Send a request and return the complete response."""
         ...
 
     def stream(self, call: Call) -> AbstractAsyncContextManager[Stream]:
-        """Sends a request; the connection is closed when the context is left."""
+        """Send a request and return a context with the response as a stream; the connection is closed at its end."""
         ...
 
     async def close(self) -> None:
-        """Lets go of all connections."""
+        """Close all connections."""
         ...

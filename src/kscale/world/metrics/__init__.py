@@ -1,1 +1,1 @@
-"""Where metrics come from."""
+"""Sources of metrics: the Kubernetes metrics APIs and Prometheus."""

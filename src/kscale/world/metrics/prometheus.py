@@ -1,7 +1,7 @@
-"""Prometheus over HTTP: range queries in parts that a server answers, and container usage (extra ``[kube]``).
+"""Prometheus over HTTP: range queries in parts that a server accepts, and container usage (extra ``[kube]``).
 
-A server refuses more than 11,000 points of a series at once (``web/api/v1: exceeded maximum resolution``), and all have
-limits on samples or bytes of their own, which are told by refusing.
+A server rejects more than 11,000 points per series in one query (``web/api/v1: exceeded maximum resolution``). Further
+limits on samples or bytes become known only when it rejects a query.
 """
 
 from __future__ import annotations
@@ -50,15 +50,16 @@ class _Refusal(ApiStruct):
 
 
 class Prometheus:
-    """Answers :class:`~kscale.effects.QueryPrometheus` (:class:`kscale.world.protocols.History`).
+    """Client that answers :class:`~kscale.effects.QueryPrometheus` (:class:`kscale.world.protocols.History`).
 
-    ``address``: its URL, of http or https (another raises InputError, which does not tell it: there may be a password
-    in it); ``authorization``: the header of that name, asked for each time (empty: none); ``insecure``:
-    its certificate is not looked at; ``headers``: others of each question; ``timeout``: seconds that a question may
-    take (None: who asks says when it has been enough); ``response_bytes``: what is taken of a response, decompressed,
-    unless the question says how much.
+    - ``address``: URL with http or https. Any other raises InputError, without the URL, which may contain a password.
+    - ``authorization``: returns the Authorization header of each request (empty: none). ``headers``: further headers.
+    - ``insecure``: the server's certificate is not verified.
+    - ``timeout``: seconds per request (None: the caller limits the time).
+    - ``response_bytes``: maximum size of a decompressed response, unless the request sets one.
 
-    Thanos, Mimir (at ``/prometheus``; the tenant is a header, ``X-Scope-OrgID``) and VictoriaMetrics answer alike.
+    Thanos, Mimir (path ``/prometheus``; the tenant is the header ``X-Scope-OrgID``) and VictoriaMetrics have the same
+    API.
     """
 
     __slots__ = ("_address", "_authorization", "_headers", "_http", "_insecure", "_response_bytes", "_timeout")
@@ -86,36 +87,40 @@ class Prometheus:
 
     @property
     def server(self) -> str:
-        """Whom it asks: host and port, without what the URL may say of who asks."""
+        """Return host and port of the server, without credentials of the URL."""
         return urlsplit(self._address).netloc.rpartition("@")[2]
 
     async def query(self, question: QueryPrometheus) -> bytes | ApiError:
-        """The answer as it is."""
-        given, path = {"query": question.query}, "query"
+        """Return the raw response to a query, or the error."""
+        parameters, path = {"query": question.query}, "query"
         if question.start is None:
-            given["time"] = _seconds(question.end)
+            parameters["time"] = _seconds(question.end)
         else:
             path = "query_range"
-            given |= {"start": _seconds(question.start), "end": _seconds(question.end), "step": _seconds(question.step)}
+            parameters |= {
+                "start": _seconds(question.start),
+                "end": _seconds(question.end),
+                "step": _seconds(question.step),
+            }
         try:
             header = self._authorization()
             headers = {**self._headers, **({"Authorization": header} if header else {})}
             async with self._http.ClientSession(headers=headers, timeout=self._timeout) as session:
                 url = f"{self._address}/api/v1/{path}"
-                async with session.post(url, data=given, ssl=not self._insecure) as answer:
+                async with session.post(url, data=parameters, ssl=not self._insecure) as answer:
                     limit = self._response_bytes if question.most_bytes is None else question.most_bytes
                     body = await _read(answer.content, limit)
                     if body is None:
                         return ApiError(f"it answers more than the {limit:,} bytes allowed")
                     return body if answer.status // 100 == 2 else _refusal(answer.status, body)
-        except self._http.InvalidURL:  # whose text is the URL, with the password in it
+        except self._http.InvalidURL:  # the exception text is the URL with the password
             return ApiError("its address is not a URL that can be asked")
         except (self._http.ClientError, OSError, TimeoutError) as error:
             return ApiError(str(error) or type(error).__name__)
 
 
 async def _read(content: Any, most: int) -> bytes | None:
-    """The whole; None: it is longer."""
+    """Return the whole body, or None if it is longer than ``most`` bytes."""
     body = bytearray()
     async for part in content.iter_any():
         body += part
@@ -127,7 +132,7 @@ async def _read(content: Any, most: int) -> bytes | None:
 def _is_http(address: str) -> bool:
     try:
         return urlsplit(address).scheme in ("http", "https")
-    except ValueError:  # a bracket too many, or characters that no host has
+    except ValueError:  # unbalanced brackets or invalid characters in the host
         return False
 
 
@@ -141,13 +146,13 @@ def _refusal(code: int, body: bytes) -> ApiError:
 
 
 def _seconds(time: Moment) -> str:
-    whole, rest = divmod(time, _NANO)
-    return f"{whole}.{rest:09d}".rstrip("0").rstrip(".") if rest else str(whole)
+    seconds, nanoseconds = divmod(time, _NANO)
+    return f"{seconds}.{nanoseconds:09d}".rstrip("0").rstrip(".") if nanoseconds else str(seconds)
 
 
 MOST_POINTS: Final = 11_000
 _TOO_MUCH: Final = (413, 422)
-"""What was asked for is more than the server gives: so say Prometheus and Thanos, Mimir and VictoriaMetrics."""
+"""Status codes of Prometheus, Thanos, Mimir and VictoriaMetrics for a query that is too large."""
 _BUSY: Final = (429, 502, 503, 504)
 _PAUSES: Final = (1.0, 4.0, 16.0)
 
@@ -156,8 +161,11 @@ Ask = Callable[[QueryPrometheus], Awaitable["bytes | ApiError"]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeLimits:
-    """``concurrency``: questions under way at a time; ``points`` of a series in an answer; ``total_bytes`` of all
-    answers together."""
+    """Limits of range queries.
+
+    ``concurrency``: concurrent requests. ``points``: points per series in a response. ``total_bytes``: size of all
+    responses together.
+    """
 
     concurrency: int = 4
     points: int = MOST_POINTS
@@ -171,8 +179,11 @@ class RangeLimits:
 
 @dataclass(slots=True)
 class Traffic:
-    """What went over the wire so far: ``queries`` asked (those that were refused included), ``received`` bytes,
-    ``warnings`` in answers, each once: Thanos and Mimir say there that an answer is a part of the whole."""
+    """Statistics of all requests.
+
+    ``queries``: their number, including rejected ones. ``received``: bytes of the responses. ``warnings``: distinct
+    warnings of responses (Thanos and Mimir warn that a response is partial).
+    """
 
     queries: int = 0
     received: int = 0
@@ -184,11 +195,11 @@ class _Warned(ApiStruct):
 
 
 class RangeQueries:
-    """Asks range queries, part by part; the answers come in the order of time, and of the questions.
+    """Runs range queries in parts; responses come in the order of queries and of time.
 
-    A part that is too much for the server is halved, down to a single point; a server that is busy is asked again after
-    a second, four, sixteen. ``ask``: a client (:class:`~kscale.world.metrics.prometheus.Prometheus`), ``sleep``: how it
-    waits.
+    A part that is too large for the server is halved, down to a single point. If the server is busy, a request is
+    retried after 1, 4 and 16 seconds. ``ask`` sends a query (:class:`~kscale.world.metrics.prometheus.Prometheus`),
+    ``sleep`` waits.
     """
 
     def __init__(
@@ -204,17 +215,19 @@ class RangeQueries:
         self.traffic = Traffic()
 
     async def at_one_moment(self, question: QueryPrometheus) -> bytes:
-        """The answer to a question without a beginning. Raises InputError with what the server says."""
-        found = await self._patiently(question)
-        if isinstance(found, ApiError):
-            raise _no_answer(found)
-        return found
+        """Return the response to an instant query. Raises InputError with the server's message."""
+        response = await self._patiently(question)
+        if isinstance(response, ApiError):
+            raise _no_answer(response)
+        return response
 
     async def answers(
         self, questions: Iterable[QueryPrometheus], points: int = MOST_POINTS
     ) -> AsyncIterator[tuple[QueryPrometheus, bytes]]:
-        """Each part that was asked, with its answer as it is; ``points`` of a series in one. Raises InputError with
-        what the server says."""
+        """Yield (query, raw response) for each part of the queries, with at most ``points`` points per series.
+
+        Raises InputError with the server's message.
+        """
         waiting = (part for question in questions for part in _parts(question, min(points, self._limits.points)))
         under_way: deque[asyncio.Task[list[tuple[QueryPrometheus, bytes]]]] = deque()
         try:
@@ -225,49 +238,49 @@ class RangeQueries:
                         break
                 if not under_way:
                     return
-                for found in await under_way.popleft():
-                    yield found
+                for result in await under_way.popleft():
+                    yield result
         finally:
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _whole(self, part: QueryPrometheus) -> list[tuple[QueryPrometheus, bytes]]:
-        """The answer to a part, or those to its halves."""
-        found = await self._patiently(part)
-        if isinstance(found, bytes):
-            return [(part, found)]
+        """Return the response to a part, or the responses to its halves if it is too large."""
+        response = await self._patiently(part)
+        if isinstance(response, bytes):
+            return [(part, response)]
         halves = list(_parts(part, (_points(part) + 1) // 2))
-        if found.code not in _TOO_MUCH or len(halves) < 2:
-            raise _no_answer(found)
+        if response.code not in _TOO_MUCH or len(halves) < 2:
+            raise _no_answer(response)
         return [answer for half in halves for answer in await self._whole(half)]
 
     async def _patiently(self, part: QueryPrometheus) -> bytes | ApiError:
-        found = await self._counted(part)
+        response = await self._counted(part)
         for pause in _PAUSES:
-            if isinstance(found, bytes) or found.code not in _BUSY:
+            if isinstance(response, bytes) or response.code not in _BUSY:
                 break
             await self._sleep(pause)
-            found = await self._counted(part)
-        return found
+            response = await self._counted(part)
+        return response
 
     async def _counted(self, part: QueryPrometheus) -> bytes | ApiError:
         self.traffic.queries += 1
-        found = await self._ask(part)
-        if isinstance(found, bytes):
-            self.traffic.received += len(found)
+        response = await self._ask(part)
+        if isinstance(response, bytes):
+            self.traffic.received += len(response)
             if self.traffic.received > self._limits.total_bytes:
                 raise InputError(f"Prometheus has answered more than the {self._limits.total_bytes:,} bytes allowed")
-            self.traffic.warnings += [text for text in _warnings(found) if text not in self.traffic.warnings]
-        return found
+            self.traffic.warnings += [text for text in _warnings(response) if text not in self.traffic.warnings]
+        return response
 
 
 def _warnings(answer: bytes) -> list[str]:
-    if b'"warnings"' not in answer:  # far cheaper than to decode each
+    if b'"warnings"' not in answer:  # much cheaper than decoding every response
         return []
     try:
         return list(dict.fromkeys(read_json(answer, _Warned).warnings or ()))
-    except UnreadableError:  # whoever reads the answer says what is wrong
+    except UnreadableError:  # the reader of the response reports the error
         return []
 
 
@@ -281,7 +294,7 @@ def _points(question: QueryPrometheus) -> int:
 
 
 def _parts(question: QueryPrometheus, most: int) -> Iterator[QueryPrometheus]:
-    """The question in parts of so many points: together they ask for the same moments, each once."""
+    """Split a range query into parts of at most ``most`` points. Together they cover each moment once."""
     assert question.start is not None, "a query at one moment has no parts"
     span = question.step * most
     for start in range(question.start, question.end + 1, span):
@@ -290,8 +303,10 @@ def _parts(question: QueryPrometheus, most: int) -> Iterator[QueryPrometheus]:
 
 
 async def series_of(queries: RangeQueries, question: QueryPrometheus) -> Series:
-    """The answer to a range query; series with the same labels in several parts are one. Raises InputError for what the
-    server refuses, and for values that are no numbers: the query leaves these out."""
+    """Run a range query and return its series. Series with equal labels in several parts are joined.
+
+    Raises InputError if the server rejects the query or a value is not a number; the query has to exclude such values.
+    """
     numbers: dict[frozenset[tuple[str, str]], int] = {}
     keys: list[SeriesKey] = []
     labels: list[dict[str, str]] = []
@@ -315,7 +330,7 @@ async def series_of(queries: RangeQueries, question: QueryPrometheus) -> Series:
 
 
 _SAMPLES: Final = 500_000
-"""So many an answer may hold: some ten megabytes."""
+"""Maximum samples per response: about ten megabytes."""
 _CPU: Final = "rate(container_cpu_usage_seconds_total{{{0}}}[{1}])"
 _MEMORY: Final = "container_memory_working_set_bytes{{{0}}}"
 _OF_A_CONTAINER: Final = "namespace,pod,container"
@@ -336,11 +351,13 @@ class _Count(ApiStruct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerUsage:
-    """Which usage: of the containers of ``namespaces`` (none: all) whose series have the ``labels`` (pairs; such as the
-    cluster's), every ``step`` nanoseconds from ``start`` to ``end``.
+    """Selection of container usage.
 
-    Of series that are doubled (two Prometheus servers that watch the same, a container that was restarted) the highest
-    value counts. CPU is the mean of a step, of four scrapes' time at least.
+    Selects containers of ``namespaces`` (none: all) whose series have the ``labels`` (pairs, such as the cluster's),
+    every ``step`` nanoseconds from ``start`` to ``end``.
+
+    Of duplicate series (two Prometheus servers for the same targets, a restarted container) the highest value counts.
+    CPU is the mean of a step, or of four minutes if the step is shorter.
     """
 
     start: Moment
@@ -350,7 +367,7 @@ class ContainerUsage:
     labels: Sequence[tuple[str, str]] = ()
 
     def questions(self) -> dict[str, QueryPrometheus]:
-        """By resource. Values that are no numbers are left out by the query."""
+        """Return the queries by resource (``cpu``, ``memory``). They exclude values that are not numbers."""
         matchers = ['container!=""', 'container!="POD"', *(f"{name}={_quoted(value)}" for name, value in self.labels)]
         if self.namespaces:
             any_of = "|".join(map(_literal, self.namespaces))
@@ -366,22 +383,24 @@ class ContainerUsage:
         }
 
     async def batches(self, queries: RangeQueries) -> AsyncIterator[UsageBatch]:
-        """CPU first, then memory, each in the order of time. Raises InputError for what the server refuses and what is
-        no answer."""
+        """Yield batches of usage, CPU first and then memory, each in the order of time.
+
+        Raises InputError if the server rejects a query or its response is invalid.
+        """
         questions = self.questions()
         series = await _series_of(queries, questions["memory"])
         memory = questions["memory"].query
         async for part, answer in queries.answers(questions.values(), max(1, _SAMPLES // max(1, series))):
-            found = read_prometheus(answer, source="Prometheus")
-            for batch in usage_of(found, np.full(len(found.keys), part.query == memory)):
+            series_of_part = read_prometheus(answer, source="Prometheus")
+            for batch in usage_of(series_of_part, np.full(len(series_of_part.keys), part.query == memory)):
                 yield batch
 
 
 async def _series_of(queries: RangeQueries, question: QueryPrometheus) -> int:
-    """How many series there are at the end of a question's time."""
-    found = await queries.at_one_moment(QueryPrometheus(query=f"count({question.query})", end=question.end))
+    """Return the number of series at the end of a query's time range. Raises InputError."""
+    response = await queries.at_one_moment(QueryPrometheus(query=f"count({question.query})", end=question.end))
     try:
-        result = read_json(found, _Count).data.result
+        result = read_json(response, _Count).data.result
     except UnreadableError as error:
         raise InputError(f"not a Prometheus answer: {error}") from None
     if not result:
@@ -397,5 +416,5 @@ def _quoted(text: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """As a regular expression that means just it."""
+    """Return a regular expression that matches exactly the text."""
     return "".join(letter if letter.isalnum() or letter in "-_" else f"\\{letter}" for letter in text)

@@ -1,6 +1,6 @@
-"""The metrics APIs behind an API server: ``metrics.k8s.io``, ``custom.metrics.k8s.io``, ``external.metrics.k8s.io``.
+"""Metrics APIs behind an API server: ``metrics.k8s.io``, ``custom.metrics.k8s.io``, ``external.metrics.k8s.io``.
 
-Upstream: ``k8s.io/metrics/pkg/client`` and the clients that kube-controller-manager gives its autoscaler.
+Upstream: ``k8s.io/metrics/pkg/client`` and the metrics clients of kube-controller-manager's HPA controller.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ __all__ = ["RESTMetrics"]
 _CUSTOM: Final = "custom.metrics.k8s.io"
 _VERSIONS: Final = ("v1beta2", "v1beta1")
 _Listed = TypeVar("_Listed", PodMetricsList, MetricValueList, ExternalMetricValueList)
-_KINDS_FORGOTTEN: Final = 30 * 10**9  # kube-controller-manager resets its mapper so often
+_KINDS_FORGOTTEN: Final = 30 * 10**9  # kube-controller-manager resets its mapper at this interval
 
 
 class RESTMetrics:
-    """Answers :class:`~kscale.effects.GetMetric` (:class:`kscale.world.protocols.Metrics`).
+    """Client that answers :class:`~kscale.effects.GetMetric` (:class:`kscale.world.protocols.Metrics`).
 
-    Which version of the custom metrics API is spoken is asked once in ``renewal``, a failure again and again; which
-    resource a kind is served as, every thirty seconds. ``clock`` should never be set. Each of the three APIs has the
-    client's rate limit for itself, as upstream's clients have.
+    The version of the custom metrics API is discovered once per ``renewal`` (nanoseconds); a failure is not cached. The
+    resources of kinds are discovered every thirty seconds. Both intervals use the monotonic time of ``clock``. Each of
+    the three APIs has its own rate limit, as in upstream.
     """
 
     __slots__ = (
@@ -62,7 +62,7 @@ class RESTMetrics:
         self._mapper = BUILT_IN_MAPPER
 
     async def get(self, question: GetMetric) -> MetricsAnswer | ApiError:
-        """The answer of the API that the question names."""
+        """Return the response of the metrics API that the request names, or its error."""
         try:
             match question.api:
                 case "resource":
@@ -108,30 +108,38 @@ class RESTMetrics:
         return _timed(read_json(body, MetricValueList))
 
     async def _get(self, api: str, path: str, resource: str, **query: str) -> bytes:
-        given = tuple((name, value) for name, value in query.items() if value)
-        return (await self._clients[api].call(Call(method="GET", path=path, query=given, resource=resource))).body
+        parameters = tuple((name, value) for name, value in query.items() if value)
+        return (await self._clients[api].call(Call(method="GET", path=path, query=parameters, resource=resource))).body
 
-    # -- what is asked of discovery ----------------------------------------------------------------------------------
+    # -- discovery ---------------------------------------------------------------------------------------------------
 
     async def _custom_version(self) -> str:
-        """The version that the server prefers, if it is known here, else the first it has that is."""
+        """Return the version of the custom metrics API to use.
+
+        This is the server's preferred version if kscale supports it, else the first supported one. Raises
+        RESTMappingError
+        if there is none.
+        """
         tick = self._clock.monotonic() // self._renewal
         if tick == self._tick:
             return self._version
         call = Call(method="GET", path="/apis")
         groups = decoded(await self._client.call(call), _GroupList, call).groups or ()
-        group = next((each for each in groups if each.name == _CUSTOM), None)
+        group = next((item for item in groups if item.name == _CUSTOM), None)
         if group is None or not group.versions:
             raise RESTMappingError(f"no custom metrics API ({_CUSTOM}) registered")
         first = [] if group.preferred_version is None else [group.preferred_version]
-        known = [each.version for each in (*first, *group.versions) if each.version in _VERSIONS]
-        if not known:
+        supported = [item.version for item in (*first, *group.versions) if item.version in _VERSIONS]
+        if not supported:
             raise RESTMappingError("no known available metric versions found")
-        self._version, self._tick = known[0], tick
+        self._version, self._tick = supported[0], tick
         return self._version
 
     async def _resource_of(self, kind_and_group: str) -> str:
-        """``ingresses.networking.k8s.io`` of ``Ingress.networking.k8s.io``."""
+        """Return the group-resource of a kind: ``ingresses.networking.k8s.io`` for ``Ingress.networking.k8s.io``.
+
+        Raises RESTMappingError for an unknown kind.
+        """
         kind, _, group = kind_and_group.partition(".")
         try:
             return BUILT_IN_MAPPER.resources(group, kind)[0]
@@ -145,14 +153,14 @@ class RESTMetrics:
             raise RESTMappingError(f"unable to map kind {kind_and_group} to resource: {error}") from None
 
 
-def _timed(found: _Listed) -> _Listed:
-    """A list whose times can be read. Raises InputError, as for what cannot be decoded: adapters are of many kinds."""
-    for number, each in enumerate(found.items):
+def _timed(listed: _Listed) -> _Listed:
+    """Return the list after checking its timestamps. Raises InputError if one is invalid, since adapters vary."""
+    for number, item in enumerate(listed.items):
         try:
-            from_text(each.timestamp)
+            from_text(item.timestamp)
         except ValueError as error:
             raise InputError(Problem(str(error), field=f"items[{number}].timestamp")) from None
-    return found
+    return listed
 
 
 def _within(namespace: str) -> str:

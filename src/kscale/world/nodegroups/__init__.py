@@ -1,2 +1,2 @@
-"""Clouds behind one protocol (:class:`kscale.world.protocols.NodeGroups`): a groups file, upstream's external gRPC
-protocol (both ends), kwok, Cluster API."""
+"""Cloud providers behind one protocol (:class:`kscale.world.protocols.NodeGroups`): a groups file, upstream's external
+gRPC protocol (client and server), kwok and Cluster API."""

@@ -54,14 +54,14 @@ _STUCK = InstanceError(class_="Other", code="DeletingFailed", message="Machine d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery:
-    """Which groups to look at: those of a namespace, of a cluster, with labels."""
+    """Filter for groups by namespace, cluster and labels; empty fields match everything."""
 
     namespace: str = ""
     cluster: str = ""
     labels: dict[str, str] = field(default_factory=dict)
 
     def wants(self, owner: MachineOwner, api_group: str = CLUSTER_API) -> bool:
-        """Whether a group is among them; ``api_group``: what the label of its cluster begins with."""
+        """Return whether a group matches. ``api_group`` is the prefix of the label with the cluster's name."""
         labels = owner.metadata.labels or {}
         cluster = owner.spec.cluster_name or labels.get(f"{api_group}/{_CLUSTER}", "")
         return (
@@ -72,23 +72,26 @@ class Discovery:
 
 
 def read_discovery(text: str) -> Discovery:
-    """``--node-group-auto-discovery``: ``clusterapi:namespace=x,clusterName=y,label=value``. Raises InputError."""
+    """Parse ``--node-group-auto-discovery``, such as ``clusterapi:namespace=x,clusterName=y,label=value``.
+
+    Raises InputError if the text is invalid.
+    """
     flag = "--node-group-auto-discovery"
     kind, colon, rest = text.partition(":")
     if not colon or kind != "clusterapi":
         raise InputError(Problem(f"unsupported discoverer specified: {kind}", field=flag))
-    given: dict[str, str] = {}
+    options: dict[str, str] = {}
     for part in filter(None, rest.split(",")):
         key, equal, value = part.partition("=")
         if not equal or not key or not value:
             raise InputError(Problem(f"invalid key=value pair {part!r}", field=flag))
-        given[key] = value
-    return Discovery(namespace=given.pop("namespace", ""), cluster=given.pop("clusterName", ""), labels=given)
+        options[key] = value
+    return Discovery(namespace=options.pop("namespace", ""), cluster=options.pop("clusterName", ""), labels=options)
 
 
 @dataclass(slots=True)
 class _Known:
-    """One group as it was last looked at."""
+    """A group as of the last refresh."""
 
     owner: MachineOwner
     minimum: int
@@ -97,10 +100,13 @@ class _Known:
 
 
 class MachineGroupsCloud(Provider):
-    """Groups of machines. ``ask`` reaches the management cluster, ``nodes`` are those of the workload cluster;
-    ``api_version``: of Cluster API there, whose group labels and annotations begin with; ``discovery``: empty: all
-    groups. ``now`` tells when a machine was marked. ``architecture``: of new nodes without an object of their
-    infrastructure that can be read.
+    """Cluster API provider.
+
+    - ``ask``: performs actions on the management cluster. ``nodes``: returns the nodes of the workload cluster.
+    - ``api_version``: version of Cluster API there; its group prefixes labels and annotations.
+    - ``discovery``: filters for groups (empty: all groups).
+    - ``now``: clock for the time at which a machine is marked for deletion.
+    - ``architecture``: of new nodes whose infrastructure object cannot be read.
     """
 
     name = "clusterapi"
@@ -127,32 +133,35 @@ class MachineGroupsCloud(Provider):
         self._running: set[str] = set()
 
     def refresh(self) -> Sequence[NodeGroup]:
-        """Reads owners and machines anew. What cannot be scaled as it is described is left out, and logged."""
-        owners = [each for kind in MACHINE_KINDS for each in self._list(kind) if isinstance(each, MachineOwner)]
-        machines = [each for each in self._list("Machine") if isinstance(each, Machine)]
+        """Read owners and machines again, and return the groups.
+
+        Groups that cannot be scaled are left out and logged.
+        """
+        owners = [item for kind in MACHINE_KINDS for item in self._list(kind) if isinstance(item, MachineOwner)]
+        machines = [item for item in self._list("Machine") if isinstance(item, Machine)]
         home = owner_ids(owners)
-        of: dict[str, list[Machine]] = {}
+        machines_by_group: dict[str, list[Machine]] = {}
         for machine in machines:
             above = controller_of(machine.metadata)
             if above is not None:
                 owner = f"{above.kind}/{machine.namespace}/{above.name}"
-                of.setdefault(home.get(owner, owner), []).append(machine)
+                machines_by_group.setdefault(home.get(owner, owner), []).append(machine)
         nodes = self._nodes()
-        found = machine_groups(
+        result = machine_groups(
             owners, nodes, self._infrastructure, self._architecture, wants=self._wants, api_group=self._api_group
         )
-        for warning in found.warnings:
+        for warning in result.warnings:
             _log.warning("%s", warning)
-        by_id = {id_of_owner(each): each for each in owners}
+        by_id = {id_of_owner(item): item for item in owners}
         self._known = {
-            group.id: _Known(by_id[group.id], group.min_size, group.max_size, of.get(group.id, []))
-            for group in found.groups
+            group.id: _Known(by_id[group.id], group.min_size, group.max_size, machines_by_group.get(group.id, []))
+            for group in result.groups
         }
         self._running = {machine.spec.provider_id for machine in machines if machine.spec.provider_id}
-        return [self._told(group, nodes) for group in found.groups]
+        return [self._told(group, nodes) for group in result.groups]
 
     def _wants(self, owner: MachineOwner) -> bool:
-        return not self._discovery or any(one.wants(owner, self._api_group) for one in self._discovery)
+        return not self._discovery or any(discovery.wants(owner, self._api_group) for discovery in self._discovery)
 
     def _told(self, group: NodeGroup, nodes: Sequence[Node]) -> NodeGroup:
         known = self._known[group.id]
@@ -176,8 +185,10 @@ class MachineGroupsCloud(Provider):
         )
 
     def _infrastructure(self, owner: MachineOwner) -> Infrastructure | None:
-        """What the infrastructure's provider says of a group's machines. What cannot be read says nothing, and is
-        logged: annotations may say enough."""
+        """Return the capacity that the infrastructure provider declares for a group's machines, or None.
+
+        A read error is logged, as annotations may describe the machines.
+        """
         reference = owner.spec.template.spec.infrastructure_ref
         if reference is None:
             return None
@@ -187,60 +198,69 @@ class MachineGroupsCloud(Provider):
                 mapper: RESTMapper = value_of(self._ask(Discover()))
                 (resource, *_) = mapper.resources(reference.api_group, reference.kind)
                 version = mapper.preferred(resource).api_version
-            asked = GetWhole(kind=reference.kind, api_version=version, namespace=owner.namespace, name=reference.name)
-            return read_infrastructure(value_of(self._ask(asked)))
+            action = GetWhole(kind=reference.kind, api_version=version, namespace=owner.namespace, name=reference.name)
+            return read_infrastructure(value_of(self._ask(action)))
         except (ProviderError, RESTMappingError) as error:
             _log.warning("%s: unable to read infrastructure reference: %s", id_of_owner(owner), error)
             return None
 
     def has_instance(self, node: Node) -> bool:
-        """Whether there is a machine for a node; without one the cloud cannot tell."""
+        """Check whether a node has a machine. Raises ProviderError if it has none, as that is inconclusive."""
         if node.spec.provider_id in self._running:
             return True
         raise ProviderError(f"machine not found for node {node.name}", CLOUD_ERROR)
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Raises the number of replicas."""
+        """Increase the number of replicas.
+
+        Raises ProviderError if ``delta`` is not positive, the maximum size would be exceeded, or ``atomic`` is set.
+        """
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
-        known = self._of(group)
+        current = self._of(group)
         if delta <= 0:
             raise ProviderError("size increase must be positive", CLOUD_ERROR)
-        scale = self._scale(known)
-        self._set_size(known, scale, scale.spec.replicas + delta)
+        scale = self._scale(current)
+        self._set_size(current, scale, scale.spec.replicas + delta)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Lowers the number of replicas, but never below the machines that the cloud has."""
-        known = self._of(group)
+        """Reduce the number of replicas.
+
+        Raises ProviderError if ``delta`` is not negative or existing machines would be deleted.
+        """
+        current = self._of(group)
         if delta >= 0:
             raise ProviderError("size decrease must be negative", CLOUD_ERROR)
-        scale = self._scale(known)
+        scale = self._scale(current)
         size = scale.spec.replicas
-        existing = sum(bool(machine.spec.provider_id) for machine in known.machines)
+        existing = sum(bool(machine.spec.provider_id) for machine in current.machines)
         if size + delta < existing:
             text = f"attempt to delete existing nodes targetSize:{size} delta:{delta} existingNodes: {existing}"
             raise ProviderError(text, CLOUD_ERROR)
-        self._set_size(known, scale, size + delta)
+        self._set_size(current, scale, size + delta)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Marks machines, and lowers the number of replicas one by one."""
+        """Mark machines for deletion, and reduce the number of replicas one by one.
+
+        Raises ProviderError below the minimum size, for a node of another group, or if ``force`` is set.
+        """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
-        known = self._of(group)
-        replicas = self._scale(known).spec.replicas
-        if replicas <= known.minimum:
+        current = self._of(group)
+        replicas = self._scale(current).spec.replicas
+        if replicas <= current.minimum:
             raise ProviderError("min size reached, nodes will not be deleted", CLOUD_ERROR)
-        machines = [self._machine(known, group, node) for node in nodes]
-        if replicas - len(nodes) < known.minimum:
+        machines = [self._machine(current, group, node) for node in nodes]
+        if replicas - len(nodes) < current.minimum:
             text = f'unable to delete {len(nodes)} machines in "{group}", machine replicas are {replicas}'
-            raise ProviderError(f"{text}, minSize is {known.minimum}", CLOUD_ERROR)
+            raise ProviderError(f"{text}, minSize is {current.minimum}", CLOUD_ERROR)
         for machine in machines:
             if machine is None:
-                self._shrink(known)
+                self._shrink(current)
             elif not machine.metadata.deletion_timestamp:
                 self._mark(machine, to_text(self._now()))
                 try:
-                    self._shrink(known)
+                    self._shrink(current)
                 except ProviderError:
                     self._mark(machine, None)
                     raise
@@ -250,7 +270,10 @@ class MachineGroupsCloud(Provider):
         self._set_size(known, scale, scale.spec.replicas - 1)
 
     def _machine(self, known: _Known, group: str, node: Node) -> Machine | None:
-        """The machine of a node; None: of a pool, which may have none of its own."""
+        """Return the machine of a node, or None for a node of a pool without machines.
+
+        Raises ProviderError if the node does not belong to the group.
+        """
         for machine in known.machines:
             named = machine.status.node_ref is not None and machine.status.node_ref.name == node.name
             id_ = node.spec.provider_id
@@ -272,19 +295,19 @@ class MachineGroupsCloud(Provider):
         value_of(self._ask(patch), f"machine {machine.namespace}/{machine.name}")
 
     def _scale(self, known: _Known) -> Scale:
-        asked = GetScale(namespace=known.owner.namespace, resource=self._resource(known.owner), name=known.owner.name)
-        found: Scale = value_of(self._ask(asked))
-        return found
+        action = GetScale(namespace=known.owner.namespace, resource=self._resource(known.owner), name=known.owner.name)
+        scale: Scale = value_of(self._ask(action))
+        return scale
 
     def _set_size(self, known: _Known, scale: Scale, size: int) -> None:
         if size > known.maximum:
             raise ProviderError(f"size increase too large - desired:{size} max:{known.maximum}", CLOUD_ERROR)
         if size < known.minimum:
             raise ProviderError(f"size decrease too large - desired:{size} min:{known.minimum}", CLOUD_ERROR)
-        wanted = PutScale(
+        action = PutScale(
             namespace=known.owner.namespace, resource=self._resource(known.owner), scale=scale, replicas=size
         )
-        value_of(self._ask(wanted))
+        value_of(self._ask(action))
 
     def _of(self, group: str) -> _Known:
         if group not in self._known:
@@ -297,25 +320,27 @@ class MachineGroupsCloud(Provider):
     def _list(self, kind: str) -> list[KubeObject]:
         outcome = self._ask(List(kind=kind, api_version=self._api_version, watched=False, read_as=CLUSTER_API))
         if kind == "MachinePool" and outcome.error is not None and outcome.error.is_not_found:
-            return []  # not every management cluster serves them
-        found: list[KubeObject] = value_of(outcome, f"couldn't list {kind}")
-        return found
+            return []  # not every management cluster serves MachinePools
+        objects: list[KubeObject] = value_of(outcome, f"couldn't list {kind}")
+        return objects
 
 
 def _instance(machine: Machine, ids: dict[str, str]) -> tuple[str, InstanceStatus | None]:
-    """The id of a machine, and its state where it does not simply run; one that the cloud has no id for gets one that
-    tells what it is. Empty: its node has none."""
+    """Return a machine's instance ID, and its state unless it is running.
+
+    A machine without a provider ID gets an ID that describes its state. The ID is empty if its node has none.
+    """
     if machine.spec.provider_id:
         return machine.spec.provider_id, None
     name = f"{machine.namespace}_{machine.name}"
-    going = bool(machine.metadata.deletion_timestamp)
+    is_deleting = bool(machine.metadata.deletion_timestamp)
     node = machine.status.node_ref
     if machine.status.failure_message:
-        if going:
+        if is_deleting:
             return f"failed-machine-{name}", InstanceStatus(state="deleting", error=_STUCK)
         return f"failed-machine-{name}", None if node else InstanceStatus(state="creating", error=_FAILED)
     if node is not None:
         return ids.get(node.name, ""), None
-    if going:
+    if is_deleting:
         return f"deleting-machine-{name}", InstanceStatus(state="deleting")
     return f"pending-machine-{name}", InstanceStatus(state="creating")

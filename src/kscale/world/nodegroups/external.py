@@ -45,7 +45,7 @@ METHODS: Final = (
     "Cleanup", "Refresh", "NodeGroupTargetSize", "NodeGroupIncreaseSize", "NodeGroupDeleteNodes",
     "NodeGroupDecreaseTargetSize", "NodeGroupNodes", "NodeGroupTemplateNodeInfo", "NodeGroupGetOptions",
 )  # fmt: skip
-"""Every one takes ``<method>Request`` and gives ``<method>Response``."""
+"""Methods of the protocol; each takes ``<method>Request`` and returns ``<method>Response``."""
 
 _MESSAGES: Final = """
 NodeGroup: 1 id text?, 2 minSize int32?, 3 maxSize int32?, 4 debug text?
@@ -101,12 +101,12 @@ def _types() -> dict[str, Any]:
 
 
 def message_of(name: str) -> Any:
-    """The class of a message. Raises MissingExtraError without the runtime."""
+    """Return the class of a protobuf message. Raises MissingExtraError without the protobuf runtime."""
     return _types()[name]
 
 
 def external_node(node: Node) -> Any:
-    """A node as the protocol sends it."""
+    """Return a node as a message of the protocol."""
     return message_of("ExternalGrpcNode")(
         providerID=node.spec.provider_id or "",
         name=node.name,
@@ -120,64 +120,64 @@ def _entries(values: dict[str, str] | None) -> list[dict[str, str]]:
 
 
 def node_from(sent: Any) -> Node:
-    """The node that was sent: as much of it as the protocol tells."""
+    """Convert a message to a node with the fields that the protocol transmits."""
     metadata = {
         "name": sent.name,
-        "labels": {each.key: each.value for each in sent.labels},
-        "annotations": {each.key: each.value for each in sent.annotations},
+        "labels": {entry.key: entry.value for entry in sent.labels},
+        "annotations": {entry.key: entry.value for entry in sent.annotations},
     }
     return from_dict({"metadata": metadata, "spec": {"providerID": sent.providerID}}, Node)
 
 
 def instance_from(sent: Any) -> tuple[str, InstanceStatus | None]:
-    """An instance's id, and its state if one is told: without one it is expected to register."""
+    """Return an instance's ID and its status; None without a status, when it is expected to register."""
     state = _STATES.get(sent.status.instanceState)
     if state is None:
         return sent.id, None
-    told = sent.status.errorInfo
+    error_info = sent.status.errorInfo
     error = None
-    if told.errorCode:
-        class_ = "OutOfResource" if told.instanceErrorClass == _OUT_OF_RESOURCES else "Other"
-        error = InstanceError(class_=class_, code=told.errorCode, message=told.errorMessage)
+    if error_info.errorCode:
+        class_ = "OutOfResource" if error_info.instanceErrorClass == _OUT_OF_RESOURCES else "Other"
+        error = InstanceError(class_=class_, code=error_info.errorCode, message=error_info.errorMessage)
     return sent.id, InstanceStatus(state=state, error=error)
 
 
 def instance_message(id_: str, status: InstanceStatus | None) -> Any:
-    """An instance as the protocol sends it; one without a status runs."""
+    """Return an instance as a message of the protocol. Without a status it counts as running."""
     status = status or InstanceStatus()
-    told: dict[str, Any] = {"instanceState": _NUMBERS[status.state]}
+    fields: dict[str, Any] = {"instanceState": _NUMBERS[status.state]}
     if status.error is not None:
         class_ = _OUT_OF_RESOURCES if status.error.class_ == "OutOfResource" else _OTHER
-        told["errorInfo"] = {
+        fields["errorInfo"] = {
             "errorCode": status.error.code, "errorMessage": status.error.message, "instanceErrorClass": class_,
         }  # fmt: skip
-    return message_of("Instance")(id=id_, status=told)
+    return message_of("Instance")(id=id_, status=fields)
 
 
 def template_from(data: bytes) -> NodeTemplate | None:
-    """The template of an answer; None: it told none. Raises InputError."""
+    """Decode the node template of a response, or None if it is empty. Raises InputError."""
     if not data:
         return None
     return NodeTemplate(node=from_dict(decode("Node", data).data, Node))
 
 
 def template_message(template: NodeTemplate) -> bytes:
-    """A template as the protocol sends it: the node alone. Raises InputError."""
+    """Encode a node template as the protocol does: only its node. Raises InputError."""
     return encode("Node", to_dict(template.node)).data
 
 
 def node_price_request(question: GetPrices, node: Node) -> dict[str, Any]:
-    """What is asked of one node of a question."""
+    """Return the fields of a price request for one node."""
     return {"node": external_node(node), **_time(question)}
 
 
 def pod_price_request(question: GetPrices, pod: Mapping[str, Any]) -> dict[str, Any]:
-    """What is asked of one pod of a question, by its API data. Raises InputError for one that is none."""
+    """Return the fields of a price request for one pod (API data). Raises InputError if it is not a pod."""
     return {"pod_bytes": encode("Pod", pod).data, **_time(question)}
 
 
 def price_question(sent: Any) -> GetPrices:
-    """What a request asks: of one node or one pod. Raises InputError for bytes that are no pod."""
+    """Convert a price request for one node or one pod. Raises InputError if the pod cannot be decoded."""
     start, end = _moment(sent.startTimestamp), _moment(sent.endTimestamp)
     if type(sent) is message_of("PricingNodePriceRequest"):
         return GetPrices(nodes=(node_from(sent.node),), start=start, end=end)
@@ -185,11 +185,11 @@ def price_question(sent: Any) -> GetPrices:
 
 
 def _time(question: GetPrices) -> dict[str, dict[str, int]]:
-    found = {}
+    fields = {}
     for name, moment in (("startTimestamp", question.start), ("endTimestamp", question.end)):
         seconds, nanos = divmod(moment, SECOND)
-        found[name] = {"seconds": seconds, "nanos": nanos}
-    return found
+        fields[name] = {"seconds": seconds, "nanos": nanos}
+    return fields
 
 
 def _moment(sent: Any) -> Moment:
@@ -198,7 +198,7 @@ def _moment(sent: Any) -> Moment:
 
 
 def options_from(sent: Any) -> NodeGroupOptions:
-    """The options of an answer. All are told: what the wire does not carry is zero."""
+    """Convert the options of a response. All are set: fields that the protocol does not transmit are zero."""
     return NodeGroupOptions(
         scale_down_utilization_threshold=sent.scaleDownUtilizationThreshold,
         scale_down_gpu_utilization_threshold=sent.scaleDownGpuUtilizationThreshold,
@@ -213,12 +213,12 @@ def options_from(sent: Any) -> NodeGroupOptions:
 
 
 def defaults_from(sent: Any) -> NodeGroupAutoscalingOptions:
-    """The autoscaler's options that a request brings."""
+    """Convert the autoscaler's default options of a request."""
     return options_from(sent).on_top_of(NodeGroupAutoscalingOptions())
 
 
 def options_message(options: NodeGroupAutoscalingOptions) -> Any:
-    """Options as the protocol sends them."""
+    """Return options as a message of the protocol."""
     return message_of("NodeGroupAutoscalingOptions")(
         scaleDownUtilizationThreshold=options.scale_down_utilization_threshold,
         scaleDownGpuUtilizationThreshold=options.scale_down_gpu_utilization_threshold,
@@ -235,8 +235,8 @@ def _seconds(sent: Any) -> float:
 
 
 def _duration(time: timedelta) -> dict[str, int]:
-    whole, rest = divmod(time // timedelta(microseconds=1), 10**6)
-    return {"seconds": whole, "nanos": rest * 1000}
+    seconds, microseconds = divmod(time // timedelta(microseconds=1), 10**6)
+    return {"seconds": seconds, "nanos": microseconds * 1000}
 
 
 _log = logging.getLogger(__name__)
@@ -248,16 +248,19 @@ _STANDS_FOR: Final = {"k8s.io/cluster-autoscaler/fake-node-reason": "unregistere
 
 
 def read_config(path: str) -> dict[str, str]:
-    """``--cloud-config``: ``address``, ``key``, ``cert``, ``cacert``, ``grpc_timeout``. Raises InputError."""
+    """Read the file of ``--cloud-config`` with ``address``, ``key``, ``cert``, ``cacert`` and ``grpc_timeout``.
+
+    Raises InputError for an unreadable file, unknown settings, a missing address or incomplete TLS settings.
+    """
     try:
-        found = only_document(read_file(path), path)
+        settings = only_document(read_file(path), path)
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), path)) from None
-    if not isinstance(found, dict):
+    if not isinstance(settings, dict):
         raise InputError(Problem("a map of settings is expected", path))
-    if unknown := found.keys() - _KEYS:
+    if unknown := settings.keys() - _KEYS:
         raise InputError([Problem("unknown setting", path, field=str(name)) for name in sorted(map(str, unknown))])
-    config = {name: "" if found.get(name) is None else str(found[name]) for name in _KEYS}
+    config = {name: "" if settings.get(name) is None else str(settings[name]) for name in _KEYS}
     if not config["address"]:
         raise InputError(Problem("the address of the provider is missing", path, field="address"))
     if config["cert"] and not (config["key"] and config["cacert"]):
@@ -270,11 +273,11 @@ def read_config(path: str) -> dict[str, str]:
 
 
 class ExternalGroups(Provider):
-    """Groups of a provider behind ``config`` (:func:`read_config`); over mutual TLS if it names a ``cert``.
+    """Groups of the provider that ``config`` names (:func:`read_config`), over mutual TLS if it has a ``cert``.
 
-    ``nodes``: whose groups are asked for; ``defaults``: what the autoscaler's options say, which is told to the
-    provider; ``cache``: of what it runs (None: it is asked at each look). Raises MissingExtraError without grpcio,
-    InputError for certificates that cannot be used.
+    ``nodes`` returns the nodes whose groups are requested. ``defaults`` are the autoscaler's options, which are sent to
+    the provider. ``cache`` caches instances (None: they are requested every time). Raises MissingExtraError without
+    grpcio, InputError for unusable certificates.
     """
 
     name = "externalgrpc"
@@ -304,7 +307,7 @@ class ExternalGroups(Provider):
 
     @property
     def gpu_label(self) -> str:  # type: ignore[override]  # an attribute of the base, asked for here
-        """The label of nodes that names their type of GPU: asked for once."""
+        """Return the node label that names the GPU type; requested once, empty if that fails."""
         if self._gpu_label is None:
             try:
                 self._gpu_label = str(self._call("GPULabel").label)
@@ -315,7 +318,7 @@ class ExternalGroups(Provider):
 
     @property
     def gpu_types(self) -> Collection[str]:  # type: ignore[override]  # an attribute of the base, asked for here
-        """The types of GPU that the provider has: asked for once. None where it cannot tell."""
+        """Return the provider's GPU types; requested once, empty if that fails."""
         if self._gpu_types is None:
             try:
                 self._gpu_types = frozenset(
@@ -327,109 +330,114 @@ class ExternalGroups(Provider):
         return self._gpu_types
 
     def refresh(self) -> Groups | Sequence[NodeGroup]:
-        """Looks at the cloud anew. A provider that cannot tell its groups has none, as upstream takes it; nodes whose
-        group it fails to tell are told with the error (``node_errors``), and everything else goes on without them.
+        """Refresh the cloud and return its groups.
 
-        Machines that no node is of are asked about as nodes are: one that is of no group any more has gone, whatever is
-        remembered of the group (``gone_instances``). Groups that go whole or not at all are asked for their machines
-        each time; of one that fails to tell them what is remembered goes with the error (``instances_error``).
+        A provider that fails to list its groups has none, as in upstream. Nodes whose group cannot be determined are
+        returned with the error (``node_errors``); the other nodes are not affected.
+
+        Instances without a node are looked up like nodes. An instance without a group is deleted, whatever the cache
+        contains (``gone_instances``). Instances of atomically scaled groups are requested every time; if that fails,
+        the cached ones are returned with the error (``instances_error``).
         """
         self._call("Refresh")
         try:
-            found = self._call("NodeGroups").nodeGroups
+            listed = self._call("NodeGroups").nodeGroups
         except ProviderError as error:
             _log.error("the node groups: %s", error.message)
             return []
         nodes = self._nodes()
-        options = {each.id: self._told(partial(self._options, each.id)) for each in found}
-        instances, failed = self._instances({id_: told for id_, (told, _) in options.items()})
+        options = {group.id: self._told(partial(self._options, group.id)) for group in listed}
+        instances, failed = self._instances(
+            {id_: node_group_options for id_, (node_group_options, _) in options.items()}
+        )
         unregistered = _unregistered(nodes, instances)
         homes, errors = self._homes([*nodes, *unregistered])
-        gone = {node.name for node in unregistered} - homes.keys() - errors.keys()
+        deleted = {node.name for node in unregistered} - homes.keys() - errors.keys()
         members: dict[str, list[str]] = {}
         for node in nodes:
             if (home := homes.get(node.name)) is not None:
                 members.setdefault(home, []).append(node.name)
         groups = [
             self._described(
-                each,
-                members.get(each.id, []),
-                instances[each.id],
-                instances_error=failed.get(each.id),
-                gone=gone,
-                options=options[each.id],
+                group,
+                members.get(group.id, []),
+                instances[group.id],
+                instances_error=failed.get(group.id),
+                gone=deleted,
+                options=options[group.id],
             )
-            for each in found
+            for group in listed
         ]
         return Groups(Groups.of(groups, nodes), errors) if errors else groups
 
     def _homes(self, nodes: Sequence[Node]) -> tuple[dict[str, str], dict[str, str]]:
-        """The group that the provider says each node is of, by the node's name, and what it said in place of a
-        group."""
-        found: dict[str, str] = {}
+        """Return the group ID of each node by name, and the errors of nodes whose lookup failed."""
+        groups: dict[str, str] = {}
         errors: dict[str, str] = {}
         answers = self._side_by_side("NodeGroupForNode", ({"node": external_node(node)} for node in nodes))
         for node, answer in zip(nodes, answers, strict=True):
             if isinstance(answer, ProviderError):
                 _log.warning("Failed to find node group for %s: %s", node.name, answer.message)
                 errors[node.name] = answer.message
-            elif of := answer.nodeGroup.id:
-                found[node.name] = of
-        return found, errors
+            elif group := answer.nodeGroup.id:
+                groups[node.name] = group
+        return groups, errors
 
     def _side_by_side(self, method: str, questions: Iterable[dict[str, Any]]) -> Iterator[Any]:
-        """The answers in the order of the questions, or the errors in their place; some are asked side by side: a
-        server of gRPC drops what waits in too long a queue."""
-        asked: deque[Any] = deque()
-        waiting = iter(questions)
+        """Yield the responses in the order of the requests, or errors in their place.
+
+        A limited number of requests runs concurrently, since gRPC servers drop requests from long queues.
+        """
+        pending: deque[Any] = deque()
+        remaining = iter(questions)
         while True:
-            asked.extend(self._begin(method, **given) for given in islice(waiting, _AT_ONCE - len(asked)))
-            if not asked:
+            pending.extend(self._begin(method, **request) for request in islice(remaining, _AT_ONCE - len(pending)))
+            if not pending:
                 return
             try:
-                answer = self._ended(asked.popleft())
+                answer = self._ended(pending.popleft())
             except ProviderError as error:
                 answer = error
             yield answer
 
     def prices(self, question: GetPrices) -> Prices:
-        """What nodes and pods cost in the time of a ``question``; of each the provider is asked by itself."""
+        """Return the prices of the nodes and pods of ``question``; the provider gets one request for each of them."""
         nodes = self._side_by_side("PricingNodePrice", map(partial(node_price_request, question), question.nodes))
-        told: list[float | ApiError | None] = []
+        errors: list[float | ApiError | None] = []
         requests = []
         for pod in question.pods:
             try:
                 requests.append(pod_price_request(question, pod))
             except InputError as error:
-                told.append(ApiError(str(error)))
+                errors.append(ApiError(str(error)))
             else:
-                told.append(None)
+                errors.append(None)
         pods = self._side_by_side("PricingPodPrice", requests)
         return Prices(
             nodes=tuple(map(_price, nodes)),
-            pods=tuple(_price(next(pods)) if each is None else each for each in told),
+            pods=tuple(_price(next(pods)) if error_or_none is None else error_or_none for error_or_none in errors),
         )
 
     def _fetch(self, group: str) -> Instances:
-        return [instance_from(each) for each in self._call("NodeGroupNodes", id=group).instances]
+        return [instance_from(instance) for instance in self._call("NodeGroupNodes", id=group).instances]
 
     def _is_whole(self, options: NodeGroupOptions | None) -> bool:
-        own = self._defaults if options is None else options.on_top_of(self._defaults)
-        return own.zero_or_max_node_scaling
+        effective = self._defaults if options is None else options.on_top_of(self._defaults)
+        return effective.zero_or_max_node_scaling
 
     def _instances(self, groups: Mapping[str, NodeGroupOptions | None]) -> tuple[dict[str, Instances], dict[str, str]]:
-        """What each group runs, by its id and over its options, and what was said where one had to be asked anew."""
+        """Return the instances of each group, and the errors of groups that could not be requested again."""
         if self._cache is None:
             return {group: self._fetch(group) for group in groups}, {}
-        found = self._cache.instances([*groups], self._fetch)
+        instances = self._cache.instances([*groups], self._fetch)
         errors: dict[str, str] = {}
         for group in [group for group, options in groups.items() if self._is_whole(options)]:
             try:
-                found[group] = self._fetch(group)
+                instances[group] = self._fetch(group)
             except ProviderError as error:
                 _log.warning("Failed to get the nodes of group %s: %s", group, error.message)
                 errors[group] = error.message
-        return found, errors
+        return instances, errors
 
     def _described(
         self,
@@ -469,39 +477,43 @@ class ExternalGroups(Provider):
 
     def _options(self, group: str) -> NodeGroupOptions | None:
         answer = self._call("NodeGroupGetOptions", id=group, defaults=options_message(self._defaults))
-        told = "nodeGroupAutoscalingOptions"
-        return options_from(getattr(answer, told)) if answer.HasField(told) else None
+        field = "nodeGroupAutoscalingOptions"
+        return options_from(getattr(answer, field)) if answer.HasField(field) else None
 
     def _told(self, ask: Callable[[], Any]) -> tuple[Any, str | None]:
-        """An answer, or the error in its place; what the provider does not implement is no answer, and no error."""
+        """Return (response, None) or (None, error); both are None if the provider does not implement the call."""
         try:
             return ask(), None
         except ProviderError as error:
             return None, None if error.message == NOT_IMPLEMENTED else error.message
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Raises the target size of ``group`` by ``delta``; ``atomic``: all of it or nothing."""
+        """Increase the target size of ``group`` by ``delta``.
+
+        Raises ProviderError if the provider fails, and "Not implemented" with ``atomic``, which the protocol lacks.
+        """
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
         self._call("NodeGroupIncreaseSize", id=group, delta=delta)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Lowers the target size of ``group`` by ``delta`` (negative) without deleting nodes."""
+        """Reduce the target size of ``group`` by ``delta`` (negative) without deleting nodes."""
         self._call("NodeGroupDecreaseTargetSize", id=group, delta=delta)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Deletes nodes of ``group`` and lowers the target size with them; ``force``: also below its minimum size and
-        the like."""
+        """Delete nodes of ``group`` and reduce its target size accordingly.
+
+        Raises ProviderError if the provider fails, and "Not implemented" with ``force``, which the protocol lacks.
+        """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
         self._call("NodeGroupDeleteNodes", id=group, nodes=[external_node(node) for node in nodes])
-        # Machines that are no nodes go by their ids: only of these upstream looks anew at once.
+        # Unregistered machines are named by their IDs; only for these upstream refreshes its cache at once.
         if self._cache is not None and any(node.name == node.spec.provider_id for node in nodes):
             self._cache.invalidate(group)
 
     def close(self) -> None:
-        """Tells the provider that this is the end (``Cleanup``), and ends the connection; what is asked afterwards
-        makes another."""
+        """Call the provider's ``Cleanup`` and close the connection. Later calls open a new one."""
         try:
             self._call("Cleanup")
         except ProviderError as error:
@@ -510,8 +522,7 @@ class ExternalGroups(Provider):
             self._hang_up()
 
     def disconnect(self) -> None:
-        """Ends the connection for good, without a word to the provider: whoever asks it for something afterwards is
-        refused."""
+        """Close the connection permanently without notifying the provider. Later calls fail."""
         with self._lock:
             self._disconnected = True
             self._hang_up()
@@ -559,12 +570,12 @@ def _price(answer: Any) -> float | ApiError:
 
 
 def _unregistered(nodes: Sequence[Node], instances: Mapping[str, Instances]) -> list[Node]:
-    """The machines that should register and have no node, as upstream's nodes that stand for them (``FakeNode``)."""
+    """Return placeholder nodes for instances that should register and have no node, as upstream's ``FakeNode``."""
     registered = {*map(instance_id_of, nodes)}
     return [
         Node(metadata=ObjectMeta(name=id_, annotations=_STANDS_FOR), spec=NodeSpec(provider_id=id_))
-        for told in instances.values()
-        for id_, status in told
+        for instances_of_group in instances.values()
+        for id_, status in instances_of_group
         if id_ not in registered and (status is None or (status.state != "deleting" and status.error is None))
     ]
 

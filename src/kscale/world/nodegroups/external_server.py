@@ -1,7 +1,4 @@
-"""Serve any :class:`kscale.world.protocols.NodeGroups` as an external gRPC provider.
-
-kscale's own.
-"""
+"""Server of upstream's external gRPC protocol for any :class:`kscale.world.protocols.NodeGroups`. Not in upstream."""
 
 from __future__ import annotations
 
@@ -37,13 +34,15 @@ _CALLS: Final = 8
 
 
 class ExternalServer(RpcServer):
-    """Serves groups at ``address`` (``host:port``; port 0: any) while it is entered; ``url`` says where.
+    """gRPC server for groups at ``address`` (``host:port``; port 0: any) within a context. ``url`` is its address.
 
-    ``cert``, ``key``, ``cacert``: files in PEM; clients must show a certificate that ``cacert`` has signed. Without
-    ``cert`` it serves without TLS. A node is of the group that lists its name, or its provider id among its
-    ``instances``, or whose ``node_selector`` it carries. Of prices ``groups.prices`` is asked, one at a time.
-    ``Cleanup``, with which an autoscaler ends, is ``groups.close()``; the next asks the same groups, which must serve
-    after it, as :class:`kscale.world.nodegroups.external.ExternalGroups` do.
+    - ``cert``, ``key``, ``cacert``: PEM files. Clients need a certificate signed by ``cacert``. Without ``cert`` the
+      server runs without TLS.
+    - A node belongs to the group that lists its name, lists its provider ID among its ``instances``, or whose
+      ``node_selector`` matches it.
+    - ``groups.prices`` is called for one node or pod at a time.
+    - ``Cleanup``, which an autoscaler calls at its end, calls ``groups.close()``. Later requests use the same groups,
+      which must still work, as :class:`kscale.world.nodegroups.external.ExternalGroups` do.
     """
 
     def __init__(self, groups: NodeGroups, address: str, *, cert: str = "", key: str = "", cacert: str = "") -> None:
@@ -96,7 +95,7 @@ class ExternalServer(RpcServer):
     def _answering(self, name: str, answer: Callable[[Any], dict[str, Any]]) -> Callable[[Any, Any], Any]:
         def call(request: Any, context: Any) -> Any:
             try:
-                with self._lock:  # a cloud is asked one thing at a time
+                with self._lock:  # the cloud gets one call at a time
                     return message_of(f"{name}Response")(**answer(request))
             except ProviderError as error:
                 code = self._codes.UNIMPLEMENTED if is_not_implemented(error.message) else self._codes.UNKNOWN
@@ -108,8 +107,8 @@ class ExternalServer(RpcServer):
 
     def _now(self) -> Groups | list[NodeGroup]:
         if self._known is None:
-            found = self._groups.refresh()
-            self._known = found if isinstance(found, Groups) else list(found)
+            groups = self._groups.refresh()
+            self._known = groups if isinstance(groups, Groups) else list(groups)
         return self._known
 
     def _of(self, request: Any) -> NodeGroup:
@@ -129,10 +128,10 @@ class ExternalServer(RpcServer):
     def _group_of_node(self, request: Any) -> dict[str, Any]:
         node = node_from(request.node)
         labels = node.metadata.labels or {}
-        known = self._now()
-        if isinstance(known, Groups) and node.name in known.node_errors:
-            raise ProviderError(known.node_errors[node.name])
-        for group in known:
+        groups = self._now()
+        if isinstance(groups, Groups) and node.name in groups.node_errors:
+            raise ProviderError(groups.node_errors[node.name])
+        for group in groups:
             selector = group.node_selector
             if (
                 node.name in group.nodes
@@ -150,12 +149,12 @@ class ExternalServer(RpcServer):
 
     def _price(self, request: Any) -> dict[str, Any]:
         question, answer = price_question(request), ANSWERS[GetPrices]
-        told = self._groups.prices(question)
-        if not answer.fits(question, told):
-            asked, where = ("a node", "nodes") if question.nodes else ("a pod", "pods")
-            text = f"asked about {asked} the provider says {told!r:.200}: {answer.words} expected"
+        prices = self._groups.prices(question)
+        if not answer.fits(question, prices):
+            subject, where = ("a node", "nodes") if question.nodes else ("a pod", "pods")
+            text = f"asked about {subject} the provider says {prices!r:.200}: {answer.words} expected"
             raise InputError(Problem(text, self._groups.name, "Prices", where))
-        (price,) = (*told.nodes, *told.pods)
+        (price,) = (*prices.nodes, *prices.pods)
         if isinstance(price, ApiError):
             raise ProviderError(price.message)
         return {"price": float(price)}
@@ -171,14 +170,14 @@ class ExternalServer(RpcServer):
         return self._changed(lambda: self._groups.decrease_target_size(request.id, request.delta))
 
     def _delete(self, request: Any) -> dict[str, Any]:
-        nodes = [node_from(each) for each in request.nodes]
+        nodes = [node_from(node) for node in request.nodes]
         return self._changed(lambda: self._groups.delete_nodes(request.id, nodes))
 
     def _changed(self, change: Callable[[], None]) -> dict[str, Any]:
         try:
             change()
         finally:
-            self._known = None  # what was told is not true any more
+            self._known = None  # the cached groups are outdated
         return {}
 
     def _instances(self, request: Any) -> dict[str, Any]:
@@ -186,7 +185,7 @@ class ExternalServer(RpcServer):
         if group.instances_error is not None:
             raise ProviderError(group.instances_error)
         ids: Sequence[str] = group.nodes if group.instances is None else group.instances
-        all_ids = [*ids, *(each for each in group.unregistered_instances if each not in ids)]
+        all_ids = [*ids, *(id_ for id_ in group.unregistered_instances if id_ not in ids)]
         return {"instances": [instance_message(id_, group.instance_status.get(id_)) for id_ in all_ids]}
 
     def _template(self, request: Any) -> dict[str, Any]:

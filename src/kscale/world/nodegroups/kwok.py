@@ -1,4 +1,4 @@
-"""kwok provider: nodes that are only objects of the API server, kept ready by the kwok controller.
+"""kwok provider: nodes that exist only as API objects, which the kwok controller keeps ready.
 
 Upstream: ``pkg/cloudprovider/kwok``.
 """
@@ -36,7 +36,7 @@ __all__ = [
 
 
 FAKE: Final = "kwok.x-k8s.io/node"
-"""The annotation of nodes that kwok keeps; its value is ``fake``."""
+"""Annotation of nodes that kwok simulates; its value is ``fake``."""
 
 _NAME, _MIN, _MAX, _DESIRED = (
     f"cluster-autoscaler.kwok.nodegroup/{key}" for key in ("name", "min-count", "max-count", "desired-count")
@@ -47,8 +47,11 @@ _UNDEFINED: Final = "(currently empty or undefined)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KwokConfig:
-    """The provider's settings. ``label`` or ``annotation``: what names a node's group; ``templates``: the ConfigMap
-    with templates, empty: the nodes of the cluster are; ``taint``: templates and nodes carry kwok's taint."""
+    """Settings of the provider.
+
+    ``label`` or ``annotation``: key whose value names a node's group. ``templates``: ConfigMap with the templates
+    (empty: the cluster's nodes are the templates). ``taint``: templates and nodes get kwok's taint.
+    """
 
     label: str = ""
     annotation: str = ""
@@ -56,12 +59,12 @@ class KwokConfig:
     taint: bool = False
     gpu_label: str = ""
     gpu_types: tuple[str, ...] = ()
-    """The names under ``availableGPUTypes``: types of GPU that metrics may name."""
+    """Keys of ``availableGPUTypes``: GPU types used as metric labels."""
 
 
 @dataclass(slots=True, kw_only=True)
 class KwokGroup:
-    """A group and how many nodes it shall have."""
+    """Group and its target size."""
 
     id: str
     minimum: int
@@ -71,7 +74,7 @@ class KwokGroup:
 
 
 def read_kwok_config(text: str) -> KwokConfig:
-    """The key ``config`` of the ConfigMap. Raises InputError in upstream's words."""
+    """Parse the key ``config`` of the provider's ConfigMap. Raises InputError with upstream's messages."""
     data = only_document(text.encode(), "the kwok provider's config")
     if not isinstance(data, dict):
         raise InputError("a map of settings is expected in kwok config")
@@ -82,10 +85,10 @@ def read_kwok_config(text: str) -> KwokConfig:
         )
     templates = ""
     if source == "configmap":
-        held = _section(data, "configmap")
-        if not held:
+        section = _section(data, "configmap")
+        if not section:
             raise InputError(f"please specify a value for 'configmap' in kwok config {_UNDEFINED}")
-        templates = str(held.get("name") or "")
+        templates = str(section.get("name") or "")
         if not templates:
             raise InputError(f"please specify 'configmap.name' in kwok config {_UNDEFINED}")
     groups = _section(data, "nodegroups")
@@ -112,7 +115,7 @@ def read_kwok_config(text: str) -> KwokConfig:
 
 
 def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
-    """A map of settings; empty without. Raises InputError."""
+    """Return a nested map of settings, empty if absent. Raises InputError if it is not a map."""
     section = data.get(name)
     if not isinstance(section, dict | None):
         raise InputError(f"a map of settings is expected in '{name}' of kwok config")
@@ -120,7 +123,7 @@ def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def read_nodes(text: str) -> list[Node]:
-    """The key ``templates`` of a ConfigMap: a list of nodes. Raises InputError."""
+    """Parse the key ``templates`` of a ConfigMap, a list of nodes. Raises InputError if it is not a list."""
     data = only_document(text.encode(), "the templates of the kwok provider")
     items = data.get("items") if isinstance(data, dict) else None
     if not isinstance(items, list):
@@ -129,31 +132,36 @@ def read_nodes(text: str) -> list[Node]:
 
 
 def groups_of(nodes: list[Node], config: KwokConfig) -> list[KwokGroup]:
-    """The groups that templates make, in the order in which they first occur: the first is the template, and each
-    further one adds a node to the target. Raises InputError."""
-    found: dict[str, KwokGroup] = {}
+    """Return the groups that templates define, in the order of first occurrence.
+
+    The first template of a group is its node template, and each further one adds a node to the target size. Raises
+    InputError for a template without a group or with inconsistent sizes.
+    """
+    groups: dict[str, KwokGroup] = {}
     for node in nodes:
         name = group_name(node, config)
         if not name:
             raise InputError(Problem("the template belongs to no group", object=f"Node {node.name}"))
-        if name in found:
-            found[name].target += 1
+        if name in groups:
+            groups[name].target += 1
             continue
-        least, most, wanted = (
+        minimum, maximum, target = (
             _count(node, key, default) for key, default in ((_MIN, 0), (_MAX, _DEFAULT_MAX), (_DESIRED, 0))
         )
         for holds, key, text in (
-            (most >= least, _MAX, f"max-count {most} is less than min-count {least}"),
-            (least <= wanted <= most, _DESIRED, f"desired-count {wanted} is not between {least} and {most}"),
+            (maximum >= minimum, _MAX, f"max-count {maximum} is less than min-count {minimum}"),
+            (minimum <= target <= maximum, _DESIRED, f"desired-count {target} is not between {minimum} and {maximum}"),
         ):
             if not holds:
                 raise InputError(Problem(text, object=f"Node {node.name}", field=f"metadata.annotations[{key}]"))
-        found[name] = KwokGroup(id=name, minimum=least, maximum=most, target=wanted, template=_template(node, config))
-    return list(found.values())
+        groups[name] = KwokGroup(
+            id=name, minimum=minimum, maximum=maximum, target=target, template=_template(node, config)
+        )
+    return list(groups.values())
 
 
 def group_name(node: Node, config: KwokConfig) -> str:
-    """The group that a node says it is of; empty: none."""
+    """Return the group that a node's annotations or labels name; empty if there is none."""
     annotations = node.metadata.annotations or {}
     if annotations.get(_NAME):
         return annotations[_NAME]
@@ -163,7 +171,7 @@ def group_name(node: Node, config: KwokConfig) -> str:
 
 
 def template_of(group: KwokGroup) -> NodeTemplate:
-    """What a new node of a group is: with the pod that every node runs."""
+    """Return the node template of a group, with the kube-proxy pod that every node runs."""
     return NodeTemplate(node=group.template, pods=[_kube_proxy(group.id)])
 
 
@@ -173,8 +181,8 @@ def _count(node: Node, key: str, default: int) -> int:
         return default
     count = integer(text)
     if count is None:
-        what = f"{shortened(text)!r} is not an integer"
-        raise InputError(Problem(what, object=f"Node {node.name}", field=f"metadata.annotations[{key}]"))
+        problem = f"{shortened(text)!r} is not an integer"
+        raise InputError(Problem(problem, object=f"Node {node.name}", field=f"metadata.annotations[{key}]"))
     return count
 
 
@@ -214,15 +222,15 @@ def _kube_proxy(group: str) -> Pod:
 
 _log = logging.getLogger(__name__)
 CONFIG_MAP: Final = "kwok-provider-config"
-_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # of names that the API server makes
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # letters of generated names, as in the API server
 _METRICS: Final = "metrics.k8s.io/resource-metrics-path"
 
 
 class KwokGroups(Provider):
-    """Groups of nodes that kwok keeps. ``ask`` reaches the API server; ``namespace`` and ``config_map``: where the
-    settings are. The templates are read once, when the cloud is first looked at.
+    """Groups of kwok nodes.
 
-    ``refresh`` raises InputError for settings that cannot be used.
+    ``ask`` performs actions on the API server; ``namespace`` and ``config_map`` name the settings. The templates are
+    read once, at the first ``refresh``, which raises InputError for invalid settings.
     """
 
     name = "kwok"
@@ -239,78 +247,87 @@ class KwokGroups(Provider):
         if self._config.templates:
             templates = read_nodes(self._data(self._config.templates, "templates"))
         else:
-            templates = [each for each in self._nodes() if group_name(each, self._config)]
+            templates = [node for node in self._nodes() if group_name(node, self._config)]
         self._groups = {group.id: group for group in groups_of(templates, self._config)}
 
     def refresh(self) -> Sequence[NodeGroup]:
-        """Counts the nodes of each group: that is its target."""
+        """Return the groups with the number of their nodes as target size."""
         members: dict[str, list[Node]] = {name: [] for name in self._groups}
         for node in self._nodes():
             members.get(group_name(node, self._config), []).append(node)
-        found = []
+        groups = []
         for group in self._groups.values():
             group.target = len(members[group.id])
-            kept = [node for node in members[group.id] if (node.spec.provider_id or "").startswith("kwok")]
-            found.append(
+            kwok_nodes = [node for node in members[group.id] if (node.spec.provider_id or "").startswith("kwok")]
+            groups.append(
                 NodeGroup(
                     id=group.id,
                     min_size=group.minimum,
                     max_size=group.maximum,
                     target_size=group.target,
-                    nodes=[node.name for node in kept],
+                    nodes=[node.name for node in kwok_nodes],
                     instances=[node.spec.provider_id or "" for node in members[group.id]],
                     template=template_of(group),
                 )
             )
-        return found
+        return groups
 
     def has_instance(self, node: Node) -> bool:
-        """Always."""
+        """Return True: a kwok node has no machine that could be gone."""
         return True
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Makes node objects, one by one."""
+        """Create node objects, one by one.
+
+        Raises ProviderError if ``delta`` is not positive, the maximum size would be exceeded, or ``atomic`` is set.
+        """
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
-        of = self._group(group)
+        kwok_group = self._group(group)
         if delta <= 0:
             raise ProviderError("size increase must be positive", CLOUD_ERROR)
-        if of.target + delta > of.maximum:
-            text = f"size increase too large, desired: {of.target + delta} max: {of.maximum}"
+        if kwok_group.target + delta > kwok_group.maximum:
+            text = f"size increase too large, desired: {kwok_group.target + delta} max: {kwok_group.maximum}"
             raise ProviderError(text, CLOUD_ERROR)
         for _ in range(delta):
-            node = self._new(of)
+            node = self._new(kwok_group)
             value_of(self._ask(Create(node)), f"couldn't create new node '{node.name}'")
-            of.target += 1
+            kwok_group.target += 1
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Deletes node objects, one by one."""
+        """Delete node objects, one by one.
+
+        Raises ProviderError below the minimum size, for a node that kwok does not simulate, or if ``force`` is set.
+        """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
-        of = self._group(group)
-        if of.target <= of.minimum:
+        kwok_group = self._group(group)
+        if kwok_group.target <= kwok_group.minimum:
             raise ProviderError("min size reached, nodes will not be deleted", CLOUD_ERROR)
-        if of.target - len(nodes) < of.minimum:
+        if kwok_group.target - len(nodes) < kwok_group.minimum:
             raise ProviderError("can't delete nodes because nodegroup size would go below min size", CLOUD_ERROR)
         for node in nodes:
             if (node.metadata.annotations or {}).get(FAKE) != "fake":
                 raise ProviderError(f"can't delete node '{node.name}' because it is not managed by kwok", CLOUD_ERROR)
             value_of(self._ask(Delete(kind="Node", api_version="v1", name=node.name)))
-            of.target -= 1
+            kwok_group.target -= 1
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Lowers the target, but never below the nodes that there are."""
-        of = self._group(group)
+        """Reduce the target size.
+
+        Raises ProviderError if ``delta`` is not negative or existing nodes would be deleted.
+        """
+        kwok_group = self._group(group)
         if delta >= 0:
             raise ProviderError("size decrease must be negative", CLOUD_ERROR)
         existing = sum(group_name(node, self._config) == group for node in self._nodes())
-        if of.target + delta < existing:
+        if kwok_group.target + delta < existing:
             text = "attempt to delete existing nodes, targetSize: {} delta: {} existingNodes: {}"
-            raise ProviderError(text.format(of.target, delta, existing), CLOUD_ERROR)
-        of.target += delta
+            raise ProviderError(text.format(kwok_group.target, delta, existing), CLOUD_ERROR)
+        kwok_group.target += delta
 
     def close(self) -> None:
-        """Deletes every node that kwok keeps for a group."""
+        """Delete every node that kwok simulates for a group."""
         for node in self._nodes():
             if (node.metadata.annotations or {}).get(FAKE) == "fake" and group_name(node, self._config) in self._groups:
                 error = self._ask(Delete(kind="Node", api_version="v1", name=node.name)).error
@@ -323,17 +340,17 @@ class KwokGroups(Provider):
         return self._groups[name]
 
     def _nodes(self) -> list[Node]:
-        found: list[Node] = value_of(
+        nodes: list[Node] = value_of(
             self._ask(List(kind="Node", api_version="v1", watched=False)), "couldn't list nodes"
         )
-        return found
+        return nodes
 
     def _data(self, name: str, key: str) -> str:
-        found = self._ask(Get(kind="ConfigMap", api_version="v1", namespace=self._namespace, name=name))
+        outcome = self._ask(Get(kind="ConfigMap", api_version="v1", namespace=self._namespace, name=name))
         where = f"ConfigMap {self._namespace}/{name}"
-        if found.error is not None:
-            raise InputError(f"{where}: {found.error.message}")
-        text = (getattr(found.value, "data", None) or {}).get(key)
+        if outcome.error is not None:
+            raise InputError(f"{where}: {outcome.error.message}")
+        text = (getattr(outcome.value, "data", None) or {}).get(key)
         if not text:
             raise InputError(f"{where} has no key {key}")
         return str(text)

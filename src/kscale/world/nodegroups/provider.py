@@ -1,4 +1,4 @@
-"""Base of cloud providers, the cache of their instances, and clouds that live in an API server.
+"""Base class of cloud providers, a cache of their instances, and helpers for clouds behind an API server.
 
 Upstream: ``clusterstate/utils/node_instances_cache.go``.
 """
@@ -20,74 +20,81 @@ __all__ = ["CLOUD_ERROR", "Nodes", "Provider"]
 
 
 CLOUD_ERROR = "cloudProviderError"
-"""The type of an error of a cloud."""
+"""Type of errors of a cloud."""
 
 Nodes = Callable[[], Sequence[Node]]
-"""The nodes of the cluster as they were when the loop began: what a provider sorts into its groups."""
+"""Returns the cluster's nodes at the beginning of the loop, which a provider assigns to its groups."""
 
 
 class Provider:
-    """A base for a cloud in Python: a subclass has ``name`` and the methods of
-    :class:`kscale.world.protocols.NodeGroups` that it can answer; the others refuse, as upstream's do.
+    """Base class for a cloud provider in Python.
 
-    ``group`` is the id of a group, ``delta`` a number of nodes (negative where the target falls). A method that cannot
-    do what it is asked raises :class:`kscale.objects.nodegroup.ProviderError`; the loop backs off as upstream's does.
+    A subclass has a ``name`` and implements the methods of :class:`kscale.world.protocols.NodeGroups` that it supports.
+    The others raise ProviderError ("Not implemented"), as upstream's do.
+
+    ``group`` is the ID of a group, ``delta`` a number of nodes (negative to reduce the target size). A method that
+    fails raises :class:`kscale.objects.nodegroup.ProviderError`, and the autoscaler backs off as upstream's does.
     """
 
     name = ""
     gpu_label = ""
     gpu_types: Collection[str] = ()
-    """The types of GPU that the cloud has (upstream's ``GetAvailableGPUTypes``); metrics name no others."""
+    """GPU types of the cloud (upstream's ``GetAvailableGPUTypes``), used as metric labels."""
 
     def refresh(self) -> Groups | Sequence[NodeGroup]:
-        """Looks at the cloud anew, and tells its groups as they are now."""
+        """Refresh the state of the cloud and return the current groups."""
         raise NotImplementedError(f"{type(self).__name__} does not tell its groups")
 
     def has_instance(self, node: Node) -> bool:
-        """Whether the machine of a node still runs."""
+        """Check whether the instance of a node still exists."""
         raise ProviderError(NOT_IMPLEMENTED)
 
     def prices(self, question: GetPrices) -> Prices:
-        """What nodes and pods cost in the time of a ``question``."""
+        """Return the prices of nodes and pods for the time range of ``question``."""
         raise ProviderError(NOT_IMPLEMENTED)
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Raises the target size of ``group`` by ``delta``; ``atomic``: all of it or nothing."""
+        """Increase the target size of ``group`` by ``delta``. With ``atomic``, all nodes or none are created."""
         raise ProviderError(NOT_IMPLEMENTED)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Lowers the target size of ``group`` by ``delta`` (negative) without deleting nodes."""
+        """Reduce the target size of ``group`` by ``delta`` (negative) without deleting nodes."""
         raise ProviderError(NOT_IMPLEMENTED)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Deletes nodes of ``group`` and lowers the target size with them; ``force``: also below its minimum size and
-        the like."""
+        """Delete nodes of ``group`` and reduce its target size accordingly.
+
+        With ``force``, limits such as the minimum size are ignored.
+        """
         raise ProviderError(NOT_IMPLEMENTED)
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
-        """Makes a group; ``asynchronous``: it may come later. What was made: that group first."""
+        """Create a group and return the created groups, with the requested group first.
+
+        With ``asynchronous``, the group may become available later.
+        """
         raise ProviderError(NOT_IMPLEMENTED)
 
     def delete_group(self, group: str) -> None:
-        """Removes a group (``group``)."""
+        """Delete a group."""
         raise ProviderError(NOT_IMPLEMENTED)
 
     def close(self) -> None:
-        """Lets go of connections."""
+        """Close connections."""
 
 
 _log = logging.getLogger(__name__)
 _REFRESH_INTERVAL: Final = 120 * SECOND
 
 Instances = Sequence[tuple[str, InstanceStatus | None]]
-"""Provider ids, and how they are where the cloud says it."""
+"""Provider IDs of instances, with their status if the cloud reports it."""
 
 
 class NodeInstancesCache:
-    """The instances of each group. ``monotonic``: nanoseconds that are never set back; ``scaling_up``: the groups that
-    grow at the moment, which are asked each time.
+    """Cache of the instances of each group.
 
-    Upstream refreshes beside its loops; here the first look after two minutes does.
+    ``monotonic`` returns monotonic nanoseconds. ``scaling_up`` returns the groups that are growing, which are fetched
+    every time. Upstream refreshes the cache in the background; here the first read after two minutes refreshes it.
     """
 
     def __init__(self, monotonic: Callable[[], int], scaling_up: Callable[[], Collection[str]] = tuple) -> None:
@@ -97,10 +104,10 @@ class NodeInstancesCache:
         self._refreshed: int | None = None
 
     def instances(self, groups: Sequence[str], fetch: Callable[[str], Instances]) -> dict[str, Instances]:
-        """The instances by group; ``fetch`` asks the cloud for those that are not known.
+        """Return the instances by group. ``fetch`` is called for groups that are not cached.
 
-        Raises :class:`~kscale.objects.nodegroup.ProviderError` of a group that grows or is new; one that cannot be
-        asked when all are refreshed has no instances until the next refresh.
+        If a group cannot be fetched during a full refresh, it has no instances until the next refresh. Raises
+        :class:`~kscale.objects.nodegroup.ProviderError` if fetching a growing or new group fails.
         """
         now = self._monotonic()
         refresh = self._refreshed is None or now - self._refreshed >= _REFRESH_INTERVAL
@@ -123,16 +130,16 @@ class NodeInstancesCache:
         return {group: self._entries[group] for group in groups}
 
     def invalidate(self, group: str) -> None:
-        """The next look asks for the group's instances."""
+        """Remove a group from the cache, so that its instances are fetched on the next read."""
         self._entries.pop(group, None)
 
 
 Ask = Callable[[Action], Outcome]
-"""Carries an action out, and waits for it."""
+"""Performs an action and waits for its outcome."""
 
 
 def blocking(perform: PerformLive, loop: asyncio.AbstractEventLoop) -> Ask:
-    """What other threads may call to have actions carried out on a loop."""
+    """Return a function with which other threads perform actions on an event loop and wait for the outcome."""
 
     async def performed(action: Action) -> Outcome:
         return await perform(action)
@@ -144,7 +151,10 @@ def blocking(perform: PerformLive, loop: asyncio.AbstractEventLoop) -> Ask:
 
 
 def value_of(outcome: Outcome, words: str = "") -> Any:
-    """What was answered. Raises :class:`~kscale.objects.nodegroup.ProviderError`; ``words`` come first in it."""
+    """Return the value of an outcome.
+
+    Raises :class:`~kscale.objects.nodegroup.ProviderError` for an error, with ``words`` before its message.
+    """
     error: ApiError | None = outcome.error
     if error is not None:
         raise ProviderError(f"{words}: {error.message}" if words else error.message, CLOUD_ERROR)

@@ -1,7 +1,7 @@
-"""Node groups from a file, for a cloud that kscale does not speak to.
+"""Node groups from a file, for a cloud that kscale has no provider for.
 
-With a file of sizes the groups can be changed: what the autoscaler decides is written there, and another program (a
-job with Terraform, an operator) creates and deletes the machines.
+With a file of sizes the groups can be changed: kscale writes its decisions there, and another program (a job with
+Terraform, an operator) creates and deletes the machines.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _MOST_BYTES: Final = 16 << 20
 class GroupSize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Sizes of one group in the file of sizes.
 
-    ``target``: how many machines the group shall have; ``exists``: whether it shall be there; ``delete``: names of
-    nodes (or ids of machines that never registered) whose machines shall go. A node that has gone is taken out.
+    ``target``: target number of machines. ``exists``: whether the group should exist. ``delete``: names of nodes (or
+    IDs of machines that never registered) whose machines are to be deleted; a node that is gone is taken out.
     """
 
     target: int | None = None
@@ -39,11 +39,11 @@ class GroupSize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
 
 
 class StaticGroups(Provider):
-    """Groups as a user describes them, over the nodes that there are.
+    """Groups that the user describes, with the nodes of the cluster.
 
-    ``sizes``: the file to which changes are written; without one the groups cannot be changed (``Not implemented``).
-    ``refresh`` raises :class:`~kscale.InputError` for groups that exclude each other, and ProviderError for a file of
-    sizes that cannot be read.
+    ``sizes`` is the file to which changes are written; without it groups cannot be changed (``Not implemented``).
+    ``refresh`` raises :class:`~kscale.InputError` if groups exclude each other, and ProviderError if the file of sizes
+    cannot be read.
     """
 
     name = "static"
@@ -58,26 +58,29 @@ class StaticGroups(Provider):
         self.gpu_label = gpu_label
 
     def refresh(self) -> Sequence[NodeGroup]:
-        """Return the groups over the nodes that there are now, with the sizes of the file."""
+        """Return the groups with their current nodes and the sizes of the file."""
         nodes = self._nodes()
         with self._lock:
             sizes = self._read()
             names = {node.name for node in nodes}
-            there = {
+            groups_of_cluster = {
                 group: replace(size, delete=tuple(name for name in size.delete if name in names))
                 for group, size in sizes.items()
             }
-            if there != sizes:
-                self._write(there)
-        return list(Groups.of([_sized(group, there.get(group.id)) for group in self._groups], nodes))
+            if groups_of_cluster != sizes:
+                self._write(groups_of_cluster)
+        return list(Groups.of([_sized(group, groups_of_cluster.get(group.id)) for group in self._groups], nodes))
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Raise the target size of ``group`` by ``delta``."""
-        del atomic  # the file holds all of it or nothing
+        """Increase the target size of ``group`` by ``delta``."""
+        del atomic  # a change of the file is always atomic
         self._change(group, lambda of, size: _resized(of, size, of.size + delta))
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Lower the target size of ``group`` by ``delta`` (negative); refused where nodes would have to go."""
+        """Reduce the target size of ``group`` by ``delta`` (negative).
+
+        Raises ProviderError if existing nodes would have to be deleted.
+        """
 
         def lower(of: NodeGroup, size: GroupSize) -> GroupSize:
             if of.size + delta < len(of.nodes):
@@ -89,7 +92,10 @@ class StaticGroups(Provider):
         self._change(group, lower)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Ask for the end of nodes, and lower the target size with them; ``force``: also below the minimum size."""
+        """Request the deletion of nodes and reduce the target size accordingly.
+
+        Raises ProviderError below the group's minimum size unless ``force`` is set.
+        """
 
         def remove(of: NodeGroup, size: GroupSize) -> GroupSize:
             target = of.size - len(nodes)
@@ -101,24 +107,24 @@ class StaticGroups(Provider):
         self._change(group, remove)
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
-        """Ask for a group that does not exist yet."""
+        """Request a group that does not exist yet, and return it."""
         del asynchronous
         self._change(group, lambda _, size: replace(size, exists=True, target=0))
-        return [each for each in self.refresh() if each.id == group]
+        return [item for item in self.refresh() if item.id == group]
 
     def delete_group(self, group: str) -> None:
-        """Ask for the end of a group."""
+        """Request the deletion of a group."""
         self._change(group, lambda _, size: replace(size, exists=False, target=0))
 
     def _change(self, group: str, change: Callable[[NodeGroup, GroupSize], GroupSize]) -> None:
         if self._sizes is None:
             raise ProviderError(NOT_IMPLEMENTED)
-        of = next((each for each in self.refresh() if each.id == group), None)
-        if of is None:
+        current = next((item for item in self.refresh() if item.id == group), None)
+        if current is None:
             raise ProviderError(f"there is no node group {group}", CLOUD_ERROR)
         with self._lock:
             sizes = self._read()
-            self._write({**sizes, group: change(of, sizes.get(group, GroupSize()))})
+            self._write({**sizes, group: change(current, sizes.get(group, GroupSize()))})
 
     def _read(self) -> dict[str, GroupSize]:
         if self._sizes is None:
@@ -138,7 +144,7 @@ class StaticGroups(Provider):
             raise ProviderError(f"{self._sizes}: {error}", CLOUD_ERROR) from None
 
     def _write(self, sizes: Mapping[str, GroupSize]) -> None:
-        """Replace the file at once, so that no reader sees half of it."""
+        """Replace the file atomically."""
         assert self._sizes is not None
         text = msgspec.json.format(msgspec.json.encode(sizes), indent=2)
         try:

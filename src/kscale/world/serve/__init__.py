@@ -1,1 +1,1 @@
-"""What a program serves over HTTP (extras ``[kube]``, ``[metrics]``): metrics, health, the debugging snapshot."""
+"""HTTP endpoints of a program: metrics, health and the debugging snapshot (extras ``[kube]``, ``[metrics]``)."""

@@ -1,9 +1,7 @@
-"""HTTP endpoints of a program on aiohttp (extra ``[kube]``): ``/metrics``, ``/health-check``, ``/snapshotz``,
+"""HTTP endpoints of a program with aiohttp (extra ``[kube]``): ``/metrics``, ``/health-check``, ``/snapshotz`` and
 admission webhooks.
 
-What people put into environment variables and annotations is not shown.
-
-Upstream: ``pkg/debuggingsnapshot``.
+Values of environment variables and annotations are redacted. Upstream: ``pkg/debuggingsnapshot``.
 """
 
 from __future__ import annotations
@@ -46,11 +44,11 @@ _HIDDEN: Final = "<redacted>"
 
 
 class BusyError(RuntimeError):
-    """Somebody is waiting for a snapshot already."""
+    """Another request is waiting for a snapshot."""
 
 
 class SnapshotDesk:
-    """Where a request for a snapshot waits until a loop has delivered one. One at a time."""
+    """Debugging snapshot requests: one at a time waits until a loop delivers its snapshot."""
 
     __slots__ = ("_loop", "_waiting")
 
@@ -60,12 +58,12 @@ class SnapshotDesk:
 
     @property
     def wanted(self) -> bool:
-        """Somebody waits: the next loop is to deliver. May be asked in any thread."""
+        """Return whether a request waits for the next loop's snapshot. Thread-safe."""
         waiting = self._waiting
         return waiting is not None and not waiting.done()
 
     async def ask(self) -> bytes:
-        """Waits for the next snapshot, as JSON text. Raises :class:`BusyError`."""
+        """Return the next snapshot as JSON text. Raises :class:`BusyError` if another request is waiting."""
         if self.wanted:
             raise BusyError
         self._loop = asyncio.get_running_loop()
@@ -76,11 +74,11 @@ class SnapshotDesk:
             self._waiting = None
 
     def deliver(self, data: Any, *, start: Moment, end: Moment) -> None:
-        """What a loop went by, as plain data; nothing if nobody waits. May be called in any thread."""
-        told = {**data, "StartTimestamp": to_text(start, fraction=True), "EndTimestamp": to_text(end, fraction=True)}
+        """Pass a loop's inputs, as plain data, to the waiting request; does nothing without one. Thread-safe."""
+        report = {**data, "StartTimestamp": to_text(start, fraction=True), "EndTimestamp": to_text(end, fraction=True)}
         loop, waiting = self._loop, self._waiting
         if loop is not None and waiting is not None:
-            loop.call_soon_threadsafe(_give, waiting, told)
+            loop.call_soon_threadsafe(_give, waiting, report)
 
 
 def _give(waiting: asyncio.Future[Any], data: Any) -> None:
@@ -89,11 +87,11 @@ def _give(waiting: asyncio.Future[Any], data: Any) -> None:
 
 
 def redacted(data: Any) -> Any:
-    """Plain data of objects of the API, without the values of environment variables and of annotations."""
+    """Return plain data of API objects without the values of environment variables and annotations."""
     if isinstance(data, dict):
         return {key: _without(key, value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [redacted(each) for each in data]
+        return [redacted(item) for item in data]
     return data
 
 
@@ -101,24 +99,24 @@ def _without(key: Any, value: Any) -> Any:
     if key == "annotations" and isinstance(value, dict):
         return dict.fromkeys(value, _HIDDEN)
     if key == "env" and isinstance(value, list):
-        return [{**redacted(each), **({"value": _HIDDEN} if each.get("value") else {})} for each in value]
+        return [{**redacted(variable), **({"value": _HIDDEN} if variable.get("value") else {})} for variable in value]
     return redacted(value)
 
 
 _log = logging.getLogger(__name__)
 _BACKLOG: Final = 128
 _ACCEPT_RETRY: Final = 1.0
-"""Seconds to wait when the system has no file descriptor left, as asyncio's own servers do."""
+"""Seconds to wait when the system has no file descriptor left, as in asyncio's servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """What one HTTP server holds at the most; times in seconds.
+    """Limits of an HTTP server; times are in seconds.
 
-    - ``connections``: open connections, those in a TLS handshake included. Further ones wait in the kernel's queue.
-    - ``read_timeout``: until a new connection has sent its first request (the handshake included), until a body has
-      arrived after its headers, and until a client has read the part of an answer that is ready for it.
-    - ``idle_timeout``: until a kept connection sends its next request.
+    - ``connections``: open connections, including TLS handshakes. Further ones wait in the kernel's queue.
+    - ``read_timeout``: time for a new connection to send its first request (including the handshake), for a body to
+      arrive after its headers, and for a client to read the available part of a response.
+    - ``idle_timeout``: time until a kept-alive connection sends its next request.
     """
 
     connections: int = 1000
@@ -127,7 +125,7 @@ class ConnectionLimits:
 
 
 class Connections:
-    """The open connections of one listening socket, each served by a protocol of ``make_protocol``."""
+    """Open connections of one listening socket, each with a protocol from ``make_protocol``."""
 
     def __init__(
         self,
@@ -141,7 +139,7 @@ class Connections:
         self._opening: set[asyncio.Task[None]] = set()
 
     async def accept(self) -> None:
-        """Accept connections until cancelled; as many at a time as the limits allow."""
+        """Accept connections until cancelled, up to the limit of open connections."""
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -175,7 +173,7 @@ class Connections:
                     ssl_handshake_timeout=timeout,
                     ssl_shutdown_timeout=timeout,
                 )
-        except OSError as error:  # a handshake that failed or took too long, a client that has gone
+        except OSError as error:  # a handshake failed or timed out, or the client has disconnected
             _log.debug("a connection ended before its first request: %s", error)
         finally:
             if not connection.was_made:
@@ -184,7 +182,7 @@ class Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """Hands everything to the protocol of the server, and closes a connection that keeps it waiting."""
+    """asyncio protocol that passes all data to the server's protocol and closes connections that are too slow."""
 
     __slots__ = ("_inner", "_release", "_timeout", "_timer", "_transport", "was_made")
 
@@ -195,7 +193,7 @@ class _Connection(asyncio.Protocol):
         self.was_made = False
 
     def request_arrived(self) -> None:
-        """Note that the headers of a request are there: from now on the server itself watches the time."""
+        """Stop the timer when the headers of a request have arrived; the server then limits the time."""
         self._stop_timer()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -233,9 +231,9 @@ class _Connection(asyncio.Protocol):
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket. An empty ``host``: all addresses of the machine, of IPv6 too where it has that.
+    """Return a listening socket. An empty ``host`` means all addresses of the machine, including IPv6 if available.
 
-    Raises OSError where the address cannot be had.
+    Raises OSError if the address is not available.
     """
     if host:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -271,10 +269,22 @@ def endpoints(
     ready: Check = lambda: "",
     snapshot: SnapshotDesk | None = None,
 ) -> dict[str, Handler]:
-    """Paths and what answers them.
+    """Return the handlers of the standard endpoints by path.
 
-    ``health`` and ``ready`` say why not, or nothing: ``/health-check`` in upstream's words, ``/healthz`` and
-    ``/readyz`` as Kubernetes has them. ``snapshot``: ``/snapshotz``, which is not there without it.
+    Parameters
+    ----------
+    metrics : MetricStore, optional
+        Served at ``/metrics``, which is absent without it.
+    health, ready : callable
+        Return an error text, or an empty text if all is well. ``/health-check`` responds in upstream's words,
+        ``/healthz`` and ``/readyz`` as in Kubernetes.
+    snapshot : SnapshotDesk, optional
+        Served at ``/snapshotz``, which is absent without it.
+
+    Returns
+    -------
+    dict
+        Path -> handler.
     """
     web = _web()
 
@@ -292,7 +302,7 @@ def endpoints(
 
     async def metrics_text(request: Any) -> Any:
         assert metrics is not None
-        # Thousands of series take a while: nothing else waits for it.
+        # Formatting thousands of series takes a while, so it runs in another thread.
         text, content_type = await asyncio.to_thread(metrics.exposition, request.headers.get("Accept", ""))
         response = web.Response(body=text, headers={"Content-Type": content_type})
         response.enable_compression()
@@ -306,30 +316,30 @@ def endpoints(
             text = "Another debugging snapshot request is being processed. Concurrent requests not supported"
             return web.Response(text=text, status=429)
 
-    found: dict[str, Handler] = {"/health-check": health_check, "/healthz": healthz, "/readyz": readyz}
+    handlers: dict[str, Handler] = {"/health-check": health_check, "/healthz": healthz, "/readyz": readyz}
     if metrics is not None:
-        found["/metrics"] = metrics_text
+        handlers["/metrics"] = metrics_text
     if snapshot is not None:
-        found["/snapshotz"] = snapshotz
-    return found
+        handlers["/snapshotz"] = snapshotz
+    return handlers
 
 
 class Server:
-    """Serves handlers by their paths, with any method, until it is left.
+    """HTTP server that runs within a context. It serves handlers by path, for any method.
 
     Parameters
     ----------
     handlers
-        Path -> what answers its requests.
+        Path -> handler of its requests.
     address
-        As Go has it: ``:8085``, ``127.0.0.1:0``.
+        Listen address in Go's form: ``:8085``, ``127.0.0.1:0``.
     tls
         Serve over TLS, with certificates that may be replaced.
     most
-        The longest body that is taken, in bytes; a longer one is answered with 413. A compressed body is not
-        unpacked: handlers see its bytes, as Go's do.
+        Maximum size of a request body in bytes; a longer one gets status 413. Compressed bodies are not unpacked:
+        handlers see their bytes, as Go's do.
     limits
-        How many connections there may be, and how long each may keep the server waiting.
+        Maximum number of connections, and how long each may keep the server waiting.
     """
 
     def __init__(
@@ -385,20 +395,20 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """Return the port on which the server listens."""
         assert self._listening is not None
         return int(self._listening.getsockname()[1])
 
 
 async def _note_arrival(request: Any, handler: Handler) -> Any:
-    """Answer a request by its handler, once its connection knows that the headers are there."""
+    """Handle a request after notifying its connection that the headers have arrived."""
     if request.transport is not None:
         request.transport.get_protocol().request_arrived()
     return await handler(request)
 
 
 class _RequestLog(logging.LoggerAdapter[logging.Logger]):
-    """Where aiohttp logs: what a client sent wrong is one line of a program's log, never a traceback of its own."""
+    """Logger for aiohttp that reduces a client's invalid request to one log line without a traceback."""
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **_: Any) -> None:
         http_error = library("aiohttp.http_exceptions", "serving over HTTP").HttpProcessingError
@@ -416,7 +426,10 @@ def _one_line(text: object) -> str:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of ``:8085``, ``localhost:8085``, ``[::1]:8085``; raises :class:`~kscale.InputError`."""
+    """Parse ``:8085``, ``localhost:8085`` or ``[::1]:8085`` and return (host, port).
+
+    Raises :class:`~kscale.InputError` if the text is not such an address.
+    """
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise InputError(f"{address!r} is no address to listen on: HOST:PORT or :PORT is expected")
@@ -442,26 +455,25 @@ def admission_webhook(
     refused: Callable[[str, float], None] = lambda _why, _took: None,
     read_timeout: float = 10.0,
 ) -> Handler:
-    """Return the handler of a webhook: it answers with ``review(body, seconds that reading took)``.
+    """Return the handler of a webhook, which responds with ``review(body, seconds of reading)``.
 
-    A body that is longer than the server takes is answered with 413, one that does not arrive within ``read_timeout``
-    seconds with 408, and one that is no ``application/json`` with nothing. ``refused`` is called with the reason and
-    the seconds that it took.
+    A body that is too long gets status 413, one that does not arrive within ``read_timeout`` seconds 408, and one that
+    is not ``application/json`` an empty response. ``refused`` is called with the reason and the duration in seconds.
     """
     web = library("aiohttp.web", "serving a webhook")
 
     async def answer(request: Any) -> Any:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         try:
             async with asyncio.timeout(read_timeout):
                 body = await request.read()
         except TimeoutError:
-            refused("the body did not arrive in time", time.perf_counter() - begun)
+            refused("the body did not arrive in time", time.perf_counter() - started)
             return web.Response(status=408, text=_TOO_LATE)
         except web.HTTPRequestEntityTooLarge:
-            refused(_TOO_LARGE.strip(), time.perf_counter() - begun)
+            refused(_TOO_LARGE.strip(), time.perf_counter() - started)
             return web.Response(status=413, text=_TOO_LARGE)
-        read = time.perf_counter() - begun
+        read = time.perf_counter() - started
         content_type = request.headers.get("Content-Type", "")
         if content_type != "application/json":
             refused(f"contentType={content_type}, expect application/json", read)

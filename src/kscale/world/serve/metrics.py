@@ -1,6 +1,7 @@
-"""Observations in Prometheus' exposition format (extra ``[metrics]``).
+"""Metrics in Prometheus' exposition format (extra ``[metrics]``).
 
-They are kept as plain numbers; families are made when somebody asks, so that an observation costs next to nothing.
+Observations are stored as plain numbers and converted to metric families only on a scrape, so that recording them is
+cheap.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ __all__ = ["MetricStore", "UnknownMetricError"]
 
 _KINDS: Final = frozenset({"counter", "gauge", "histogram", "summary"})
 _QUANTILES: Final = (0.5, 0.9, 0.99)
-"""Of a summary, as component-base has them by default."""
-_MAX_AGE: Final = 3600 * 10**9  # nanoseconds; all summaries of the Cluster Autoscaler have this one
+"""Quantiles of a summary, component-base's defaults."""
+_MAX_AGE: Final = 3600 * 10**9  # nanoseconds; the same for all summaries of the Cluster Autoscaler
 _MOST_RECENT: Final = 10_000
 
 
 class UnknownMetricError(KscaleError, ValueError):
-    """An observation of a metric that nobody has described, or with other labels than it has."""
+    """An observation names an undescribed metric, or has other labels than the metric."""
 
 
 class _Histogram:
@@ -39,7 +40,7 @@ class _Histogram:
 
 
 class _Family:
-    """One metric: its values by the values of its labels."""
+    """One metric, with its values by label values."""
 
     __slots__ = ("_names", "metric", "recent", "values")
 
@@ -48,7 +49,7 @@ class _Family:
             raise ValueError(f"{metric.name}: a {metric.kind} is not one of {', '.join(sorted(_KINDS))}")
         self.metric = metric
         self.values: dict[tuple[str, ...], float | _Histogram] = {}
-        # (when, value) of what a summary is of
+        # (time, value) of a summary's recent observations
         self.recent: dict[tuple[str, ...], deque[tuple[int, float]]] | None = {} if metric.kind == "summary" else None
         self._names = frozenset(metric.labels)
 
@@ -59,33 +60,33 @@ class _Family:
             if self.recent is not None:
                 self.recent.clear()
             return
-        given, value = seen.labels, seen.value
-        if given.keys() != self._names:
-            raise UnknownMetricError(f"{name} has the labels {labels}, not {tuple(given)}")
-        key = tuple([given[label] for label in labels])  # a list is made faster than a generator runs
+        observed, value = seen.labels, seen.value
+        if observed.keys() != self._names:
+            raise UnknownMetricError(f"{name} has the labels {labels}, not {tuple(observed)}")
+        key = tuple([observed[label] for label in labels])  # a list is faster than a generator here
         if kind == "gauge":
             self.values[key] = float(value)
             return
-        held = self.values.get(key)
+        current = self.values.get(key)
         if kind == "counter":
-            self.values[key] = float((held if type(held) is float else 0.0) + value)  # NumPy has its own
+            self.values[key] = float((current if type(current) is float else 0.0) + value)  # convert NumPy scalars
             return
-        if type(held) is not _Histogram:
-            held = self.values[key] = _Histogram(len(bounds) + 1)
-        held.total += value
+        if type(current) is not _Histogram:
+            current = self.values[key] = _Histogram(len(bounds) + 1)
+        current.total += value
         buckets = seen.buckets
         if buckets is None:
             if self.recent is not None:
                 self.recent.setdefault(key, deque(maxlen=_MOST_RECENT)).append((now(), value))
-            held.counts[bisect.bisect_left(bounds, value)] += 1
+            current.counts[bisect.bisect_left(bounds, value)] += 1
             return
-        if len(buckets) != len(held.counts):
-            raise UnknownMetricError(f"{name} has {len(held.counts)} buckets, not {len(buckets)}")
+        if len(buckets) != len(current.counts):
+            raise UnknownMetricError(f"{name} has {len(current.counts)} buckets, not {len(buckets)}")
         for i, count in enumerate(buckets):
-            held.counts[i] += count
+            current.counts[i] += count
 
     def quantiles(self, key: tuple[str, ...], now: int) -> list[tuple[float, float]]:
-        """Return (share, value) of what was observed within the last hour; no number where nothing was."""
+        """Return (quantile, value) of the last hour's observations; NaN without any."""
         recent = None if self.recent is None else self.recent.get(key)
         while recent and recent[0][0] <= now - _MAX_AGE:
             recent.popleft()
@@ -96,10 +97,10 @@ class _Family:
 
 
 class MetricStore:
-    """The metrics of a process. May be used from several threads.
+    """Metrics of a process. Thread-safe.
 
-    ``metrics`` describes them; ``process``: memory, CPU time and open files of this process stand beside them. ``now``:
-    nanoseconds of a clock that is never set, by which the values of summaries grow old.
+    ``metrics`` describes them. ``process``: include memory, CPU time and open files of this process. ``now``: monotonic
+    nanoseconds by which the values of summaries age.
     """
 
     def __init__(
@@ -119,36 +120,42 @@ class MetricStore:
             self.describe(metric)
 
     def describe(self, metric: Metric) -> None:
-        """Adds a metric. One of that name that is described in the same way is no matter."""
+        """Add a metric. Adding an identical description again has no effect.
+
+        Raises ValueError for a different description of the same name, and for a summary of an undescribed metric.
+        """
         if metric.of and metric.of not in self._families:
             raise ValueError(f"{metric.name} is of {metric.of}, which is not described")
         if metric.kind == "summary" and metric.of and self._families[metric.of].recent is None:
             self._families[metric.of].recent = {}
-        known = self._families.get(metric.name)
-        if known is None:
+        existing = self._families.get(metric.name)
+        if existing is None:
             self._families[metric.name] = _Family(metric)
-        elif known.metric != metric:
+        elif existing.metric != metric:
             raise ValueError(f"{metric.name} is described in two ways")
 
     def observe(self, observations: Sequence[Observation]) -> None:
-        """Takes observations. Raises :class:`UnknownMetricError`."""
+        """Record observations. Raises :class:`UnknownMetricError`."""
         families = self._families
         with self._lock:
-            for seen in observations:
-                family = families.get(seen.name)
+            for observation in observations:
+                family = families.get(observation.name)
                 if family is None:
-                    raise UnknownMetricError(f"there is no metric {seen.name}")
-                family.observe(seen, self._now)
+                    raise UnknownMetricError(f"there is no metric {observation.name}")
+                family.observe(observation, self._now)
 
     def value(self, name: str, /, **labels: str) -> float | None:
-        """What a counter or gauge stands at; None: nothing was observed."""
+        """Return the value of a counter or gauge, or None if nothing was observed."""
         with self._lock:
             family = self._families[name]
-            found = family.values.get(tuple(labels[label] for label in family.metric.labels))
-            return found if isinstance(found, float) else None
+            value = family.values.get(tuple(labels[label] for label in family.metric.labels))
+            return value if isinstance(value, float) else None
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
-        """Everything as text, and its content type; ``accept``: what the one who asks understands."""
+        """Return (text, content type) of all metrics.
+
+        ``accept`` is the client's Accept header, which selects the format.
+        """
         prometheus = _prometheus()
         if self._registry is None:
             self._registry = prometheus.CollectorRegistry(auto_describe=False)
@@ -160,16 +167,16 @@ class MetricStore:
         text: bytes = encode(self._registry)
         for name, family in self._families.items():
             if family.metric.kind == "counter" and not name.endswith("_total"):
-                # prometheus-client knows no counter without that ending, and upstream has some.
+                # prometheus-client rejects counters without this suffix, but upstream has some.
                 text = text.replace(b"# TYPE %b untyped\n" % name.encode(), b"# TYPE %b counter\n" % name.encode())
         return text, str(content_type)
 
     def collect(self) -> Iterator[Any]:
-        """The families as prometheus-client has them."""
+        """Yield the metric families for prometheus-client."""
         core = _prometheus().metrics_core
         with self._lock:
             now = self._now()
-            held = []
+            families = []
             for family in self._families.values():
                 source = self._families[family.metric.of or family.metric.name]
                 is_summary = family.metric.kind == "summary"
@@ -178,13 +185,13 @@ class MetricStore:
                     for key, value in source.values.items()
                 ]
                 if values:
-                    held.append((family.metric, values))
-        for metric, values in held:
+                    families.append((family.metric, values))
+        for metric, values in families:
             yield _family(core, metric, values, plain=self._plain)
 
 
 class _Collector:
-    """What prometheus-client asks."""
+    """Prometheus collector that builds metric families when the registry is scraped."""
 
     def __init__(self, store: MetricStore) -> None:
         self._store = store
@@ -198,40 +205,43 @@ def _copied(value: float | _Histogram) -> float | tuple[list[int], float]:
 
 
 def _family(core: Any, metric: Metric, values: list[tuple[Any, ...]], *, plain: bool) -> Any:
-    """``plain``: bounds and shares are written as Go's text format has them (``1``), not as OpenMetrics' (``1.0``)."""
+    """Build prometheus-client's metric family.
+
+    ``plain``: bounds and quantiles are formatted as in Go's text format (``1``), not as in OpenMetrics (``1.0``).
+    """
     name, labels, kind, text = metric.name, list(metric.labels), metric.kind, metric.help
     if kind == "counter" and not name.endswith("_total"):
         kind = "unknown"
     elif kind in ("counter", "gauge"):
-        made = core.CounterMetricFamily if kind == "counter" else core.GaugeMetricFamily
-        family = made(name, text, labels=labels)
+        family_class = core.CounterMetricFamily if kind == "counter" else core.GaugeMetricFamily
+        family = family_class(name, text, labels=labels)
         for key, value, _ in values:
             family.add_metric(list(key), value)
         return family
-    # Sample by sample: prometheus-client knows no quantiles, and of bounds below 0 neither sum nor count.
+    # Add single samples: prometheus-client has no quantiles, and omits sum and count with bounds below 0.
     family = core.Metric(name, text, kind)
     for key, value, quantiles in values:
-        of = dict(zip(labels, key, strict=True))
+        label_values = dict(zip(labels, key, strict=True))
         if kind == "unknown":
-            family.add_sample(name, of, value)
+            family.add_sample(name, label_values, value)
             continue
         counts, total = value
         if kind == "histogram":
             for bound, count in _cumulated(metric.bounds, counts, plain=plain):
-                family.add_sample(f"{name}_bucket", {**of, "le": bound}, count)
+                family.add_sample(f"{name}_bucket", {**label_values, "le": bound}, count)
         for share, quantile in quantiles:
-            family.add_sample(name, {**of, "quantile": _number(share, plain=plain)}, quantile)
-        family.add_sample(f"{name}_count", of, sum(counts))
-        family.add_sample(f"{name}_sum", of, total)
+            family.add_sample(name, {**label_values, "quantile": _number(share, plain=plain)}, quantile)
+        family.add_sample(f"{name}_count", label_values, sum(counts))
+        family.add_sample(f"{name}_sum", label_values, total)
     return family
 
 
 def _cumulated(bounds: Sequence[float], counts: Sequence[int], *, plain: bool) -> list[tuple[str, int]]:
-    found, sum_ = [], 0
+    buckets, sum_ = [], 0
     for bound, count in zip([*bounds, float("inf")], counts, strict=True):
         sum_ += count
-        found.append((_number(bound, plain=plain), sum_))
-    return found
+        buckets.append((_number(bound, plain=plain), sum_))
+    return buckets
 
 
 def _number(value: float, *, plain: bool) -> str:

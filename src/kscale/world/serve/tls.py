@@ -1,4 +1,4 @@
-"""TLS of servers: reloaded certificates, self-signed certificates, Go's names of versions and cipher suites."""
+"""TLS of servers: reloaded certificates, self-signed certificates, and Go's names of versions and cipher suites."""
 
 from __future__ import annotations
 
@@ -35,32 +35,39 @@ CIPHER_SUITES: Final[Mapping[str, str]] = {
         ("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
     )
 }
-"""Those of TLS 1.2 that Go thinks secure, and OpenSSL's names for them. Those of TLS 1.3 cannot be chosen."""
+"""Cipher suites of TLS 1.2 that Go considers secure -> OpenSSL's names. Those of TLS 1.3 cannot be selected."""
 
 
 def tls_version(text: str) -> ssl.TLSVersion:
-    """``tls1_2`` or ``tls1_3``; raises :class:`~kscale.InputError` in the words of the VPA's admission controller."""
-    found = _VERSIONS.get(text)
-    if found is None:
+    """Parse ``tls1_2`` or ``tls1_3``.
+
+    Raises :class:`~kscale.InputError` with the message of the VPA's admission controller for any other text.
+    """
+    version = _VERSIONS.get(text)
+    if version is None:
         why = f"unable to determine value for --min-tls-version ({text}), must be either tls1_2 or tls1_3"
         raise InputError(why)
-    return found
+    return version
 
 
 def cipher_suites(text: str) -> list[str]:
-    """OpenSSL's names of suites that are listed with commas or colons. Unknown ones are passed over, as upstream does;
-    none at all: the usual ones."""
+    """Return OpenSSL's names for cipher suites separated by commas or colons.
+
+    Unknown names are ignored, as in upstream. An empty result selects the default suites.
+    """
     return [CIPHER_SUITES[name] for name in re.split("[,:]", text) if name in CIPHER_SUITES]
 
 
 _LIFE: Final = timedelta(days=3650)
-_SKEW: Final = timedelta(hours=1)  # clocks differ
+_SKEW: Final = timedelta(hours=1)  # tolerance for clocks that differ
 
 
 @dataclass(frozen=True, slots=True)
 class SelfSigned:
-    """``authority`` and ``certificate`` in PEM, and the certificate's ``key``, which is not shown. The key of the
-    authority is not kept: nothing else is ever signed with it."""
+    """CA certificate (``authority``), server ``certificate``, and its ``key`` (hidden in repr), all in PEM.
+
+    The CA's key is discarded, so nothing else can be signed with it.
+    """
 
     authority: bytes
     certificate: bytes
@@ -68,8 +75,10 @@ class SelfSigned:
 
 
 def self_signed_pair(host: str, now: datetime) -> SelfSigned:
-    """A certificate for ``host``, valid for ten years from ``now``. Raises :class:`~kscale.errors.InputError` where the
-    library ``cryptography`` is not installed."""
+    """Create a certificate for ``host``, valid for ten years from ``now``, and the CA that signs it.
+
+    Raises :class:`~kscale.errors.InputError` if the library ``cryptography`` is not installed.
+    """
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
@@ -95,11 +104,11 @@ def self_signed_pair(host: str, now: datetime) -> SelfSigned:
             .add_extension(x509.BasicConstraints(ca=key is root, path_length=None), critical=True)
         )
 
-    root, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    root, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = named("kscale vpa webhook CA")
     authority = begun(issuer, root).sign(root, hashes.SHA256())
     certificate = (
-        begun(named("vpa-webhook"), own)  # a common name has 64 letters at most
+        begun(named("vpa-webhook"), key)  # a common name may have at most 64 characters
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(root, hashes.SHA256())
@@ -108,7 +117,7 @@ def self_signed_pair(host: str, now: datetime) -> SelfSigned:
     return SelfSigned(
         authority=authority.public_bytes(pem),
         certificate=certificate.public_bytes(pem),
-        key=own.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+        key=key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
     )
 
 
@@ -117,14 +126,18 @@ _Seen = tuple[tuple[int, int, int], ...]
 
 
 class ReloadingContext:
-    """``context`` is what a server listens with; each handshake takes the newest certificate that could be loaded.
+    """TLS context of a server whose certificate files may be replaced.
 
-    A context into which a certificate with the key of another was loaded fails every handshake from then on, and that
-    is what the files hold between two writes; so a new one is made, and takes the old one's place only if all is well.
-    ``minimum``: the oldest TLS that is spoken; ``ciphers``: of TLS 1.2, by OpenSSL's names (empty: the usual ones).
-    ``client_ca``: clients have to show a certificate that it has signed. ``reload`` False: files are read once.
+    ``context`` is the context to listen with. Each handshake uses the newest certificate that could be loaded. Between
+    two writes the files may contain a certificate and the key of another, and a context that has loaded such a pair
+    fails every handshake. Therefore changed files are loaded into a new context, which replaces the old one only if the
+    pair is valid.
 
-    Raises :class:`~kscale.InputError` if there is no usable certificate at first.
+    - ``minimum``: minimum TLS version. ``ciphers``: suites of TLS 1.2 by OpenSSL's names (empty: the defaults).
+    - ``client_ca``: clients need a certificate that it has signed.
+    - ``reload`` False: files are read once.
+
+    Raises :class:`~kscale.InputError` if there is no usable certificate at the beginning.
     """
 
     def __init__(
@@ -143,25 +156,25 @@ class ReloadingContext:
         self._seen = self._look()
         self._current = self._load()
         self.context = self._empty()
-        self.context.sni_callback = self._choose  # called without a server name, too
-        if client_ca:  # whether a certificate is wanted goes by the context that a connection began with
+        self.context.sni_callback = self._choose  # also called without a server name
+        if client_ca:  # the initial context decides whether a client certificate is required
             self.context.verify_mode = ssl.CERT_REQUIRED
 
     def refresh(self) -> bool:
-        """Looks whether the files are others, and loads them; whether a new certificate is in use."""
-        seen = self._look()
-        if seen == self._seen:
+        """Check the files and load them if they changed. Returns whether a new certificate is in use."""
+        signatures = self._look()
+        if signatures == self._seen:
             return False
         try:
             self._current = self._load()
         except InputError as error:
             _log.warning("the certificate stays as it was: %s", error)
             return False
-        self._seen = seen
+        self._seen = signatures
         return True
 
     async def watch(self, seconds: float = 1.0) -> None:
-        """Looks again and again, for ever."""
+        """Check the files periodically until cancelled."""
         while True:
             await asyncio.sleep(seconds)
             if self._reload:
@@ -171,15 +184,15 @@ class ReloadingContext:
         connection.context = self._current
 
     def _look(self) -> _Seen:
-        found = []
+        signatures = []
         for path in self._paths:
             try:
                 status = os.stat(path)
             except OSError:
-                found.append((0, 0, 0))
+                signatures.append((0, 0, 0))
             else:
-                found.append((status.st_ino, status.st_mtime_ns, status.st_size))
-        return tuple(found)
+                signatures.append((status.st_ino, status.st_mtime_ns, status.st_size))
+        return tuple(signatures)
 
     def _load(self) -> ssl.SSLContext:
         context = self._empty()

@@ -1,1 +1,1 @@
-"""A cluster that is simulated, in virtual time, behind the protocols of the live one."""
+"""Cluster simulated in virtual time, behind the same protocols as a live cluster."""

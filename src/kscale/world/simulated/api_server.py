@@ -1,7 +1,7 @@
 """Objects of a simulated API server: versions, conflicts, watches and patches.
 
-Upstream: ``apimachinery/pkg/util/strategicpatch``, ``evanphx/json-patch``; of the former the lists that are written
-here: those with a merge key below.
+Upstream: ``apimachinery/pkg/util/strategicpatch``, ``evanphx/json-patch``. Strategic merge patches support only the
+lists that kscale writes, those with a merge key below.
 """
 
 from __future__ import annotations
@@ -47,58 +47,62 @@ _NOTHING: Final = object()
 
 
 class PatchError(ValueError):
-    """A JSON patch that does not apply."""
+    """A JSON patch does not apply."""
 
 
 def merge(value: Any, patch: Any) -> Any:
-    """A merge patch (RFC 7396)."""
+    """Apply a JSON merge patch (RFC 7396) and return the new value; the arguments are not changed."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
-    found = dict(value) if isinstance(value, dict) else {}
+    result = dict(value) if isinstance(value, dict) else {}
     for key, part in patch.items():
         if part is None:
-            found.pop(key, None)
+            result.pop(key, None)
         else:
-            found[key] = merge(found.get(key), part)
-    return found
+            result[key] = merge(result.get(key), part)
+    return result
 
 
 def strategic(value: Any, patch: Any, field: str = "") -> Any:
-    """Maps merge; lists of known fields merge by their key, all others are replaced."""
+    """Apply a strategic merge patch and return the new value; the arguments are not changed.
+
+    Maps are merged. Lists of the fields in ``_MERGE_KEYS`` are merged by their key; other lists are replaced.
+    """
     if isinstance(patch, dict):
-        found = dict(value) if isinstance(value, dict) else {}
+        merged = dict(value) if isinstance(value, dict) else {}
         for key, part in patch.items():
             if part is None:
-                found.pop(key, None)
+                merged.pop(key, None)
             else:
-                found[key] = strategic(found.get(key), part, key)
-        return found
+                merged[key] = strategic(merged.get(key), part, key)
+        return merged
     if isinstance(patch, list) and field in _MERGE_KEYS:
         name = _MERGE_KEYS[field]
-        found_list = list(value or [])
+        items = list(value or [])
         for part in patch:
-            at = next((i for i, each in enumerate(found_list) if each.get(name) == part.get(name)), None)
-            if at is None:
-                found_list.append(copy.deepcopy(part))
+            index = next((i for i, item in enumerate(items) if item.get(name) == part.get(name)), None)
+            if index is None:
+                items.append(copy.deepcopy(part))
             else:
-                found_list[at] = strategic(found_list[at], part)
-        return found_list
+                items[index] = strategic(items[index], part)
+        return items
     return copy.deepcopy(patch)
 
 
 def json_patch(value: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
-    """A JSON patch (RFC 6902) without move and copy. Raises :class:`PatchError`.
+    """Apply a JSON patch (RFC 6902) without ``move`` and ``copy``, and return the new value.
 
-    What it changes is copied, the rest is shared with what was given.
+    Changed parts are copied; the rest is shared with ``value``. Raises :class:`PatchError` if an operation does not
+    apply.
     """
-    for each in operations:
-        parts = [part.replace("~1", "/").replace("~0", "~") for part in each["path"].split("/")[1:]]
-        value = _patched(value, parts, each)
+    for operation in operations:
+        parts = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
+        value = _patched(value, parts, operation)
     return value
 
 
 def _patched(target: Any, parts: Sequence[str], each: Mapping[str, Any]) -> Any:
-    """A map or a list after one operation further down, or in it."""
+    """Return a copy of a map or list with one operation applied at the path ``parts``."""
     target = target.copy()
     if len(parts) == 1:
         _apply(target, parts[0], each)
@@ -112,18 +116,18 @@ def _patched(target: Any, parts: Sequence[str], each: Mapping[str, Any]) -> Any:
 
 
 def _apply(target: Any, last: str, each: Mapping[str, Any]) -> None:
-    here, key = _at(target, last), int(last) if isinstance(target, list) and last.isdigit() else last
+    current, key = _at(target, last), int(last) if isinstance(target, list) and last.isdigit() else last
     match each["op"]:
         case "test":
-            if here != each.get("value"):
+            if current != each.get("value"):
                 raise PatchError(f"testing value {each['path']} failed")
         case "remove":
-            if here is _NOTHING:
+            if current is _NOTHING:
                 raise PatchError(f"remove operation does not apply: doc is missing key: {each['path']}")
             del target[key]
         case "add" if isinstance(target, list):
             target.insert(len(target) if last == "-" else int(last), each["value"])
-        case "replace" if here is _NOTHING:
+        case "replace" if current is _NOTHING:
             raise PatchError(f"replace operation does not apply: doc is missing key: {each['path']}")
         case _:
             target[key] = each["value"]
@@ -138,19 +142,19 @@ def _at(target: Any, key: str) -> Any:
 _Object = TypeVar("_Object", bound=KubeObject)
 
 Changes = Sequence[tuple[str, _Object | None, _Object | None]]
-"""(key, before, after) of different objects of one kind that change together, at least one; None: there was none, or
-there is none any more."""
+"""(key, before, after) of one or more distinct objects of a kind that change together; None stands for a missing
+object."""
 
 Listener = Callable[[Changes[Any]], None]
-"""Told what has become of some objects of a kind."""
+"""Called with the changes of objects of a kind."""
 
-_RESOURCES: Final = {each.kind: each.group_resource for each in EVERYWHERE}
-_API_VERSIONS: Final = {each.kind: each.api_version for each in EVERYWHERE}
+_RESOURCES: Final = {resource.kind: resource.group_resource for resource in EVERYWHERE}
+_API_VERSIONS: Final = {resource.kind: resource.api_version for resource in EVERYWHERE}
 _NOTHING_OF_API_OBJECTS: Final[Mapping[str, Any]] = {}
 
 
 class RefusedError(Exception):
-    """The API server refuses; ``error`` says why."""
+    """The API server rejects a request; ``error`` is the reason."""
 
     def __init__(self, message: str, code: int, reason: str, causes: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -158,7 +162,7 @@ class RefusedError(Exception):
 
 
 def one_by_one(call: Callable[[Any, Any], None]) -> Listener:
-    """A listener that tells a function (before, after) of each."""
+    """Return a listener that calls a function with (old, new) for each change."""
 
     def tell(changes: Changes[Any]) -> None:
         for _, old, new in changes:
@@ -168,10 +172,10 @@ def one_by_one(call: Callable[[Any, Any], None]) -> Listener:
 
 
 class ApiObjects:
-    """Objects by kind and key, each with its resource version. What is handed out is never changed.
+    """Objects by kind and key, each with a resource version. Returned objects are never changed in place.
 
-    Listeners are told at once, in the order in which they came; of pods that change together they are told together.
-    They change nothing themselves: they ask for a turn (:class:`~kscale.world.simulated.controllers.Turn`).
+    Listeners are called immediately, in the order of registration. Pods that change together are reported in one call.
+    Listeners must not change objects; they schedule a :class:`~kscale.world.simulated.controllers.Turn` instead.
     """
 
     def __init__(self, time: VirtualTime) -> None:
@@ -181,70 +185,72 @@ class ApiObjects:
         self._every: list[Callable[[str, Changes[Any]], None]] = []
         self._made: Counter[str] = Counter()
         self._text: tuple[Moment, str] = (-1, "")
-        self._versions: Counter[str] = Counter()  # by kind: what happens to one kind does not show in another
+        self._versions: Counter[str] = Counter()  # by kind: a change of one kind does not affect the versions of others
 
     @property
     def now(self) -> Moment:
-        """The time of the world."""
+        """Return the current time of the simulation."""
         return self._time.now
 
     @property
     def now_text(self) -> str:
-        """As the API writes it: whole seconds."""
+        """Return the current time in API format, in whole seconds."""
         second = self._time.now // 10**9
         if self._text[0] != second:
             self._text = second, to_text(second * 10**9) or ""
         return self._text[1]
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------------------------
 
     def of(self, kind: str) -> Mapping[str, Any]:
-        """The objects of a kind by key, in the order in which they came."""
+        """Return the objects of a kind by key, in the order of creation."""
         return self._kinds.get(kind, _NOTHING_OF_API_OBJECTS)
 
     def get(self, kind: str, namespace: str, name: str) -> Any:
-        """One object. Raises :class:`RefusedError` if there is none."""
-        found = self._kinds.get(kind, _NOTHING_OF_API_OBJECTS).get(object_key(namespace, name))
-        if found is None:
+        """Return one object. Raises :class:`RefusedError` (NotFound) if there is none."""
+        result = self._kinds.get(kind, _NOTHING_OF_API_OBJECTS).get(object_key(namespace, name))
+        if result is None:
             raise RefusedError(f'{_resource(kind)} "{name}" not found', 404, NOT_FOUND)
-        return found
+        return result
 
     def find(self, kind: str, key: str) -> Any:
-        """One object by its key, or None."""
+        """Return the object with a key, or None."""
         return self._kinds.get(kind, _NOTHING_OF_API_OBJECTS).get(key)
 
     def present(self, kind: str) -> Changes[Any]:
-        """All of a kind, as who has just come is told of it."""
+        """Return all objects of a kind as changes from None, for a new listener."""
         return [(key, None, item) for key, item in self.of(kind).items()]
 
     def __iter__(self) -> Iterator[KubeObject]:
-        for found in self._kinds.values():
-            yield from found.values()
+        for objects in self._kinds.values():
+            yield from objects.values()
 
-    # -- being told --------------------------------------------------------------------------------------------------
+    # -- listeners ---------------------------------------------------------------------------------------------------
 
     def listen(self, kind: str, call: Listener) -> None:
-        """Tells of changes of a kind from now on."""
+        """Register a listener for changes of a kind."""
         self._listeners.setdefault(kind, []).append(call)
 
     def listen_all(self, call: Callable[[str, Changes[Any]], None]) -> None:
-        """Tells (kind, changes) of all changes from now on."""
+        """Register a listener for changes of all kinds; it is called with (kind, changes)."""
         self._every.append(call)
 
-    # -- changing ----------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------------------------
 
     def create(self, made: _Object) -> _Object:
-        """Adds an object; gives it a name (of ``generateName``), a UID, a version and the time. Raises
-        :class:`RefusedError` for a key that is taken."""
+        """Add an object with a name (from ``generateName``), UID, resource version and creation time, and return it.
+
+        Raises :class:`RefusedError` (AlreadyExists) if the key is taken.
+        """
         kind = made.kind or (kind_of(type(made)) or ("", ""))[1]
         item = with_namespace(made)
-        held = self._kinds.setdefault(kind, {})
+        existing = self._kinds.setdefault(kind, {})
         if not item.metadata.name:
             named = with_name(item, self._made)
-            while named.key in held:
+            while named.key in existing:
                 named = with_name(item, self._made)
             item = named
-        elif item.key in held:
+        elif item.key in existing:
             text = f'{_resource(kind)} "{item.name}" already exists'
             raise RefusedError(text, 409, ALREADY_EXISTS)
         version = self._next(kind)
@@ -261,108 +267,113 @@ class ApiObjects:
                 creation_timestamp=metadata.creation_timestamp or self.now_text,
             ),
         )
-        held[item.key] = item
+        existing[item.key] = item
         self._tell(kind, [(item.key, None, item)])
         return item
 
-    def create_pods(self, made: Pod, count: int) -> None:
-        """Adds so many pods like one that only says how their names begin (``generateName``)."""
-        made = with_namespace(made)
-        of, held, at = made.metadata, self._kinds.setdefault("Pod", {}), self.now_text
-        pod = replace(made, kind="Pod", api_version=_API_VERSIONS["Pod"])
-        metadata = replace(of, generation=of.generation or 1, creation_timestamp=of.creation_timestamp or at)
+    def create_pods(self, template_pod: Pod, count: int) -> None:
+        """Add ``count`` pods like ``template_pod``, named from its ``generateName``."""
+        template_pod = with_namespace(template_pod)
+        source, existing, created = template_pod.metadata, self._kinds.setdefault("Pod", {}), self.now_text
+        pod = replace(template_pod, kind="Pod", api_version=_API_VERSIONS["Pod"])
+        metadata = replace(
+            source, generation=source.generation or 1, creation_timestamp=source.creation_timestamp or created
+        )
         changes: list[tuple[str, Pod | None, Pod | None]] = []
         for _ in range(count):
             key = ""
-            while not key or key in held:
-                name = next_name("Pod", of.namespace, of.generate_name, self._made)
-                key = object_key(of.namespace, name)
+            while not key or key in existing:
+                name = next_name("Pod", source.namespace, source.generate_name, self._made)
+                key = object_key(source.namespace, name)
             version = self._next("Pod")
-            own = replace(metadata, name=name, uid=_uid("Pod", version), resource_version=str(version))
-            item = held[key] = replace(pod, metadata=own)
+            named_metadata = replace(metadata, name=name, uid=_uid("Pod", version), resource_version=str(version))
+            item = existing[key] = replace(pod, metadata=named_metadata)
             changes.append((key, None, item))
         if changes:
             self._tell("Pod", changes)
 
     def put(self, item: _Object) -> _Object:
-        """An object that is there, as it is now; its version is a new one, and of another spec so is the generation.
+        """Replace an existing object and return the new version. The generation rises if the spec has changed.
 
-        Whoever calls it has looked at the object just now: nothing is compared.
+        Versions are not compared: the caller has just read the object.
         """
         kind, key = item.kind, item.key
-        held = self._kinds[kind]
-        old = held[key]
+        objects = self._kinds[kind]
+        old = objects[key]
         version = self._next(kind)
         metadata = item.metadata
         generation = metadata.generation
         if kind != "Pod" and getattr(item, "spec", None) is not getattr(old, "spec", None):
             generation = (old.metadata.generation or 0) + (getattr(item, "spec", None) != getattr(old, "spec", None))
         item = replace(item, metadata=replace(metadata, resource_version=str(version), generation=generation))
-        held[key] = item
+        objects[key] = item
         self._tell(kind, [(key, old, item)])
         return item
 
-    def put_status(self, held: KubeObject, status: object) -> str:
-        """:meth:`put` for an object that is there, of which only the status is another; its new version."""
-        kind, metadata = held.kind, held.metadata
-        key, version = held.key, str(self._next(kind))
-        item: Any = replace(held, status=status, metadata=replace(metadata, resource_version=version))
+    def put_status(self, current: KubeObject, status: object) -> str:
+        """Replace the status of an existing object and return the new resource version."""
+        kind, metadata = current.kind, current.metadata
+        key, version = current.key, str(self._next(kind))
+        item: Any = replace(current, status=status, metadata=replace(metadata, resource_version=version))
         self._kinds[kind][key] = item
-        self._tell(kind, [(key, held, item)])
+        self._tell(kind, [(key, current, item)])
         return version
 
     def put_pods(self, pods: Iterable[tuple[str, Pod]]) -> None:
-        """:meth:`put` for different pods, with their keys, which become what they are now together."""
-        held = self._kinds["Pod"]
+        """Replace several distinct pods, passed as (key, pod), in one change."""
+        existing = self._kinds["Pod"]
         version = self._versions["Pod"]
         changes: list[tuple[str, Any, Any]] = []
         for key, pod in pods:
             version += 1
             item = replace(pod, metadata=replace(pod.metadata, resource_version=str(version)))
-            changes.append((key, held[key], item))
-            held[key] = item
+            changes.append((key, existing[key], item))
+            existing[key] = item
         self._versions["Pod"] = version
         if changes:
             self._tell("Pod", changes)
 
-    def check_version(self, held: KubeObject, version: str) -> None:
-        """Raises :class:`RefusedError` (a conflict) if an object is not what somebody read; an empty version is any."""
-        if version and version != held.metadata.resource_version:
+    def check_version(self, current: KubeObject, version: str) -> None:
+        """Check that an object still has the resource version that a caller read; an empty version matches any.
+
+        Raises :class:`RefusedError` (Conflict) if it does not.
+        """
+        if version and version != current.metadata.resource_version:
             raise RefusedError(
-                f'Operation cannot be fulfilled on {_resource(held.kind)} "{held.name}": the object has been modified; '
-                "please apply your changes to the latest version and try again",
+                f'Operation cannot be fulfilled on {_resource(current.kind)} "{current.name}": the object has been '
+                "modified; please apply your changes to the latest version and try again",
                 409,
                 CONFLICT,
             )
 
     def remove(self, item: KubeObject) -> None:
-        """An object goes."""
-        if item.kind != "Pod":  # nobody makes objects in its name any more
+        """Remove an object."""
+        if item.kind != "Pod":  # its controller creates no further pods
             self._made.pop(pods_made_for(item), None)
         self._remove(item.kind, [item.key])
 
     def remove_pods(self, keys: Iterable[str]) -> None:
-        """Different pods go together."""
+        """Remove several distinct pods in one change."""
         self._remove("Pod", keys)
 
     def _remove(self, kind: str, keys: Iterable[str]) -> None:
-        held = self._kinds[kind]
+        objects = self._kinds[kind]
         changes: list[tuple[str, Any, Any]] = []
         for key in keys:
-            gone = held.pop(key)
+            removed = objects.pop(key)
             version = str(self._next(kind))
-            changes.append((key, replace(gone, metadata=replace(gone.metadata, resource_version=version)), None))
+            changes.append((key, replace(removed, metadata=replace(removed.metadata, resource_version=version)), None))
         if changes:
             self._tell(kind, changes)
 
     def same(self, pod: Pod) -> Pod | None:
-        """The pod as it is now, if it is still that one."""
+        """Return the current version of a pod, or None if it was deleted or replaced."""
         return self.same_under(pod.key, pod.metadata.uid)
 
     def same_under(self, key: str, uid: str) -> Pod | None:
-        """The pod of a key, if it is the one with this UID."""
-        found = self._kinds["Pod"].get(key)
-        return found if isinstance(found, Pod) and found.metadata.uid == uid else None
+        """Return the pod with a key if it has this UID, else None."""
+        pod = self._kinds["Pod"].get(key)
+        return pod if isinstance(pod, Pod) and pod.metadata.uid == uid else None
 
     def _next(self, kind: str) -> int:
         self._versions[kind] += 1
@@ -384,7 +395,7 @@ def _resource(kind: str) -> str:
 
 
 Wanted = Callable[[KubeObject], bool]
-"""Whether an object is one that is meant."""
+"""Returns whether an object is selected."""
 
 _Read = Callable[[KubeObject], str]
 
@@ -403,7 +414,10 @@ _FIELDS: Final[dict[str, _Read]] = {
 
 
 def wanted(watch: Watch) -> Wanted | None:
-    """What a watch selects; None: all. Raises InputError for a field that this world cannot select by."""
+    """Return the predicate of a watch's namespace and selectors, or None if it selects everything.
+
+    Raises InputError for a field selector that the simulation does not support.
+    """
     tests: list[Wanted] = []
     if watch.namespace:
         tests.append(lambda item: item.metadata.namespace == watch.namespace)

@@ -1,4 +1,4 @@
-"""A simulated cloud: groups of machines that boot, fail, run out and are lost."""
+"""Simulated cloud: node groups whose machines boot, fail, run out of stock and are lost."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["GroupTimes", "Machine", "Pool", "SimulatedCloud"]
 
 
 class GroupTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How the machines of a group behave.
+    """Behaviour of a group's machines.
 
-    ``boot``: from being asked for to being a node, ``apart``: those of one increase each so much later than the one
-    before; ``ready``: from then to being ready; ``deletion``: from being told
-    to go to being gone; ``lifetime``: after so long a machine is lost, and another one comes in its place (None:
-    never). ``failures``: of a million machines so many never become nodes. ``stock``: so many there can be at once
-    (None: as many as you like); ``out_of_stock``: (begin, end) in which none can be had at all; ``creation``: until a
-    group that is made asynchronously is there.
+    - ``boot``: from the request to the node's registration. ``apart``: additional delay of each further machine of the
+      same increase. ``ready``: from registration to readiness. ``deletion``: from the deletion request to removal.
+    - ``lifetime``: time after which a machine is lost and replaced (None: never).
+    - ``failures``: share of machines, in millionths, that never register.
+    - ``stock``: maximum number of machines (None: unlimited). ``out_of_stock``: (begin, end) intervals without stock.
+    - ``creation``: time until a group that is created asynchronously exists.
     """
 
     boot: Spread = Spread.fixed(60 * SECOND)
@@ -45,15 +45,14 @@ class GroupTimes(msgspec.Struct, frozen=True, kw_only=True):
     creation: int = 0
 
     def in_stock(self, running: int, now: Moment) -> bool:
-        """Whether another machine can be had."""
+        """Return whether the cloud can create another machine."""
         if self.stock is not None and running >= self.stock:
             return False
         return not any(begin <= now < end for begin, end in self.out_of_stock)
 
 
 class Machine(msgspec.Struct, kw_only=True):
-    """A machine; ``id``: of its provider; ``state`` is ``creating``, ``running`` or ``deleting``. ``node``: it is
-    one."""
+    """Machine of a group. ``id`` is its provider ID; ``node`` tells whether it has registered as a node."""
 
     name: str
     id: str
@@ -64,9 +63,12 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 class Pool(msgspec.Struct, kw_only=True):
-    """A group and its machines by name. ``paid``: nanoseconds of machines up to ``counted``; ``made``: so many there
-    ever were; ``exists`` False: nobody has made it yet. ``added``, ``removed``, ``lost``: machines that were asked for
-    (or came in place of a lost one), told to go, and lost since the group is there."""
+    """Node group and its machines by name.
+
+    ``paid``: cost in machine nanoseconds up to ``counted``. ``made``: number of machines ever created. ``exists``
+    False: the group has not been created yet. ``added``, ``removed``, ``lost``: machines requested (including
+    replacements of lost ones), deleted, and lost since the group exists.
+    """
 
     group: NodeGroup
     times: GroupTimes
@@ -83,11 +85,11 @@ class Pool(msgspec.Struct, kw_only=True):
 
     @property
     def billed(self) -> int:
-        """Machines that cost something now: all that are there and not merely promised."""
-        return sum(each.error is None for each in self.machines.values())
+        """Return the number of machines that cost money: all without a creation error."""
+        return sum(machine.error is None for machine in self.machines.values())
 
     def count(self, now: Moment) -> None:
-        """Adds up what was paid until now; to be called before anything changes."""
+        """Add the cost up to now; call it before the number of machines changes."""
         self.paid += self.billed * (now - self.counted)
         self.counted = now
 
@@ -97,9 +99,10 @@ _NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule
 
 
 class SimulatedCloud(Provider):
-    """The cloud (:class:`kscale.world.protocols.NodeGroups`).
+    """Simulated cloud (:class:`kscale.world.protocols.NodeGroups`).
 
-    Its groups have their templates resolved. A machine that is a node already stands in ``nodes`` of its group.
+    Its groups have resolved templates. Machines that are nodes from the beginning are listed in their group's
+    ``nodes``.
     """
 
     name = "simulated"
@@ -110,11 +113,11 @@ class SimulatedCloud(Provider):
         self._told: list[NodeGroup] | None = None
         self._have: tuple[Sequence[str], dict[str, bool]] | None = None
         self.changes = 0
-        """How often a group or a machine has changed."""
+        """Number of changes of groups and machines."""
         api.listen("Node", one_by_one(self._node))
 
     def add(self, group: NodeGroup, times: GroupTimes) -> None:
-        """Another group. Raises :class:`~kscale.InputError` for one without a template."""
+        """Add a group. Raises :class:`~kscale.InputError` if it has no template or names a node that does not exist."""
         if group.template is None:
             raise InputError(f"node group {group.id}: the simulated cloud needs a template")
         pool = Pool(
@@ -125,12 +128,12 @@ class SimulatedCloud(Provider):
         )
         self.pools[group.id] = pool
         for name in group.nodes:
-            held = self._api.find("Node", name)
-            if held is None:
+            node = self._api.find("Node", name)
+            if node is None:
                 raise InputError(f"node group {group.id}: there is no node {name}")
-            id_ = held.spec.provider_id or _id(name)
-            if not held.spec.provider_id:
-                self._api.put(replace(held, spec=replace(held.spec, provider_id=id_)))
+            id_ = node.spec.provider_id or _id(name)
+            if not node.spec.provider_id:
+                self._api.put(replace(node, spec=replace(node.spec, provider_id=id_)))
             machine = Machine(name=name, id=id_, since=self._time.now, state="running", node=True)
             pool.machines[name] = machine
             self._age(pool, machine)
@@ -145,25 +148,31 @@ class SimulatedCloud(Provider):
     # -- NodeGroups --------------------------------------------------------------------------------------------------
 
     def refresh(self) -> Sequence[NodeGroup]:
-        """The groups as they are: the very same list while nothing has changed."""
+        """Return the current groups; the identical list while nothing has changed."""
         if self._told is None:
             self._told = [self._tell(pool) for pool in self.pools.values()]
         return self._told
 
     def has_instance(self, node: Node) -> bool:
-        """Whether the machine is still there."""
+        """Check whether the machine still exists."""
         return any(node.name in pool.machines for pool in self.pools.values())
 
     def have_instances(self, names: Sequence[str]) -> Mapping[str, bool]:
-        """:meth:`has_instance` of many nodes, by their names: the very same while the names are the very same and
-        nothing has changed."""
+        """Return :meth:`has_instance` of many nodes by name.
+
+        The result is the identical mapping for the identical ``names`` while nothing has changed.
+        """
         if self._have is None or self._have[0] is not names:
             pools = [pool.machines for pool in self.pools.values()]
             self._have = names, {name: any(name in machines for machines in pools) for name in names}
         return self._have[1]
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Asks for machines; of those that are out of stock the instance says so."""
+        """Request machines. A machine that is out of stock becomes an instance with an error.
+
+        Raises ProviderError if ``delta`` is not positive, the maximum size is exceeded, or ``atomic`` is set and the
+        machines are not all in stock.
+        """
         pool = self._pool(group)
         if delta <= 0:
             raise ProviderError("size increase must be positive", CLOUD_ERROR)
@@ -177,25 +186,31 @@ class SimulatedCloud(Provider):
             self._begin(pool, after=number * pool.times.apart)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Lowers the target, but not below the machines that there are."""
+        """Reduce the target size.
+
+        Raises ProviderError if ``delta`` is not negative or existing machines would be deleted.
+        """
         pool = self._pool(group)
         if delta >= 0:
             raise ProviderError("size decrease must be negative", CLOUD_ERROR)
-        there = sum(each.state != "deleting" for each in pool.machines.values())
-        if pool.target + delta < there:
+        existing = sum(machine.state != "deleting" for machine in pool.machines.values())
+        if pool.target + delta < existing:
             raise ProviderError("attempt to delete existing nodes", CLOUD_ERROR)
         pool.target += delta
         self._changed()
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
-        """Deletes machines, by the names of their nodes or by their ids."""
+        """Delete machines by the names of their nodes or by their IDs.
+
+        Raises ProviderError below the minimum size unless ``force`` is set, and for a machine of another group.
+        """
         pool = self._pool(group)
         machines = [self._machine(pool, node) for node in nodes]
-        going = [each for each in machines if each.state != "deleting"]
-        if not force and pool.target - len(going) < pool.group.min_size:
+        deletable = [item for item in machines if item.state != "deleting"]
+        if not force and pool.target - len(deletable) < pool.group.min_size:
             raise ProviderError("min size reached, nodes will not be deleted", CLOUD_ERROR)
         pool.count(self._time.now)
-        for machine in going:
+        for machine in deletable:
             pool.target -= 1
             pool.removed += machine.error is None
             machine.state = "deleting"
@@ -204,7 +219,7 @@ class SimulatedCloud(Provider):
         self._changed()
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
-        """Makes a group that was only a candidate."""
+        """Create a group that was only a candidate. Raises ProviderError if there is no such candidate."""
         pool = self.pools.get(group)
         if pool is None or pool.exists:
             raise ProviderError(f"node group {group} cannot be made", CLOUD_ERROR)
@@ -216,17 +231,20 @@ class SimulatedCloud(Provider):
         return [self._tell(pool)]
 
     def delete_group(self, group: str) -> None:
-        """Removes a group without machines."""
+        """Delete a group. Raises ProviderError if it has machines."""
         pool = self._pool(group)
         if pool.machines:
             raise ProviderError(f"node group {group} has machines", CLOUD_ERROR)
         pool.exists, pool.target = False, 0
         self._changed()
 
-    # -- what happens to machines ------------------------------------------------------------------------------------
+    # -- life cycle of machines ---------------------------------------------------------------------------------------
 
     def lose(self, node: str) -> None:
-        """The machine of a node is lost; its group makes another one. Raises KeyError for a node that has none."""
+        """Remove the machine of a node as lost; its group creates a replacement.
+
+        Raises StopIteration if no group has a machine of this name.
+        """
         pool = next(pool for pool in self.pools.values() if node in pool.machines)
         machine = pool.machines[node]
         replaced = machine.state != "deleting"
@@ -277,13 +295,13 @@ class SimulatedCloud(Provider):
 
     def _ready(self, pool: Pool, machine: Machine) -> None:
         del pool
-        held = self._api.find("Node", machine.name)
-        if held is None:
+        node = self._api.find("Node", machine.name)
+        if node is None:
             return
-        taints = [each for each in held.spec.taints if each.key != _NOT_READY.key]
-        conditions = with_condition(held.status.conditions, _ready_condition("True", self._api.now_text))
+        taints = [taint for taint in node.spec.taints if taint.key != _NOT_READY.key]
+        conditions = with_condition(node.status.conditions, _ready_condition("True", self._api.now_text))
         self._api.put(
-            replace(held, spec=replace(held.spec, taints=taints), status=replace(held.status, conditions=conditions))
+            replace(node, spec=replace(node.spec, taints=taints), status=replace(node.status, conditions=conditions))
         )
 
     def _gone(self, pool: Pool, machine: Machine) -> None:
@@ -295,16 +313,16 @@ class SimulatedCloud(Provider):
             self._api.remove(node)
 
     def _node(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        """Pods of a node that is gone are gone."""
+        """Remove the pods of a deleted node at the current moment."""
         if old is not None and new is None:
             name = old.name
 
             def collect() -> None:
                 if self._api.find("Node", name) is None:
                     for pod in self._view.all_on(name):
-                        held = self._api.same(pod)
-                        if held is not None:
-                            self._api.remove(held)
+                        current = self._api.same(pod)
+                        if current is not None:
+                            self._api.remove(current)
 
             self._time.at(self._time.now, collect, rank=HAPPENINGS)
 
@@ -323,7 +341,7 @@ class SimulatedCloud(Provider):
         self._told = self._have = None
         self.changes += 1
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- lookup ------------------------------------------------------------------------------------------------------
 
     def _pool(self, group: str) -> Pool:
         pool = self.pools.get(group)
@@ -332,30 +350,32 @@ class SimulatedCloud(Provider):
         return pool
 
     def _machine(self, pool: Pool, node: Node) -> Machine:
-        found = pool.machines.get(node.name)
-        if found is None:  # one that never registered is called by its id
-            found = next((each for each in pool.machines.values() if each.id == node.name), None)
-        if found is None:
+        machine = pool.machines.get(node.name)
+        if machine is None:  # a machine that never registered is named by its provider ID
+            machine = next((other for other in pool.machines.values() if other.id == node.name), None)
+        if machine is None:
             raise ProviderError(f"{node.name} is no machine of {pool.group.id}", CLOUD_ERROR)
-        return found
+        return machine
 
     def _tell(self, pool: Pool) -> NodeGroup:
         machines = pool.machines.values()
         status = {
-            each.id: InstanceStatus(state=each.state, error=each.error) for each in machines if each.state != "running"
+            machine.id: InstanceStatus(state=machine.state, error=machine.error)
+            for machine in machines
+            if machine.state != "running"
         }
         return replace(
             pool.group,
             target_size=pool.target,
-            nodes=[each.name for each in machines if each.node],
-            instances=[each.id for each in machines],
+            nodes=[machine.name for machine in machines if machine.node],
+            instances=[machine.id for machine in machines],
             instance_status=status,
             exists=pool.exists,
             upcoming=pool.upcoming,
         )
 
     def paid(self, now: Moment) -> dict[str, int]:
-        """Nanoseconds of machines of each group, from when they were asked for until they were gone."""
+        """Return the machine nanoseconds of each group, from the request of a machine to its removal."""
         for pool in self.pools.values():
             pool.count(now)
         return {name: pool.paid for name, pool in self.pools.items()}
@@ -370,11 +390,11 @@ def _ready_condition(status: str, at: str) -> Condition:
 
 
 def _node(group: NodeGroup, machine: Machine, *, ready: bool, at: str) -> Node:
-    """The node that a machine becomes."""
+    """Return the node object of a machine."""
     pattern = group.node_template.node
     taints = [*pattern.spec.taints, *group.taints]
     conditions = with_condition(
-        [each for each in pattern.status.conditions if each.type != "Ready"],
+        [condition for condition in pattern.status.conditions if condition.type != "Ready"],
         _ready_condition("True" if ready else "False", at),
     )
     labels = {**(pattern.metadata.labels or {}), **(group.labels or {}), _HOSTNAME: machine.name}
@@ -383,5 +403,5 @@ def _node(group: NodeGroup, machine: Machine, *, ready: bool, at: str) -> Node:
         kind="Node",
         metadata=ObjectMeta(name=machine.name, labels=labels, annotations=pattern.metadata.annotations),
         spec=NodeSpec(provider_id=machine.id, taints=taints if ready else [*taints, _NOT_READY]),
-        status=msgspec.structs.replace(pattern.status, conditions=conditions, images=[]),  # it has pulled none yet
+        status=msgspec.structs.replace(pattern.status, conditions=conditions, images=[]),  # no images yet
     )

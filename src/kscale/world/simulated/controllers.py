@@ -35,16 +35,16 @@ __all__ = [
 
 
 HAPPENINGS: Final = 0
-"""What comes about by itself: a machine has booted, a container has started, load changes."""
+"""Rank of spontaneous events: a machine has booted, a container has started, load changes."""
 CONTROLLERS: Final = 10
 SCHEDULER: Final = 20
 DISRUPTION: Final = 30
 DRIVERS: Final = 40
-"""The first of the drivers; each has a rank of its own."""
+"""Rank of the first driver; each driver has its own rank."""
 
 
 class Turn:
-    """Calls a function at the present moment, after what ranks before it, however often it is asked for till then."""
+    """Schedules a function once at the current moment, after actions of lower rank, however often it is requested."""
 
     __slots__ = ("_call", "_rank", "_time", "_waits")
 
@@ -53,7 +53,7 @@ class Turn:
         self._waits = False
 
     def ask(self) -> None:
-        """Its turn comes."""
+        """Schedule the function for the current moment unless it is scheduled already."""
         if not self._waits:
             self._waits = True
             self._time.at(self._time.now, self._take, rank=self._rank)
@@ -72,8 +72,10 @@ _NOBODY: Final[Mapping[str, Pod]] = {}
 
 @dataclass(slots=True)
 class _Workload:
-    """Whose pods the pods of some owners are in the end; ``changes``: after so many of all changes one was theirs;
-    ``ready``: how many are."""
+    """Top-level workload of some owners.
+
+    ``changes``: value of the change counter at the last change of one of its pods. ``ready``: number of ready pods.
+    """
 
     key: Key
     owners: dict[str, _Pods] = field(default_factory=dict)
@@ -83,8 +85,10 @@ class _Workload:
 
 @dataclass(slots=True)
 class _Pods:
-    """The pods of an owner by key, in the order in which they came. ``active`` have not ended and are not told to;
-    ``ready`` of these are ready."""
+    """Pods of one owner by key, in the order of creation.
+
+    ``active`` counts pods that have not finished and are not being deleted, ``ready`` those of them that are ready.
+    """
 
     workload: _Workload
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -93,7 +97,7 @@ class _Pods:
     states: dict[str, int] = field(default_factory=dict)
 
     def put(self, key: str, pod: Pod, state: int) -> None:
-        """A pod as it is now."""
+        """Add or update a pod."""
         self.pods[key] = pod
         before = self.states.get(key)
         if before != state:
@@ -101,7 +105,7 @@ class _Pods:
             self.states[key] = state
 
     def drop(self, key: str) -> None:
-        """One that is gone."""
+        """Remove a pod."""
         del self.pods[key]
         self._count(self.states.pop(key), _GOING)
 
@@ -114,20 +118,20 @@ class _Pods:
 
 
 def _state(pod: Pod, ready: dict[int, bool]) -> int:
-    """``ready``: what conditions that were looked at say, by identity."""
+    """Return a pod's state. ``ready`` caches the result of readiness checks by identity of the conditions."""
     if pod.metadata.deletion_timestamp is not None or pod.status.phase in ENDED:
         return _GOING
     conditions = id(pod.status.conditions)
-    known = ready.get(conditions)
-    if known is None:
-        known = ready[conditions] = pod_ready(pod)
-    return _READY if known else _ACTIVE
+    is_ready = ready.get(conditions)
+    if is_ready is None:
+        is_ready = ready[conditions] = pod_ready(pod)
+    return _READY if is_ready else _ACTIVE
 
 
 class OwnedPods:
-    """Pods by who controls them, and by the workload that is above (the deployment of a replica set).
+    """Pods by their controller, and by the workload above it (the Deployment of a ReplicaSet).
 
-    ``told`` has, by kind, who is told of a change: the key of the owner.
+    ``told`` maps an owner's kind to the function that is called with the owner's key after a change.
     """
 
     def __init__(self, api: ApiObjects) -> None:
@@ -135,7 +139,7 @@ class OwnedPods:
         self._of: dict[str, _Pods] = {}
         self._workloads: dict[Key, _Workload] = {}
         self.count = 0
-        """How often something has happened to a pod of somebody."""
+        """Number of changes of owned pods."""
         self.told: dict[str, Callable[[str], None]] = {}
         self._pods(api.present("Pod"))
         api.listen("Pod", self._pods)
@@ -144,36 +148,36 @@ class OwnedPods:
         owners: dict[str, tuple[OwnerReference, str]] = {}
         owner: OwnerReference | None = None
         ready: dict[int, bool] = {}
-        controllers: dict[int, OwnerReference | None] = {}  # by identity of references, which many have in common
+        controllers: dict[int, OwnerReference | None] = {}  # by identity of owner references, which many pods share
         last: object = None
-        held: _Pods | None = None
+        owned: _Pods | None = None
         for key, old, new in changes:
             pod = old if new is None else new
             assert pod is not None
             references = pod.metadata.owner_references
-            if references is not last or held is None:  # those of an owner come one after the other
-                last, held = references, None
+            if references is not last or owned is None:  # pods of an owner follow one another
+                last, owned = references, None
                 if id(references) in controllers:
                     owner = controllers[id(references)]
                 else:
                     owner = controllers[id(references)] = controller_of(pod.metadata)
                 if owner is None:
                     continue
-                held = self._of.get(owner.uid)
-                if held is None:
-                    held = self._of[owner.uid] = self._met(owner, pod.metadata.namespace)
+                owned = self._of.get(owner.uid)
+                if owned is None:
+                    owned = self._of[owner.uid] = self._met(owner, pod.metadata.namespace)
                 if owner.uid not in owners:
                     owners[owner.uid] = owner, pod.metadata.namespace
             self.count += 1
-            held.workload.changes = self.count
+            owned.workload.changes = self.count
             if new is not None:
-                held.put(key, new, _state(new, ready))
+                owned.put(key, new, _state(new, ready))
             else:
-                held.drop(key)
-                if not held.pods:
-                    assert owner is not None  # as somebody held it
-                    self._left(owner.uid, held.workload)
-                    held = None
+                owned.drop(key)
+                if not owned.pods:
+                    assert owner is not None  # since the pod was in the owner's pods
+                    self._left(owner.uid, owned.workload)
+                    owned = None
         for owner, namespace in owners.values():
             tell = self.told.get(owner.kind)
             if tell is not None:
@@ -182,18 +186,18 @@ class OwnedPods:
     def _met(self, owner: OwnerReference, namespace: str) -> _Pods:
         key = owner.kind, namespace, owner.name
         if owner.kind == "ReplicaSet":
-            held = self._api.find("ReplicaSet", object_key(namespace, owner.name))
-            above = None if held is None else controller_of(held.metadata)
+            replica_set = self._api.find("ReplicaSet", object_key(namespace, owner.name))
+            above = None if replica_set is None else controller_of(replica_set.metadata)
             if above is not None:
                 key = above.kind, namespace, above.name
         workload = self._workloads.get(key)
         if workload is None:
             workload = self._workloads[key] = _Workload(key)
-        made = workload.owners[owner.uid] = _Pods(workload)
-        return made
+        pods = workload.owners[owner.uid] = _Pods(workload)
+        return pods
 
     def _left(self, uid: str, workload: _Workload) -> None:
-        """The last pod of an owner is gone."""
+        """Remove an owner whose last pod has been deleted."""
         del self._of[uid], workload.owners[uid]
         if not workload.owners:
             del self._workloads[workload.key]
@@ -201,41 +205,41 @@ class OwnedPods:
     # -- by owner ----------------------------------------------------------------------------------------------------
 
     def of(self, uid: str) -> Mapping[str, Pod]:
-        """The pods of an owner by key, in the order in which they came."""
-        held = self._of.get(uid)
-        return _NOBODY if held is None else held.pods
+        """Return the pods of an owner by key, in the order of creation."""
+        owned = self._of.get(uid)
+        return _NOBODY if owned is None else owned.pods
 
     def counts(self, uid: str) -> tuple[int, int]:
-        """(active, ready) pods of an owner."""
-        held = self._of.get(uid)
-        return (0, 0) if held is None else (held.active, held.ready)
+        """Return the number of (active, ready) pods of an owner."""
+        owned = self._of.get(uid)
+        return (0, 0) if owned is None else (owned.active, owned.ready)
 
     # -- by workload -------------------------------------------------------------------------------------------------
 
     def of_workload(self, key: Key) -> Iterable[Pod]:
-        """The pods of a workload, owner by owner."""
-        held = self._workloads.get(key)
-        return () if held is None else (pod for each in held.owners.values() for pod in each.pods.values())
+        """Return the pods of a workload, owner by owner."""
+        workload = self._workloads.get(key)
+        return () if workload is None else (pod for owned in workload.owners.values() for pod in owned.pods.values())
 
     def changes(self, key: Key) -> int:
-        """Another number whenever something has happened to a pod of a workload; 0 while there are none."""
-        held = self._workloads.get(key)
-        return 0 if held is None else held.changes
+        """Return a number that differs after every change of a workload's pods; 0 while it has none."""
+        workload = self._workloads.get(key)
+        return 0 if workload is None else workload.changes
 
     def ready(self, key: Key) -> int:
-        """How many pods of a workload are ready, and not told to end."""
-        held = self._workloads.get(key)
-        return 0 if held is None else held.ready
+        """Return how many pods of a workload are ready and not being deleted."""
+        workload = self._workloads.get(key)
+        return 0 if workload is None else workload.ready
 
 
 Admit = Callable[[Pod], Pod]
-"""What admission makes of a pod before it is stored."""
+"""Returns the admitted version of a new pod."""
 
 
 class PodMaker:
-    """Makes pods as controllers do: what :func:`kscale.objects.workloads.pods_of` says of a workload, admitted.
+    """Creates pods as controllers do: from :func:`kscale.objects.workloads.pods_of`, after admission.
 
-    ``admit`` is asked for each pod, and once for pods that are alike and made together.
+    ``admit`` is called for each pod, and once for equivalent pods that are created together.
     """
 
     def __init__(self, api: ApiObjects, admit: Admit | None = None) -> None:
@@ -258,37 +262,37 @@ class PodMaker:
 
     @property
     def classes(self) -> PodClasses:
-        """What of the cluster completes pods."""
+        """Return the PriorityClasses, RuntimeClasses and LimitRanges that complete pods."""
         if self._classes is None:
             kinds = ("PriorityClass", "RuntimeClass", "LimitRange")
             self._classes = PodClasses.of(item for kind in kinds for item in self._api.of(kind).values())
         return self._classes
 
     def pattern(self, workload: Any) -> Pod:
-        """What the pods of a workload have in common; worked out once for each of its versions of spec."""
+        """Return a pod of a workload without its name; cached per version of the pod template."""
         uid = workload.metadata.uid
-        known = self._patterns.get(uid)
-        if known is not None and known[0].spec.template is workload.spec.template:
-            return known[1]
-        made = next(pods_of(workload, 1, classes=self.classes))
-        self._patterns[uid] = workload, made
-        return made
+        cached = self._patterns.get(uid)
+        if cached is not None and cached[0].spec.template is workload.spec.template:
+            return cached[1]
+        pod = next(pods_of(workload, 1, classes=self.classes))
+        self._patterns[uid] = workload, pod
+        return pod
 
     def make(self, pod: Pod, *, name: str = "", generate_name: str = "") -> Pod:
-        """Stores a pod like this one under a name."""
+        """Create a pod from a pattern under a name, and return it."""
         return self._api.create(self._admitted(pod, name, generate_name))
 
     def make_more(self, pod: Pod, count: int, *, generate_name: str) -> None:
-        """Stores so many pods like this one under names that begin so."""
+        """Create ``count`` pods from a pattern, with names that begin with ``generate_name``."""
         self._api.create_pods(self._admitted(pod, "", generate_name), count)
 
     def _admitted(self, pod: Pod, name: str, generate_name: str) -> Pod:
-        made = replace(pod, metadata=replace(pod.metadata, name=name, generate_name=generate_name, uid=""))
-        return made if self.admit is None else self.admit(made)
+        named = replace(pod, metadata=replace(pod.metadata, name=name, generate_name=generate_name, uid=""))
+        return named if self.admit is None else self.admit(named)
 
 
 class Controller(ABC):
-    """The controller of one kind. What has changed at a moment is looked at once, in the order in which it came."""
+    """Controller of one kind. All objects changed at a moment are synced once, in the order of their changes."""
 
     kind: ClassVar[str]
 
@@ -305,7 +309,7 @@ class Controller(ABC):
             self.changed(key)
 
     def changed(self, key: str) -> None:
-        """An object, or a pod of it, is another."""
+        """Schedule a sync of an object after a change of the object or its pods."""
         if key not in self._changed:
             self._changed[key] = None
             self._turn.ask()
@@ -313,10 +317,10 @@ class Controller(ABC):
     def _take(self) -> None:
         changed, self._changed = self._changed, {}
         for key in changed:
-            held = self._api.find(self.kind, key)
-            if held is not None:
-                self.sync(held)
+            current = self._api.find(self.kind, key)
+            if current is not None:
+                self.sync(current)
 
     @abstractmethod
     def sync(self, held: Any) -> None:
-        """Makes the world what the object says."""
+        """Bring the cluster to the state that the object specifies."""

@@ -1,7 +1,7 @@
 """Custom resources with a scale: their ``/scale`` endpoint and a controller for their pods.
 
-What the controller of a custom kind does is its own affair. This one does what those of most kinds with replicas do
-(rollouts, clone sets): it keeps as many pods of ``spec.template`` as the object's scale says, by a replica set.
+The real behaviour of a custom controller is unknown. This one does what most kinds with replicas do (rollouts, clone
+sets): a ReplicaSet keeps as many pods of ``spec.template`` as the object's scale requests.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ __all__ = ["CustomScales", "controllers_of", "pod_template_problem"]
 
 
 class CustomScales:
-    """The scales of custom kinds, as an API server serves them."""
+    """Scales of custom kinds, as an API server serves them."""
 
     def __init__(self, api: ApiObjects, resources: Sequence[CustomResource]) -> None:
         self._api = api
-        self._of = {each.resource.group_resource: each for each in reversed(resources)}
-        served = (each.resource for each in resources)
+        self._of = {custom.resource.group_resource: custom for custom in reversed(resources)}
+        served = (custom.resource for custom in resources)
         self.mapper = RESTMapper([*BUILT_IN, *served]) if resources else BUILT_IN_MAPPER
 
     def knows(self, resource: str) -> bool:
-        """Whether a group-resource (``crontabs.stable.example.com``) is custom and has a scale."""
+        """Return whether a group-resource (``crontabs.stable.example.com``) is custom and has a scale."""
         return resource in self._of
 
     def get(self, namespace: str, resource: str, name: str) -> Scale:
@@ -46,30 +46,30 @@ class CustomScales:
 
         Raises RefusedError if there is no such object, ScaleError if its scale cannot be read.
         """
-        of = self._of[resource]
-        return scale_of(to_dict(self._api.get(of.kind, namespace, name)), of.paths)
+        custom = self._of[resource]
+        return scale_of(to_dict(self._api.get(custom.kind, namespace, name)), custom.paths)
 
     def put(self, namespace: str, resource: str, scale: Scale, replicas: int) -> Scale:
-        """Write the replicas of an object by its scale, and return what the scale is then."""
-        of = self._of[resource]
-        stored = self._api.get(of.kind, namespace, scale.metadata.name)
+        """Write the replicas of an object through its scale, and return the new scale."""
+        custom = self._of[resource]
+        stored = self._api.get(custom.kind, namespace, scale.metadata.name)
         try:
-            written = with_replicas(to_dict(stored), scale, replicas, of.paths)
+            written = with_replicas(to_dict(stored), scale, replicas, custom.paths)
         except ScaleError as error:
             if error.conflict:
                 raise RefusedError(str(error), 409, "Conflict") from None
             raise
         put = self._api.put(from_dict(written, CustomObject))
-        return scale_of(to_dict(put), of.paths)
+        return scale_of(to_dict(put), custom.paths)
 
 
-def pod_template_problem(held: CustomObject) -> str:
-    """Return why no pods can be made for an object; empty if they can."""
-    template = held.spec.get("template")
+def pod_template_problem(owner: CustomObject) -> str:
+    """Return why no pods can be created for an object; empty if they can."""
+    template = owner.spec.get("template")
     if not isinstance(template, dict):
         return "it has no spec.template that says what its pods are"
     try:
-        _replica_set(held, 0)
+        _replica_set(owner, 0)
     except InputError as error:
         return str(error)
     return ""
@@ -78,13 +78,13 @@ def pod_template_problem(held: CustomObject) -> str:
 def controllers_of(
     resources: Iterable[CustomResource], api: ApiObjects, time: VirtualTime, owned: OwnedPods
 ) -> list[Controller]:
-    """Return a controller for each custom kind, which keeps the pods of its objects."""
+    """Return a controller for each custom kind, which manages the pods of its objects."""
     first_of_kind: dict[str, CustomResource] = {}
-    for each in resources:
-        first_of_kind.setdefault(each.kind, each)
+    for custom in resources:
+        first_of_kind.setdefault(custom.kind, custom)
     return [
-        type(f"{kind}Controller", (_CustomController,), {"kind": kind})(api, time, owned, each.paths)
-        for kind, each in first_of_kind.items()
+        type(f"{kind}Controller", (_CustomController,), {"kind": kind})(api, time, owned, custom.paths)
+        for kind, custom in first_of_kind.items()
     ]
 
 
@@ -103,29 +103,33 @@ class _CustomController(Controller):
             self.changed(f"{metadata.namespace}/{owner.name}")
 
     def sync(self, held: CustomObject) -> None:
-        """Make or resize its replica set, and write what the replica set has into the status."""
+        """Create or resize the object's ReplicaSet, and copy the ReplicaSet's counts to the object's status."""
         if pod_template_problem(held):
             return
         try:
             replicas = scale_of(to_dict(held), self._paths).spec.replicas
-        except ScaleError:  # an object without replicas, as the API server has it
+        except ScaleError:  # the object has no replicas, as on a real API server
             return
-        wanted = _replica_set(held, replicas)
-        own: ReplicaSet | None = self._api.find("ReplicaSet", wanted.key)
-        if own is None:
-            own = self._api.create(wanted)
-        elif own.spec.replicas != replicas or to_dict(own.spec.template) != to_dict(wanted.spec.template):
-            own = self._api.put(replace(own, spec=replace(own.spec, replicas=replicas, template=wanted.spec.template)))
-        assert own.spec.selector is not None
-        status = _with(held.status, self._paths.status_replicas, own.status.replicas)
+        desired = _replica_set(held, replicas)
+        replica_set: ReplicaSet | None = self._api.find("ReplicaSet", desired.key)
+        if replica_set is None:
+            replica_set = self._api.create(desired)
+        elif replica_set.spec.replicas != replicas or to_dict(replica_set.spec.template) != to_dict(
+            desired.spec.template
+        ):
+            replica_set = self._api.put(
+                replace(replica_set, spec=replace(replica_set.spec, replicas=replicas, template=desired.spec.template))
+            )
+        assert replica_set.spec.selector is not None
+        status = _with(held.status, self._paths.status_replicas, replica_set.status.replicas)
         if self._paths.label_selector:
-            status = _with(status, self._paths.label_selector, str(compile_selector(own.spec.selector)))
+            status = _with(status, self._paths.label_selector, str(compile_selector(replica_set.spec.selector)))
         if status != held.status:
             self._api.put_status(held, status)
 
 
 def _with(status: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Return a status with a value at a path below ``.status``; other paths are not the controller's to write."""
+    """Return a status with a value set at a path below ``.status``; other paths are ignored."""
     first, *parts = path.strip(".").split(".")
     if first != "status" or not parts:
         return status
@@ -137,12 +141,12 @@ def _with(status: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return out
 
 
-def _replica_set(held: CustomObject, replicas: int) -> ReplicaSet:
-    """Return the replica set that keeps an object's pods. Raises InputError for a template that is none."""
-    of = held.metadata
-    template = held.spec["template"]
+def _replica_set(custom_object: CustomObject, replicas: int) -> ReplicaSet:
+    """Return the ReplicaSet for an object's pods. Raises InputError for an invalid template or selector."""
+    metadata = custom_object.metadata
+    template = custom_object.spec["template"]
     labels = (template.get("metadata") or {}).get("labels") or {}
-    selector = held.spec.get("selector")
+    selector = custom_object.spec.get("selector")
     if not isinstance(selector, dict):
         selector = {"matchLabels": labels}
     elif not selector.keys() <= {"matchLabels", "matchExpressions"}:
@@ -151,11 +155,17 @@ def _replica_set(held: CustomObject, replicas: int) -> ReplicaSet:
         {
             "apiVersion": "apps/v1",
             "kind": "ReplicaSet",
-            "metadata": {"name": of.name, "namespace": of.namespace, "labels": labels},
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace, "labels": labels},
             "spec": {"replicas": replicas, "template": template, "selector": selector},
         },
         ReplicaSet,
     )
-    owner = OwnerReference(api_version=held.api_version, kind=held.kind, name=of.name, uid=of.uid, controller=True)
+    owner = OwnerReference(
+        api_version=custom_object.api_version,
+        kind=custom_object.kind,
+        name=metadata.name,
+        uid=metadata.uid,
+        controller=True,
+    )
     compile_selector(from_dict(selector, LabelSelector))
     return replace(replica_set, metadata=replace(replica_set.metadata, owner_references=[owner]))

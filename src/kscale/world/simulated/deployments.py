@@ -1,10 +1,8 @@
-"""Controllers of Deployments and ReplicaSets, with their rollouts.
+"""Controllers of Deployments and ReplicaSets, with rollouts.
 
-Upstream: ``pkg/controller/deployment`` (``rolling.go``, ``recreate.go``, ``sync.go``), ``util/deployment_util.go``.
-
-Upstream: ``pkg/controller/replicaset``, ``controller_utils.go`` (which pods go first).
-
-Upstream: ``pkg/controller/deployment``. A pod is available once it is ready (``minReadySeconds`` is not waited for).
+Upstream: ``pkg/controller/deployment`` (``rolling.go``, ``recreate.go``, ``sync.go``), ``util/deployment_util.go``,
+``pkg/controller/replicaset``, ``controller_utils.go`` (order of deletion). A pod counts as available as soon as it is
+ready; ``minReadySeconds`` is ignored.
 """
 
 from __future__ import annotations
@@ -47,114 +45,131 @@ RECREATE: Final = "Recreate"
 _QUARTER: Final = "25%"
 
 Sizes = Mapping[str, int]
-"""Replicas by the keys of sets: of those that get others."""
+"""New numbers of replicas by ReplicaSet key, of ReplicaSets that change."""
 
 
 def _bounds(spec: DeploymentSpec, wanted: int) -> tuple[int, int]:
-    """(pods that there may be beyond the size, pods of the size that may be away) while it rolls, one of the two at
-    least 1 (``ResolveFenceposts``)."""
+    """Return (maximum surge, maximum unavailable) in pods; one of them is at least 1 (``ResolveFenceposts``)."""
     if spec.strategy.type == RECREATE:
         return 0, 0
     rolling = spec.strategy.rolling_update
     surge = _QUARTER if rolling is None or rolling.max_surge is None else rolling.max_surge
-    away = _QUARTER if rolling is None or rolling.max_unavailable is None else rolling.max_unavailable
-    beyond, gone = share_of(surge, wanted, up=True), share_of(away, wanted, up=False)
-    return beyond, 1 if not beyond and not gone else gone
+    unavailable = _QUARTER if rolling is None or rolling.max_unavailable is None else rolling.max_unavailable
+    extra, missing = share_of(surge, wanted, up=True), share_of(unavailable, wanted, up=False)
+    return extra, 1 if not extra and not missing else missing
 
 
-def first_size(held: Deployment, old: Iterable[ReplicaSet]) -> int:
-    """How large the set of a new template is made (``NewRSNewReplicas``)."""
-    return _grown(held, 0, sum(map(pod_count, old)))
+def first_size(deployment: Deployment, old: Iterable[ReplicaSet]) -> int:
+    """Return the initial size of the ReplicaSet for a new template (``NewRSNewReplicas``)."""
+    return _grown(deployment, 0, sum(map(pod_count, old)))
 
 
-def _grown(held: Deployment, new: int, old: int) -> int:
-    """The size of the set of the template, which has ``new`` replicas where the others have ``old``."""
-    wanted = pod_count(held)
-    if held.spec.strategy.type == RECREATE or new > wanted:
-        return wanted
-    room = wanted + _bounds(held.spec, wanted)[0] - new - old
-    return new + max(min(room, wanted - new), 0)
+def _grown(deployment: Deployment, new: int, old: int) -> int:
+    """Return the next size of the current ReplicaSet, which has ``new`` replicas while the others have ``old``."""
+    replicas = pod_count(deployment)
+    if deployment.spec.strategy.type == RECREATE or new > replicas:
+        return replicas
+    room = replicas + _bounds(deployment.spec, replicas)[0] - new - old
+    return new + max(min(room, replicas - new), 0)
 
 
-def next_sizes(held: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
-    """The next step of a roll-out: the new set grows, or if it cannot, old ones shrink, what is not available first."""
-    old = [each for each in old if pod_count(each)]
+def next_sizes(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
+    """Return the ReplicaSets to resize in the next step of a rollout, with their new sizes; empty if there is none.
+
+    The new ReplicaSet grows. If it cannot, old ones shrink, unavailable pods first.
+    """
+    old = [replica_set for replica_set in old if pod_count(replica_set)]
     has = pod_count(new)
-    size = _grown(held, has, sum(map(pod_count, old)))
+    size = _grown(deployment, has, sum(map(pod_count, old)))
     if size != has:
         return {new.key: size}
     if not old:
         return {}
-    wanted = pod_count(held)
-    stay = wanted - min(_bounds(held.spec, wanted)[1], wanted)
-    left = {each.key: pod_count(each) for each in old}
+    replicas = pod_count(deployment)
+    stay = replicas - min(_bounds(deployment.spec, replicas)[1], replicas)
+    left = {replica_set.key: pod_count(replica_set) for replica_set in old}
     missing = has - new.status.available_replicas
-    most = has + sum(left.values()) - stay - missing
-    if most <= 0:
+    removable = has + sum(left.values()) - stay - missing
+    if removable <= 0:
         return {}
     old.sort(key=age_of)
-    for each in old:  # pods that are not available first
-        left[each.key] -= max(min(most, left[each.key] - each.status.available_replicas), 0)
-        most -= pod_count(each) - left[each.key]
-    spare = new.status.available_replicas + sum(each.status.available_replicas for each in old) - stay
-    for each in old:
+    for replica_set in old:  # remove unavailable pods first
+        left[replica_set.key] -= max(min(removable, left[replica_set.key] - replica_set.status.available_replicas), 0)
+        removable -= pod_count(replica_set) - left[replica_set.key]
+    spare = new.status.available_replicas + sum(replica_set.status.available_replicas for replica_set in old) - stay
+    for replica_set in old:
         if spare > 0:
-            gives = min(left[each.key], spare)
-            left[each.key] -= gives
+            gives = min(left[replica_set.key], spare)
+            left[replica_set.key] -= gives
             spare -= gives
-    return {each.key: left[each.key] for each in old if left[each.key] != pod_count(each)}
+    return {
+        replica_set.key: left[replica_set.key] for replica_set in old if left[replica_set.key] != pod_count(replica_set)
+    }
 
 
-def age_of(each: ReplicaSet) -> tuple[str, str]:
-    """The oldest first."""
-    return each.metadata.creation_timestamp or "", each.name
+def age_of(replica_set: ReplicaSet) -> tuple[str, str]:
+    """Return the sort key of ReplicaSets from oldest to newest."""
+    return replica_set.metadata.creation_timestamp or "", replica_set.name
 
 
 def most_of(held: Deployment) -> int:
-    """How many pods there may be while it rolls."""
-    wanted = pod_count(held)
-    return wanted + _bounds(held.spec, wanted)[0]
+    """Return the maximum number of pods during a rollout."""
+    replicas = pod_count(held)
+    return replicas + _bounds(held.spec, replicas)[0]
 
 
-def size_alone(held: Deployment, current: ReplicaSet | None, old: Iterable[ReplicaSet]) -> Sizes:
-    """What the only set that has pods gets while a deployment is paused; where none has, that of the template, or else
-    the newest (``FindActiveOrLatest``)."""
+def size_alone(deployment: Deployment, current: ReplicaSet | None, old: Iterable[ReplicaSet]) -> Sizes:
+    """Return the new size of the only ReplicaSet with pods, for a paused deployment; empty if it has the right size.
+
+    If no ReplicaSet has pods, the one of the current template is used, else the newest (``FindActiveOrLatest``).
+    """
     others = sorted(old, key=age_of, reverse=True)
-    there = others if current is None else [current, *others]
-    found = next((each for each in there if pod_count(each)), there[0] if there else None)
-    wanted = pod_count(held)
-    return {} if found is None or pod_count(found) == wanted else {found.key: wanted}
+    candidates = others if current is None else [current, *others]
+    target = next(
+        (candidate for candidate in candidates if pod_count(candidate)), candidates[0] if candidates else None
+    )
+    replicas = pod_count(deployment)
+    return {} if target is None or pod_count(target) == replicas else {target.key: replicas}
 
 
-def shared_sizes(held: Deployment, sets: Iterable[ReplicaSet], most_before: int) -> Sizes:
-    """What sets get of another size of the deployment, of which there might be ``most_before`` pods: each its part
-    (``scale``)."""
-    wanted = pod_count(held)
-    active = sorted((each for each in sets if pod_count(each)), key=age_of)
+def shared_sizes(deployment: Deployment, sets: Iterable[ReplicaSet], most_before: int) -> Sizes:
+    """Return new sizes of ReplicaSets after a deployment was resized during a rollout (``scale``).
+
+    Each ReplicaSet gets its proportional share of the change. ``most_before`` is the maximum number of pods before the
+    resize.
+    """
+    replicas = pod_count(deployment)
+    active = sorted((replica_set for replica_set in sets if pod_count(replica_set)), key=age_of)
     if len(active) == 1:
-        return {} if pod_count(active[0]) == wanted else {active[0].key: wanted}
-    most = most_of(held) if wanted else 0
-    more = most - sum(map(pod_count, active))
-    if not active or not more or held.spec.strategy.type == RECREATE:
+        return {} if pod_count(active[0]) == replicas else {active[0].key: replicas}
+    limit = most_of(deployment) if replicas else 0
+    change = limit - sum(map(pod_count, active))
+    if not active or not change or deployment.spec.strategy.type == RECREATE:
         return {}
-    if more > 0:
-        active.reverse()  # of equally large ones the newest first, else the oldest
-    active.sort(key=lambda each: -pod_count(each))
+    if change > 0:
+        active.reverse()  # among equal sizes, grow the newest first and shrink the oldest first
+    active.sort(key=lambda replica_set: -pod_count(replica_set))
     sizes: dict[str, int] = {}
-    given = 0
-    for each in active:
-        part = _part(pod_count(each), most, most_before)
-        part = min(part, more - given) if more > 0 else max(part, more - given)
-        sizes[each.key] = pod_count(each) + part
-        given += part
+    distributed = 0
+    for replica_set in active:
+        part = _part(pod_count(replica_set), limit, most_before)
+        part = min(part, change - distributed) if change > 0 else max(part, change - distributed)
+        sizes[replica_set.key] = pod_count(replica_set) + part
+        distributed += part
     first = active[0].key
-    sizes[first] = max(sizes[first] + more - given, 0)
-    return {each.key: sizes[each.key] for each in active if sizes[each.key] != pod_count(each)}
+    sizes[first] = max(sizes[first] + change - distributed, 0)
+    return {
+        replica_set.key: sizes[replica_set.key]
+        for replica_set in active
+        if sizes[replica_set.key] != pod_count(replica_set)
+    }
 
 
 def _part(size: int, most: int, before: int) -> int:
-    """What a set gets more (or less) where there may be ``most`` pods, and might be as many as ``before``: in
-    proportion, to the nearest number (``getReplicaSetFraction``)."""
+    """Return a ReplicaSet's proportional share of a resize, rounded to the nearest integer (``getReplicaSetFraction``).
+
+    ``most`` and ``before`` are the maximum numbers of pods after and before the resize. The share may be negative.
+    """
     return (2 * size * most + before) // (2 * before) - size if most and before else -size
 
 
@@ -164,8 +179,11 @@ _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 def in_order_of_deletion(pods: Iterable[Pod], now: Moment) -> list[Pod]:
-    """The pods that go first when there are too many, first (``ActivePodsWithRanks``): without a node, pending, not
-    ready, cheap, on a node with others of theirs, ready for a short time, young."""
+    """Return pods in the order in which a ReplicaSet deletes them (``ActivePodsWithRanks``).
+
+    First are pods without a node, pending, not ready, with a low deletion cost, on a node with more of these pods,
+    ready for a short time, with more restarts, and young.
+    """
     pods = list(pods)
     on_node = Counter(pod.spec.node_name for pod in pods)
 
@@ -180,7 +198,7 @@ def in_order_of_deletion(pods: Iterable[Pod], now: Moment) -> list[Pod]:
             _cost(pod),
             -on_node[pod.spec.node_name] if pod.spec.node_name else 0,
             _magnitude(now - since),
-            -sum(each.restart_count for each in pod.status.container_statuses),
+            -sum(container.restart_count for container in pod.status.container_statuses),
             _magnitude(now - from_text(pod.metadata.creation_timestamp)),
             pod.metadata.uid,
         )
@@ -189,19 +207,22 @@ def in_order_of_deletion(pods: Iterable[Pod], now: Moment) -> list[Pod]:
 
 
 def _cost(pod: Pod) -> int:
-    """What deleting a pod costs; 0 for a text that is no such number (``GetDeletionCostFromPodAnnotations``)."""
+    """Return the deletion cost of a pod (``GetDeletionCostFromPodAnnotations``).
+
+    The cost is 0 if the annotation is not an int32.
+    """
     text = (pod.metadata.annotations or {}).get(_COST, "0")
     cost = int(text) if _NUMBER.fullmatch(text) else 0
     return cost if -(2**31) <= cost < 2**31 else 0
 
 
 def _magnitude(duration: int) -> int:
-    """Durations are compared by their logarithm alone (``LogarithmicScaleDown``)."""
+    """Return the binary logarithm by which durations are compared (``LogarithmicScaleDown``)."""
     return max(duration, 0).bit_length()
 
 
 class ReplicaSets(Controller):
-    """Keeps as many pods as a replica set says."""
+    """Controller that keeps the number of pods that a ReplicaSet or ReplicationController specifies."""
 
     kind: ClassVar[str] = "ReplicaSet"
 
@@ -210,15 +231,15 @@ class ReplicaSets(Controller):
         self._maker = maker
 
     def sync(self, held: ReplicaSet | ReplicationController) -> None:
-        """Makes or deletes what is missing or too many, and says what there is."""
+        """Create missing pods or delete surplus ones, and update the status."""
         active, _ = self._owned.counts(held.metadata.uid)
-        wanted = pod_count(held)
-        if held.metadata.deletion_timestamp is None and wanted > active and held.spec.template is not None:
-            self._maker.make_more(self._maker.pattern(held), wanted - active, generate_name=f"{held.name}-")
-        elif wanted < active:
+        replicas = pod_count(held)
+        if held.metadata.deletion_timestamp is None and replicas > active and held.spec.template is not None:
+            self._maker.make_more(self._maker.pattern(held), replicas - active, generate_name=f"{held.name}-")
+        elif replicas < active:
             pods = self._owned.of(held.metadata.uid).values()
-            those = [pod for pod in pods if pod.metadata.deletion_timestamp is None and not finished(pod)]
-            delete_pods(self._api, in_order_of_deletion(those, self._api.now)[: active - wanted])
+            candidates = [pod for pod in pods if pod.metadata.deletion_timestamp is None and not finished(pod)]
+            delete_pods(self._api, in_order_of_deletion(candidates, self._api.now)[: active - replicas])
         self._tell(held)
 
     def _tell(self, held: ReplicaSet | ReplicationController) -> None:
@@ -244,19 +265,22 @@ class ReplicaSets(Controller):
 
 
 class ReplicationControllers(ReplicaSets):
-    """The same of the older kind."""
+    """Controller of ReplicationControllers, the older kind."""
 
     kind = "ReplicationController"
 
 
 _HASH: Final = "pod-template-hash"
 _KEPT: Final = 10
-"""Sets of earlier templates, where a deployment does not say how many (``revisionHistoryLimit``)."""
+"""Default of ``revisionHistoryLimit``: number of ReplicaSets of earlier templates."""
 
 
 class _Known(NamedTuple):
-    """What was found when a deployment was looked at last: its ``size``, how many pods there might be at ``most``, and
-    the ``key`` of the set of its ``template`` (empty: there was none)."""
+    """State of a deployment at its last sync.
+
+    ``size``: its replicas. ``most``: the maximum number of pods. ``template`` and the ``key`` of the template's
+    ReplicaSet (empty: there was none).
+    """
 
     size: int
     most: int
@@ -265,8 +289,10 @@ class _Known(NamedTuple):
 
 
 class Deployments(Controller):
-    """Keeps a replica set for the template of a deployment, as large as it says; others before it make room as the
-    strategy says."""
+    """Controller that keeps a ReplicaSet for a deployment's template at the specified size.
+
+    ReplicaSets of earlier templates shrink as the deployment's strategy says.
+    """
 
     kind: ClassVar[str] = "Deployment"
 
@@ -274,7 +300,7 @@ class Deployments(Controller):
         self._sets: dict[str, dict[str, ReplicaSet]] = {}
         self._known: dict[str, _Known] = {}
         self._waited_for: dict[str, str] = {}
-        """UIDs of sets whose pods have to be gone first, and the deployment that waits."""
+        """UID of a ReplicaSet whose pods must be gone first -> key of the waiting deployment."""
         super().__init__(api, time, owned, rank=0)
         sets = one_by_one(self._set)
         sets(api.present("ReplicaSet"))
@@ -283,20 +309,20 @@ class Deployments(Controller):
         api.listen(self.kind, one_by_one(self._gone))
 
     def _set(self, old: object, new: object) -> None:
-        held = old if new is None else new
-        assert isinstance(held, ReplicaSet)
-        owner = controller_of(held.metadata)
+        replica_set = old if new is None else new
+        assert isinstance(replica_set, ReplicaSet)
+        owner = controller_of(replica_set.metadata)
         if owner is None or owner.kind != self.kind:
             return
         if isinstance(new, ReplicaSet):
             self._sets.setdefault(owner.uid, {})[new.key] = new
         else:
             sets = self._sets[owner.uid]
-            sets.pop(held.key, None)
+            sets.pop(replica_set.key, None)
             if not sets:
                 del self._sets[owner.uid]
-            self._waited_for.pop(held.metadata.uid, None)
-        self.changed(f"{held.metadata.namespace}/{owner.name}")
+            self._waited_for.pop(replica_set.metadata.uid, None)
+        self.changed(f"{replica_set.metadata.namespace}/{owner.name}")
 
     def _pods(self, changes: Changes[Pod]) -> None:
         if not self._waited_for:
@@ -311,18 +337,18 @@ class Deployments(Controller):
             self._known.pop(old.metadata.uid, None)
 
     def sync(self, held: Deployment) -> None:
-        """Makes or resizes its replica sets, and says what they have."""
-        uid, wanted = held.metadata.uid, pod_count(held)
+        """Create or resize the deployment's ReplicaSets, and update the status."""
+        uid, replicas = held.metadata.uid, pod_count(held)
         sets = self._sets.get(uid, {})
-        current, known = self._current(held, sets), self._known.get(uid)
-        old = [each for each in sets.values() if each is not current]
+        current, last = self._current(held, sets), self._known.get(uid)
+        old = [replica_set for replica_set in sets.values() if replica_set is not current]
         sizes: Sizes = {}
         if held.spec.paused and sum(map(bool, map(pod_count, sets.values()))) < 2:
             sizes = size_alone(held, current, old)
-        elif known is not None and known.size != wanted and any(map(pod_count, sets.values())):
-            sizes = shared_sizes(held, sets.values(), known.most)
+        elif last is not None and last.size != replicas and any(map(pod_count, sets.values())):
+            sizes = shared_sizes(held, sets.values(), last.most)
             if not sizes:
-                self.changed(held.key)  # it goes on
+                self.changed(held.key)  # continue with the rollout
         elif not held.spec.paused:
             sizes = self._before_another(held, old)
             if not sizes and not self._waits_for(held, old):
@@ -330,64 +356,73 @@ class Deployments(Controller):
                     current = self._make(held, old)
                 else:
                     sizes = next_sizes(held, current, old)
-        self._known[uid] = _Known(wanted, most_of(held), held.spec.template, "" if current is None else current.key)
+        self._known[uid] = _Known(replicas, most_of(held), held.spec.template, "" if current is None else current.key)
         for key, size in sizes.items():
-            each = self._api.find("ReplicaSet", key)
-            self._api.put(replace(each, spec=replace(each.spec, replicas=size)))
+            replica_set = self._api.find("ReplicaSet", key)
+            self._api.put(replace(replica_set, spec=replace(replica_set.spec, replicas=size)))
         now = self._sets.get(uid, {})
         self._tell(held, [*now.values()], None if current is None else now.get(current.key))
         if len(now) > 1 and current is not None:
-            self._forget(held, [each for each in now.values() if each.key != current.key])
+            self._forget(held, [replica_set for replica_set in now.values() if replica_set.key != current.key])
 
-    def _before_another(self, held: Deployment, old: Sequence[ReplicaSet]) -> Sizes:
-        """What other sets get before that of the template has pods."""
-        return {each.key: 0 for each in old if pod_count(each)} if held.spec.strategy.type == RECREATE else {}
+    def _before_another(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> Sizes:
+        """Return sizes for old ReplicaSets to reach before the current one gets pods."""
+        return (
+            {replica_set.key: 0 for replica_set in old if pod_count(replica_set)}
+            if deployment.spec.strategy.type == RECREATE
+            else {}
+        )
 
-    def _waits_for(self, held: Deployment, old: Sequence[ReplicaSet]) -> bool:
-        """Whether pods of other sets have to be gone before that of the template has any."""
-        for each in old:
-            self._waited_for.pop(each.metadata.uid, None)
-            pods = self._owned.of(each.metadata.uid).values()
-            if held.spec.strategy.type == RECREATE and not all(map(finished, pods)):
-                self._waited_for[each.metadata.uid] = held.key
-        return any(each.metadata.uid in self._waited_for for each in old)
+    def _waits_for(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> bool:
+        """Return whether pods of old ReplicaSets must be gone before the current one gets pods."""
+        for replica_set in old:
+            self._waited_for.pop(replica_set.metadata.uid, None)
+            pods = self._owned.of(replica_set.metadata.uid).values()
+            if deployment.spec.strategy.type == RECREATE and not all(map(finished, pods)):
+                self._waited_for[replica_set.metadata.uid] = deployment.key
+        return any(replica_set.metadata.uid in self._waited_for for replica_set in old)
 
     def _make(self, held: Deployment, old: Sequence[ReplicaSet]) -> ReplicaSet:
-        """The set of its template, under a name that nobody has: one that was deleted may still have its sets."""
-        made, collisions = replica_set_of(held), 0
-        while self._api.find("ReplicaSet", made.key) is not None:
+        """Create the ReplicaSet of the current template under a free name, and return it.
+
+        A deleted deployment of the same name may have left its ReplicaSets.
+        """
+        replica_set, collisions = replica_set_of(held), 0
+        while self._api.find("ReplicaSet", replica_set.key) is not None:
             collisions += 1
-            made = replica_set_of(held, collisions=collisions)
-        spec = replace(made.spec, replicas=first_size(held, old))
-        return self._api.create(replace(made, spec=spec, metadata=replace(made.metadata, uid="")))
+            replica_set = replica_set_of(held, collisions=collisions)
+        spec = replace(replica_set.spec, replicas=first_size(held, old))
+        return self._api.create(replace(replica_set, spec=spec, metadata=replace(replica_set.metadata, uid="")))
 
     def _forget(self, held: Deployment, old: Sequence[ReplicaSet]) -> None:
-        """Of sets that have no pods any more a few are kept, once all pods are those of the template."""
-        wanted = pod_count(held)
+        """Delete empty old ReplicaSets beyond the history limit, once the rollout is complete."""
+        replicas = pod_count(held)
         status: DeploymentStatus = self._api.find(self.kind, held.key).status
         limit = held.spec.revision_history_limit
-        many = len(old) - (_KEPT if limit is None else limit)
-        if many <= 0 or not wanted == status.replicas == status.updated_replicas == status.available_replicas:
+        excess = len(old) - (_KEPT if limit is None else limit)
+        if excess <= 0 or not replicas == status.replicas == status.updated_replicas == status.available_replicas:
             return
-        for each in sorted(old, key=age_of)[:many]:
-            if not pod_count(each) and not each.status.replicas:
-                self._api.remove(each)
+        for replica_set in sorted(old, key=age_of)[:excess]:
+            if not pod_count(replica_set) and not replica_set.status.replicas:
+                self._api.remove(replica_set)
 
     def _current(self, held: Deployment, sets: dict[str, ReplicaSet]) -> ReplicaSet | None:
-        """The replica set of its template."""
-        known = self._known.get(held.metadata.uid)
-        if known is not None and known.template is held.spec.template and known.key in sets:
-            return sets[known.key]
-        if known is None and len(sets) == 1 and (held.metadata.generation or 0) == held.status.observed_generation:
+        """Return the ReplicaSet of the current template, or None."""
+        last = self._known.get(held.metadata.uid)
+        if last is not None and last.template is held.spec.template and last.key in sets:
+            return sets[last.key]
+        if last is None and len(sets) == 1 and (held.metadata.generation or 0) == held.status.observed_generation:
             return next(iter(sets.values()))
-        wanted = _without_hash(held.spec.template)
-        return next((each for each in sets.values() if _without_hash(each.spec.template) == wanted), None)
+        template = _without_hash(held.spec.template)
+        return next(
+            (replica_set for replica_set in sets.values() if _without_hash(replica_set.spec.template) == template), None
+        )
 
     def _tell(self, held: Deployment, sets: Sequence[ReplicaSet], current: ReplicaSet | None) -> None:
-        ready = sum(each.status.ready_replicas for each in sets)
+        ready = sum(replica_set.status.ready_replicas for replica_set in sets)
         status = DeploymentStatus(
             observed_generation=held.metadata.generation or 0,
-            replicas=sum(each.status.replicas for each in sets),
+            replicas=sum(replica_set.status.replicas for replica_set in sets),
             updated_replicas=0 if current is None else current.status.replicas,
             ready_replicas=ready,
             available_replicas=ready,
@@ -399,6 +434,9 @@ class Deployments(Controller):
 
 
 def _without_hash(template: PodTemplateSpec) -> tuple[dict[str, str], dict[str, str], PodSpec]:
-    """What tells templates apart (``EqualIgnoreHash``): the hash that another program has put there counts as ours."""
+    """Return what distinguishes templates (``EqualIgnoreHash``).
+
+    The hash label is left out, since another program may have set it.
+    """
     labels = {key: value for key, value in (template.metadata.labels or {}).items() if key != _HASH}
     return labels, template.metadata.annotations or {}, template.spec

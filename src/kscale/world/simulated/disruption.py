@@ -1,8 +1,7 @@
 """Evictions within disruption budgets, and the garbage collector.
 
-Upstream: ``pkg/controller/garbagecollector``, with its default, deletion in the background.
-
-Upstream: ``pkg/controller/disruption``, ``pkg/registry/core/pod/rest/eviction.go``.
+Upstream: ``pkg/controller/disruption``, ``pkg/registry/core/pod/rest/eviction.go``, and
+``pkg/controller/garbagecollector`` with its default of background deletion.
 """
 
 from __future__ import annotations
@@ -28,13 +27,14 @@ from kscale.world.simulated.pods import delete_pod, finished
 __all__ = ["Disruption", "GarbageCollector"]
 
 
-_LAST = 9  # of the controllers
+_LAST = 9  # rank after the other controllers
 
 
 class GarbageCollector:
-    """Deletes what an owner leaves behind, unless another of its owners is still there.
+    """Deletes the dependents of a deleted owner, unless another of their owners still exists.
 
-    Goes by owners that go in this world: what came without its owner, as from a dump that leaves it out, stays.
+    Only owners that are deleted during the simulation count. An object whose owner was never present stays, as after
+    loading a dump without its owners.
     """
 
     def __init__(self, api: ApiObjects, time: VirtualTime) -> None:
@@ -60,17 +60,17 @@ class GarbageCollector:
                     self._turn.ask()
 
     def _note(self, uid: str, dependent: tuple[str, str], *, is_there: bool) -> None:
-        held = self._of.setdefault(uid, {})
+        dependents = self._of.setdefault(uid, {})
         if is_there:
-            held[dependent] = None
+            dependents[dependent] = None
             return
-        held.pop(dependent, None)
-        if not held:
+        dependents.pop(dependent, None)
+        if not dependents:
             del self._of[uid]
 
     def _collect(self) -> None:
-        gone, self._gone = self._gone, {}
-        for uid in gone:
+        deleted, self._gone = self._gone, {}
+        for uid in deleted:
             for item in [self._api.find(kind, key) for kind, key in self._of.get(uid, {})]:
                 if item is not None and not self._has_owner(item.metadata):
                     self._delete(item)
@@ -86,8 +86,8 @@ class GarbageCollector:
 
     def _is_there(self, owner: OwnerReference, namespace: str) -> bool:
         for key in (object_key(namespace, owner.name), object_key("", owner.name)):
-            held = self._api.find(owner.kind, key)
-            if held is not None and held.metadata.uid == owner.uid:
+            candidate = self._api.find(owner.kind, key)
+            if candidate is not None and candidate.metadata.uid == owner.uid:
                 return True
         return False
 
@@ -96,7 +96,7 @@ _KIND: Final = "PodDisruptionBudget"
 
 
 class Disruption:
-    """The disruption controller, and the eviction sub-resource."""
+    """Disruption controller and the eviction subresource."""
 
     def __init__(self, api: ApiObjects, time: VirtualTime) -> None:
         self._api = api
@@ -129,7 +129,7 @@ class Disruption:
             self._turn.ask()
 
     def _of_namespace(self, namespace: str) -> list[PodDisruptionBudget]:
-        return [each for each in self._api.of(_KIND).values() if each.metadata.namespace == namespace]
+        return [budget for budget in self._api.of(_KIND).values() if budget.metadata.namespace == namespace]
 
     # -- the controller ----------------------------------------------------------------------------------------------
 
@@ -146,17 +146,17 @@ class Disruption:
     def _status(self, budget: PodDisruptionBudget, pods: list[Pod]) -> PodDisruptionBudgetStatus:
         matching = [pod for pod in pods if _covers(budget, pod) and not finished(pod)]
         expected, desired = self._desired(budget, matching)
-        going = {
-            name: at
-            for name, at in (budget.status.disrupted_pods or {}).items()
+        disrupted = {
+            name: since
+            for name, since in (budget.status.disrupted_pods or {}).items()
             if any(pod.name == name and pod.metadata.deletion_timestamp is None for pod in matching)
         }
         healthy = sum(
-            pod.metadata.deletion_timestamp is None and pod.name not in going and pod_ready(pod) for pod in matching
+            pod.metadata.deletion_timestamp is None and pod.name not in disrupted and pod_ready(pod) for pod in matching
         )
         return PodDisruptionBudgetStatus(
             observed_generation=budget.metadata.generation or 0,
-            disrupted_pods=going or None,
+            disrupted_pods=disrupted or None,
             disruptions_allowed=max(healthy - desired, 0) if expected > 0 else 0,
             current_healthy=healthy,
             desired_healthy=desired,
@@ -165,7 +165,7 @@ class Disruption:
         )
 
     def _desired(self, budget: PodDisruptionBudget, matching: list[Pod]) -> tuple[int, int]:
-        """(pods that there should be, how many of them must stay)."""
+        """Return (expected pods, how many of them must stay healthy)."""
         spec = budget.spec
         if spec.max_unavailable is not None:
             expected = self._scale(matching)
@@ -178,17 +178,17 @@ class Disruption:
         return expected, share_of(spec.min_available, expected, up=True)
 
     def _scale(self, pods: list[Pod]) -> int:
-        """How many pods their controllers want."""
+        """Return the number of pods that the controllers of the pods request in total."""
         owners: dict[str, int] = {}
         for pod in pods:
             owner = controller_of(pod.metadata)
             if owner is None:
                 continue
-            held: Any = self._api.find(owner.kind, object_key(pod.metadata.namespace, owner.name))
-            above = controller_of(held.metadata) if isinstance(held, ReplicaSet) else None
-            if above is not None and above.kind == "Deployment":  # its sets share what it wants
-                owner, held = above, self._api.find(above.kind, object_key(pod.metadata.namespace, above.name))
-            spec: Any = getattr(held, "spec", None)
+            controller: Any = self._api.find(owner.kind, object_key(pod.metadata.namespace, owner.name))
+            above = controller_of(controller.metadata) if isinstance(controller, ReplicaSet) else None
+            if above is not None and above.kind == "Deployment":  # its ReplicaSets share its replicas
+                owner, controller = above, self._api.find(above.kind, object_key(pod.metadata.namespace, above.name))
+            spec: Any = getattr(controller, "spec", None)
             if spec is not None and hasattr(spec, "replicas"):
                 owners[owner.uid] = 1 if spec.replicas is None else spec.replicas
         return sum(owners.values())
@@ -196,10 +196,13 @@ class Disruption:
     # -- evictions ---------------------------------------------------------------------------------------------------
 
     def evict(self, namespace: str, name: str, grace: int | None) -> None:
-        """Deletes a pod if its budget allows it. Raises :class:`RefusedError`."""
+        """Delete a pod if its disruption budget allows it.
+
+        Raises :class:`RefusedError` if the budget does not, or if several budgets cover the pod.
+        """
         pod: Pod = self._api.get("Pod", namespace, name)
         if not finished(pod) and pod.status.phase != "Pending" and pod.metadata.deletion_timestamp is None:
-            budgets = [each for each in self._of_namespace(namespace) if _covers(each, pod)]
+            budgets = [budget for budget in self._of_namespace(namespace) if _covers(budget, pod)]
             if len(budgets) > 1:
                 text = (
                     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
@@ -219,8 +222,8 @@ class Disruption:
         if status.disruptions_allowed <= 0:
             text = "Cannot evict pod as it would violate the pod's disruption budget."
             raise RefusedError(text, 429, TOO_MANY_REQUESTS, ("DisruptionBudget",))
-        going = {**(status.disrupted_pods or {}), pod.name: self._api.now_text}
-        left = replace(status, disruptions_allowed=status.disruptions_allowed - 1, disrupted_pods=going)
+        disrupted = {**(status.disrupted_pods or {}), pod.name: self._api.now_text}
+        left = replace(status, disruptions_allowed=status.disruptions_allowed - 1, disrupted_pods=disrupted)
         self._api.put(replace(budget, status=left))
 
 

@@ -1,7 +1,7 @@
-"""The controller of Jobs.
+"""Controller of Jobs.
 
-Upstream: ``pkg/controller/job``. Containers do not fail here, but pods go before their work is done: they are evicted,
-or lose their node, and count as failed.
+Upstream: ``pkg/controller/job``. Simulated containers do not fail. Pods that are evicted or lose their node before
+they finish count as failed.
 """
 
 from __future__ import annotations
@@ -25,27 +25,29 @@ __all__ = ["Jobs"]
 
 _RANK: Final = 1
 _LIMIT: Final = 6
-"""Failures that a job stands, where it does not say how many (``backoffLimit``)."""
+"""Default of ``backoffLimit``: number of failures that a job tolerates."""
 _FIRST_DELAY: Final = 10 * SECOND
 _LONGEST_DELAY: Final = 600 * SECOND
 
 
 @dataclass(slots=True)
 class _Failures:
-    """Of a job: ``new`` ones, which its status does not tell yet; those in a ``row`` since one has succeeded, and when
-    the ``last`` was."""
+    """Failures of a job.
+
+    ``new``: failures not yet in its status. ``row``: failures since the last success. ``last``: time of the last one.
+    """
 
     new: int = 0
     row: int = 0
     last: Moment = 0
 
     def delay(self) -> int:
-        """How long after the last failure a pod comes in its place: twice as long each time."""
+        """Return the pause before a failed pod is replaced, which doubles with each failure in a row."""
         return min(_FIRST_DELAY << min(self.row - 1, 10), _LONGEST_DELAY) if self.row else 0
 
 
 class Jobs(Controller):
-    """Pods until as many have succeeded as a job says, or more have failed than it stands, or its time is over."""
+    """Controller that runs pods until a job has enough successes, too many failures, or reaches its deadline."""
 
     kind: ClassVar[str] = "Job"
 
@@ -54,9 +56,9 @@ class Jobs(Controller):
         self._maker = maker
         self._failures: dict[str, _Failures] = {}
         self._dismissed: set[str] = set()
-        """UIDs of pods that a job gives up itself: they do not count."""
+        """UIDs of pods that the controller deletes itself; they do not count as failed."""
         self._deadlines: dict[str, Moment] = {}
-        """By UID of a job: when it will be looked at as its time is over."""
+        """Job UID -> time of the sync that is scheduled for its deadline."""
         api.listen("Pod", self._pods)
         api.listen(self.kind, one_by_one(self._gone))
 
@@ -65,7 +67,7 @@ class Jobs(Controller):
             return
         for _, old, new in changes:
             if old is None or (new is not None and new.metadata.deletion_timestamp is None):
-                continue  # it has come, or goes on
+                continue  # the pod is new or still running
             uid = old.metadata.uid
             if old.metadata.deletion_timestamp is None and not finished(old) and uid not in self._dismissed:
                 self._fail(old)
@@ -76,10 +78,10 @@ class Jobs(Controller):
         owner = controller_of(pod.metadata)
         if owner is None or owner.kind != self.kind:
             return
-        held = self._api.find(self.kind, object_key(pod.metadata.namespace, owner.name))
-        if held is not None and held.metadata.uid == owner.uid:
-            known = self._failures.setdefault(owner.uid, _Failures())
-            known.new, known.row, known.last = known.new + 1, known.row + 1, self._time.now
+        job = self._api.find(self.kind, object_key(pod.metadata.namespace, owner.name))
+        if job is not None and job.metadata.uid == owner.uid:
+            failures = self._failures.setdefault(owner.uid, _Failures())
+            failures.new, failures.row, failures.last = failures.new + 1, failures.row + 1, self._time.now
 
     def _gone(self, old: Job | None, new: Job | None) -> None:
         if old is not None and new is None:
@@ -87,79 +89,79 @@ class Jobs(Controller):
             self._deadlines.pop(old.metadata.uid, None)
 
     def sync(self, held: Job) -> None:
-        """Makes what is missing, counts what has succeeded or failed, and says when it is complete, or failed."""
+        """Create missing pods, count successes and failures, and set the Complete or Failed condition."""
         status = held.status
         if is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed"):
             return
-        known = self._failures.get(held.metadata.uid, _Failures())
+        failures = self._failures.get(held.metadata.uid, _Failures())
         pods = list(self._owned.of(held.metadata.uid).values())
         succeeded = status.succeeded
         for pod in pods:
-            if pod.status.phase == "Succeeded":  # counted once: what has been counted is not kept
+            if pod.status.phase == "Succeeded":  # counted once: the pod is removed after it is counted
                 succeeded += 1
-                known.row = 0
+                failures.row = 0
                 self._api.remove(pod)
         active = [pod for pod in pods if not finished(pod) and pod.metadata.deletion_timestamp is None]
-        failed, known.new = status.failed + known.new, 0
+        failed, failures.new = status.failed + failures.new, 0
         started = status.start_time or (None if held.spec.suspend else self._api.now_text)
         status = replace(status, succeeded=succeeded, failed=failed, start_time=started)
         end = self._end(held, status, active)
         if end is None:
             status = self._with_suspension(held, status)
             self._await_deadline(held, status)
-        elif end.type == "Failed":  # then all that have not ended count as failed
+        elif end.type == "Failed":  # all unfinished pods count as failed
             status = replace(status, failed=failed + len(active))
-        wanted = 0 if end is not None or held.spec.suspend else self._wanted(held, succeeded, active)
-        for pod in active[wanted:]:
+        desired = 0 if end is not None or held.spec.suspend else self._wanted(held, succeeded, active)
+        for pod in active[desired:]:
             self._dismissed.add(pod.metadata.uid)
             delete_pod(self._api, pod)
-        if wanted > len(active):
-            wait = known.last + known.delay() - self._time.now
+        if desired > len(active):
+            wait = failures.last + failures.delay() - self._time.now
             if wait > 0:
                 self._look_again(held.key, wait)
-                wanted = len(active)
+                desired = len(active)
             else:
                 pattern = self._maker.pattern(held)
-                self._maker.make_more(pattern, wanted - len(active), generate_name=f"{held.name}-")
+                self._maker.make_more(pattern, desired - len(active), generate_name=f"{held.name}-")
         if end is not None:
             now = self._api.now_text
             completed = now if end.type == "Complete" else None
             status = replace(status, conditions=[*status.conditions, end], completion_time=completed)
-        new = replace(status, active=wanted, ready=sum(map(pod_ready, active[:wanted])))
+        new = replace(status, active=desired, ready=sum(map(pod_ready, active[:desired])))
         if new != held.status:
             self._api.put(replace(held, status=new))
 
-    def _with_suspension(self, held: Job, status: JobStatus) -> JobStatus:
-        """Says whether it is suspended. When it goes on its time begins anew."""
-        at = self._api.now_text
-        if held.spec.suspend:
+    def _with_suspension(self, job: Job, status: JobStatus) -> JobStatus:
+        """Return the status with the Suspended condition. A resumed job's start time is reset."""
+        now_text = self._api.now_text
+        if job.spec.suspend:
             text, reason, message = "True", "JobSuspended", "Job suspended"
         elif find(status.conditions, "Suspended") is not None:
             text, reason, message = "False", "JobResumed", "Job resumed"
         else:
             return status
-        new = Condition(type="Suspended", status=text, reason=reason, message=message, last_transition_time=at)
+        new = Condition(type="Suspended", status=text, reason=reason, message=message, last_transition_time=now_text)
         conditions = with_condition(status.conditions, new)
-        goes_on = not held.spec.suspend and conditions is not status.conditions
-        return replace(status, conditions=conditions, start_time=at if goes_on else status.start_time)
+        goes_on = not job.spec.suspend and conditions is not status.conditions
+        return replace(status, conditions=conditions, start_time=now_text if goes_on else status.start_time)
 
-    def _await_deadline(self, held: Job, status: JobStatus) -> None:
-        """Looks at it again when its time is over."""
-        limit, uid = held.spec.active_deadline_seconds, held.metadata.uid
-        if limit is None or held.spec.suspend or status.start_time is None:
+    def _await_deadline(self, job: Job, status: JobStatus) -> None:
+        """Schedule a sync for the job's deadline."""
+        limit, uid = job.spec.active_deadline_seconds, job.metadata.uid
+        if limit is None or job.spec.suspend or status.start_time is None:
             return
         due = from_text(status.start_time) + limit * SECOND
         if self._deadlines.get(uid) != due:
             self._deadlines[uid] = due
-            self._look_again(held.key, due - self._time.now)
+            self._look_again(job.key, due - self._time.now)
 
     def _look_again(self, key: str, after: int) -> None:
         self._time.at(self._time.now + after, lambda: self.changed(key), rank=CONTROLLERS + _RANK)
 
     def _end(self, held: Job, status: JobStatus, active: list[Pod]) -> Condition | None:
-        """What ends it now; None: it goes on."""
+        """Return the Complete or Failed condition if the job ends now, else None."""
         spec, succeeded = held.spec, status.succeeded
-        # Without a number of completions no pod is made once one has succeeded, and those that run go on to their end.
+        # Without completions, no pod is created after the first success, and running pods finish.
         enough = succeeded >= spec.completions if spec.completions is not None else succeeded > 0 and not active
         if status.failed > (_LIMIT if spec.backoff_limit is None else spec.backoff_limit):
             return self._failed("BackoffLimitExceeded", "Job has reached the specified backoff limit")
@@ -167,16 +169,16 @@ class Jobs(Controller):
         since = None if limit is None or spec.suspend else status.start_time
         if limit is not None and since is not None and self._time.now - from_text(since) >= limit * SECOND:
             return self._failed("DeadlineExceeded", "Job was active longer than specified deadline")
-        at = self._api.now_text
-        return Condition(type="Complete", status="True", last_transition_time=at) if enough else None
+        now_text = self._api.now_text
+        return Condition(type="Complete", status="True", last_transition_time=now_text) if enough else None
 
     def _failed(self, reason: str, message: str) -> Condition:
-        at = self._api.now_text
-        return Condition(type="Failed", status="True", reason=reason, message=message, last_transition_time=at)
+        now_text = self._api.now_text
+        return Condition(type="Failed", status="True", reason=reason, message=message, last_transition_time=now_text)
 
     def _wanted(self, held: Job, succeeded: int, active: list[Pod]) -> int:
-        """How many pods there should be."""
-        wanted = 1 if held.spec.parallelism is None else held.spec.parallelism
+        """Return how many pods the job should have."""
+        desired = 1 if held.spec.parallelism is None else held.spec.parallelism
         if held.spec.completions is not None:
-            return min(wanted, held.spec.completions - succeeded)
-        return len(active) if succeeded else wanted
+            return min(desired, held.spec.completions - succeeded)
+        return len(active) if succeeded else desired

@@ -1,6 +1,6 @@
-"""Kubelets: pods are pulled, start, become ready and end, and are resized in place.
+"""Simulated kubelets: pods pull images, start, become ready, finish, and are resized in place.
 
-Upstream: ``pkg/kubelet/allocation`` (what is put off is tried again in the order of ``sortPendingResizes``).
+Upstream: ``pkg/kubelet/allocation`` (deferred resizes are retried in the order of ``sortPendingResizes``).
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ _STATEFUL: Final = "StatefulSet"
 
 
 class PodTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long pods take. ``pull``: from being bound to the image being there; ``start``: from then to running;
-    ``readiness``: from running to ready; ``termination``: from being told to end to being gone, at most the grace that
-    they are given; ``work``: from running to the end of their work (None: there is none)."""
+    """Durations of a pod's life.
+
+    ``pull``: from binding to the pulled image. ``start``: from then to running. ``readiness``: from running to ready.
+    ``termination``: from deletion to removal, at most the grace period. ``work``: from running to completion (None:
+    it never completes).
+    """
 
     pull: Spread = Spread.fixed(0)
     start: Spread = Spread.fixed(SECOND)
@@ -46,19 +49,19 @@ class PodTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Acts = Callable[[list[tuple[str, Pod]]], None]
-"""What becomes of pods, with their keys, that are due together."""
+"""Changes pods, passed with their keys, that are due at the same time."""
 
 
 class Kubelet:
-    """``times`` tells of a pod how long it takes. What becomes of several pods at one moment does so together."""
+    """Kubelets of all nodes. ``times`` returns the durations of a pod. Pods due at the same moment change together."""
 
     def __init__(self, api: ApiObjects, time: VirtualTime, draws: Draws, times: Callable[[Pod], PodTimes]) -> None:
         self._api, self._time, self._draws, self._times = api, time, draws, times
         self._shared = SharedParts()
         self._due: dict[tuple[Moment, _Acts], dict[tuple[str, str], None]] = {}
-        """Keys and UIDs of pods that something becomes of, by when and what."""
+        """Keys and UIDs of pods with a scheduled change, by time and change."""
         self._before: Counter[str] = Counter()
-        """By key: how many pods of a stateful set have had it before."""
+        """Pod key -> number of earlier StatefulSet pods with this key."""
         api.listen("StatefulSet", one_by_one(self._forget))
         api.listen("Pod", self._pods)
         self._pods(api.present("Pod"))
@@ -74,8 +77,8 @@ class Kubelet:
             if meta.deletion_timestamp is not None:
                 if old is None or old.metadata.deletion_grace_period_seconds != meta.deletion_grace_period_seconds:
                     takes = self._draw(self._times(new).termination, "termination", key)
-                    most = (meta.deletion_grace_period_seconds or 0) * SECOND
-                    self._later(min(takes, most), key, new, self._remove)
+                    grace = (meta.deletion_grace_period_seconds or 0) * SECOND
+                    self._later(min(takes, grace), key, new, self._remove)
             elif old is None or not old.spec.node_name:
                 times, draw = self._times(new), self._draw
                 if new.status.phase != "Running":
@@ -85,16 +88,16 @@ class Kubelet:
                     self._later(draw(times.work, "work", key), key, new, self._end)
 
     def _note(self, key: str, gone: Pod | None) -> None:
-        """The next one of this name draws anew; names that are made are never used again."""
+        """Count a deleted StatefulSet pod, so that the next pod of this name draws new durations."""
         owner = None if gone is None or gone.metadata.generate_name else controller_of(gone.metadata)
         if gone is not None and owner is not None and owner.kind == _STATEFUL:
-            held = self._api.find(_STATEFUL, object_key(gone.metadata.namespace, owner.name))
-            if held is not None and held.metadata.uid == owner.uid:
+            stateful_set = self._api.find(_STATEFUL, object_key(gone.metadata.namespace, owner.name))
+            if stateful_set is not None and stateful_set.metadata.uid == owner.uid:
                 self._before[key] += 1
 
     def _forget(self, old: StatefulSet | None, new: StatefulSet | None) -> None:
         if old is not None and new is None:
-            for key in [each for each in self._before if each.rpartition("-")[0] == old.key]:
+            for key in [pod_key for pod_key in self._before if pod_key.rpartition("-")[0] == old.key]:
                 del self._before[key]
 
     def _draw(self, spread: Spread, purpose: str, key: str) -> int:
@@ -109,32 +112,34 @@ class Kubelet:
         waiting[key, pod.metadata.uid] = None
 
     def _take(self, due: tuple[Moment, _Acts]) -> None:
-        found = [(key, self._api.same_under(key, uid)) for key, uid in self._due.pop(due)]
-        due[1]([(key, pod) for key, pod in found if pod is not None])
+        pods = [(key, self._api.same_under(key, uid)) for key, uid in self._due.pop(due)]
+        due[1]([(key, pod) for key, pod in pods if pod is not None])
 
     def _start(self, pods: list[tuple[str, Pod]]) -> None:
-        begun: list[tuple[str, Pod]] = []
-        at, draw = self._api.now_text, self._draw
+        started_pods: list[tuple[str, Pod]] = []
+        now_text, draw = self._api.now_text, self._draw
         for key, pod in pods:
             if pod.metadata.deletion_timestamp is not None:
                 continue
             times = self._times(pod)
             readiness = draw(times.readiness, "readiness", key)
-            begun.append((key, started(pod, at, self._shared, ready=not readiness)))
+            started_pods.append((key, started(pod, now_text, self._shared, ready=not readiness)))
             if readiness:
                 self._later(readiness, key, pod, self._ready)
             if times.work is not None:
                 self._later(draw(times.work, "work", key), key, pod, self._end)
-        self._api.put_pods(begun)
+        self._api.put_pods(started_pods)
 
     def _ready(self, pods: list[tuple[str, Pod]]) -> None:
-        at, shared = self._api.now_text, self._shared
-        self._api.put_pods((key, with_ready(pod, at, shared)) for key, pod in pods if not finished(pod))
+        now_text, shared = self._api.now_text, self._shared
+        self._api.put_pods((key, with_ready(pod, now_text, shared)) for key, pod in pods if not finished(pod))
 
     def _end(self, pods: list[tuple[str, Pod]]) -> None:
-        at = self._api.now_text
+        now_text = self._api.now_text
         self._api.put_pods(
-            (key, ended(pod, at)) for key, pod in pods if not finished(pod) and pod.metadata.deletion_timestamp is None
+            (key, ended(pod, now_text))
+            for key, pod in pods
+            if not finished(pod) and pod.metadata.deletion_timestamp is None
         )
 
     def _remove(self, pods: list[tuple[str, Pod]]) -> None:
@@ -146,7 +151,7 @@ _PENDING = "PodResizePending"
 
 
 class Resizing:
-    """Gives pods what they ask for anew, at once or as soon as there is room for it on their nodes."""
+    """In-place resize of pods, at once or as soon as their node has room."""
 
     def __init__(self, api: ApiObjects, view: ClusterView, time: VirtualTime) -> None:
         self._api, self._view = api, view
@@ -160,17 +165,17 @@ class Resizing:
         api.listen("Pod", self._pods)
 
     def resize(self, pod: Pod, patch: Sequence[PatchOperation]) -> None:
-        """Changes what the containers of a pod ask for. Raises :class:`RefusedError`.
+        """Change the requests of a pod's containers with a JSON patch.
 
-        A pod that could never fit on its node is refused; where there is no room now the kubelet puts it off, and what
-        the pod takes stays as it was.
+        If the node has no room now, the resize is deferred and the pod's allocated resources stay. Raises
+        :class:`RefusedError` if the patch does not apply or the pod could never fit on its node.
         """
         try:
             data: Any = json_patch(to_dict(pod), msgspec.to_builtins(patch))
         except PatchError as error:
             raise RefusedError(str(error), 422, "Invalid") from None
-        asked = from_dict(data, Pod)
-        after = replace(pod, spec=replace(pod.spec, containers=asked.spec.containers))
+        patched = from_dict(data, Pod)
+        after = replace(pod, spec=replace(pod.spec, containers=patched.spec.containers))
         node = self._node_of(pod)
         if node is not None and _exceeds(demand(after), node.status.allocatable or {}):
             text = f'pods "{pod.name}" is forbidden: the node does not have enough capacity'
@@ -193,10 +198,10 @@ class Resizing:
                 total = _sum(total, _given(other))
         return not _exceeds(total, node.status.allocatable or {})
 
-    # -- what was put off --------------------------------------------------------------------------------------------
+    # -- deferred resizes --------------------------------------------------------------------------------------------
 
     def _pods(self, changes: Changes[Pod]) -> None:
-        put_off: dict[int, bool] = {}  # by identity of conditions, which many pods have in common
+        put_off: dict[int, bool] = {}  # by identity of conditions, which many pods share
         for key, old, new in changes:
             after = new if new is not None and new.spec.node_name else None
             waits = False
@@ -209,12 +214,12 @@ class Resizing:
                 self._note(key, old if old is not None and old.spec.node_name else None, after, waits=waits)
 
     def _note(self, key: str, before: Pod | None, after: Pod | None, *, waits: bool) -> None:
-        """A pod on a node, before or after; ``waits``: it was put off."""
+        """Record a change of a pod on a node; ``waits``: its resize is deferred."""
         if after is not None and waits:
             self._deferred.setdefault(after.spec.node_name, {})[key] = None
-        elif before is not None and key in (held := self._deferred.get(before.spec.node_name, {})):
-            del held[key]
-            if not held:
+        elif before is not None and key in (deferred := self._deferred.get(before.spec.node_name, {})):
+            del deferred[key]
+            if not deferred:
                 del self._deferred[before.spec.node_name]
         if before is not None and before.spec.node_name in self._deferred and _takes_less(before, after):
             self._roomier[before.spec.node_name] = None
@@ -231,11 +236,14 @@ class Resizing:
 
 
 def _turn_of(pod: Pod) -> tuple[bool, int, bool]:
-    """Of pods that wait, which is first (``sortPendingResizes``): one that asks for no more than it has, of a higher
-    priority, guaranteed; of others alike the one that has waited longest, which stands before them."""
-    asked, has = demand(pod), _given(pod)
-    more = any(name in asked and (name not in has or asked[name] > has[name]) for name in _RESOURCES)
-    return more, -(pod.spec.priority or 0), not is_guaranteed(pod)
+    """Return the sort key of deferred resizes (``sortPendingResizes``).
+
+    First are pods whose requests do not grow, of higher priority, and of the Guaranteed class. Equal pods stay in the
+    order in which they were deferred.
+    """
+    requested, has = demand(pod), _given(pod)
+    grows = any(name in requested and (name not in has or requested[name] > has[name]) for name in _RESOURCES)
+    return grows, -(pod.spec.priority or 0), not is_guaranteed(pod)
 
 
 def _is_put_off(pod: Pod) -> bool:
@@ -244,35 +252,35 @@ def _is_put_off(pod: Pod) -> bool:
 
 
 def _given(pod: Pod) -> ResourceList:
-    """What a pod has of its node, whatever it asks for by now."""
+    """Return the resources that a pod occupies on its node, whatever it requests."""
     if not _is_put_off(pod):
         return occupancy(pod)
     statuses = pod.status.container_statuses
-    given = {each.name: each.allocated_resources for each in statuses if each.allocated_resources is not None}
+    allocated = {item.name: item.allocated_resources for item in statuses if item.allocated_resources is not None}
     containers = [
-        replace(each, resources=replace(each.resources, requests=given.get(each.name, each.resources.requests)))
-        for each in pod.spec.containers
+        replace(item, resources=replace(item.resources, requests=allocated.get(item.name, item.resources.requests)))
+        for item in pod.spec.containers
     ]
     return demand(replace(pod, spec=replace(pod.spec, containers=containers)))
 
 
 def _takes_less(before: Pod, after: Pod | None) -> bool:
-    """Whether a pod leaves room on its node that it took."""
+    """Return whether a change of a pod frees resources on its node."""
     if after is None or finished(after):
         return not finished(before)
     return before.spec.containers is not after.spec.containers or _taken(before) != _taken(after)
 
 
 def _taken(pod: Pod) -> list[ResourceList | None]:
-    return [each.allocated_resources for each in pod.status.container_statuses]
+    return [status.allocated_resources for status in pod.status.container_statuses]
 
 
 def _with_what_it_has(pod: Pod, before: Pod) -> Pod:
-    """Where nothing says yet what containers take it is what they asked for before."""
-    asked = {each.name: each.resources.requests for each in before.spec.containers}
+    """Return the pod with its previous requests as allocated resources where none are recorded."""
+    requests_before = {item.name: item.resources.requests for item in before.spec.containers}
     statuses = [
-        replace(each, allocated_resources=asked.get(each.name)) if each.allocated_resources is None else each
-        for each in pod.status.container_statuses
+        replace(item, allocated_resources=requests_before.get(item.name)) if item.allocated_resources is None else item
+        for item in pod.status.container_statuses
     ]
     return replace(pod, status=replace(pod.status, container_statuses=statuses))
 
@@ -284,17 +292,17 @@ def _put_off(pod: Pod, at: str) -> Pod:
 
 
 def _allocated(pod: Pod) -> Pod:
-    """It takes what it asks for."""
-    containers = {each.name: each for each in pod.spec.containers}
+    """Return the pod with its requests as allocated resources."""
+    containers = {item.name: item for item in pod.spec.containers}
     statuses = [
         replace(
-            each,
-            allocated_resources=containers[each.name].resources.requests,
-            resources=containers[each.name].resources,
+            item,
+            allocated_resources=containers[item.name].resources.requests,
+            resources=containers[item.name].resources,
         )
-        for each in pod.status.container_statuses
+        for item in pod.status.container_statuses
     ]
-    conditions = [each for each in pod.status.conditions if each.type != _PENDING]
+    conditions = [item for item in pod.status.conditions if item.type != _PENDING]
     return replace(pod, status=replace(pod.status, container_statuses=statuses, conditions=conditions))
 
 

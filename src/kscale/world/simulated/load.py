@@ -1,10 +1,9 @@
-"""Load of workloads: usage over time, queues of work, and the random draws behind them.
+"""Load of workloads: usage over time, queues of work, and reproducible random draws.
 
-So two runs that differ in one thing compare like with like. Of entities that have one name one after the other each has
-a number of its own. Integers only: the same on every machine.
+Draws depend only on seed, purpose, entity and number, so that runs that differ in one option are comparable. Entities
+that reuse a name have different numbers. All values are integers and identical on every machine.
 
-Usage is spread over the pods that are ready. Nothing here knows of metrics pipelines: :mod:`.metrics` looks at this
-from time to time.
+Usage is divided among the ready pods. The metrics pipeline (:mod:`.metrics`) samples this module.
 """
 
 from __future__ import annotations
@@ -32,14 +31,17 @@ _BITS: Final = 64
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Durations by their quantiles: points (share in millionths, nanoseconds), both rising, from 0 to a million;
-    between two points it is linear."""
+    """Distribution of durations by its quantiles.
+
+    ``points`` are (share in millionths, nanoseconds), both rising, from 0 to a million; values between two points are
+    interpolated linearly.
+    """
 
     points: tuple[tuple[int, int], ...]
 
     @classmethod
     def fixed(cls, nanoseconds: int) -> Spread:
-        """Always the same."""
+        """Return the distribution of a constant duration."""
         return cls(((0, nanoseconds), (MILLION, nanoseconds)))
 
     def __post_init__(self) -> None:
@@ -52,11 +54,11 @@ class Spread(msgspec.Struct, frozen=True):
 
     @property
     def most(self) -> int:
-        """The longest."""
+        """Return the longest duration."""
         return self.points[-1][1]
 
     def at(self, bits: int) -> int:
-        """The duration at a share of ``bits / 2**64``."""
+        """Return the duration at the quantile ``bits / 2**64``."""
         if self.points[0][1] == self.points[-1][1]:
             return self.points[0][1]
         place = bits * MILLION
@@ -68,7 +70,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Draws:
-    """What a seed comes to."""
+    """Reproducible random draws of one seed."""
 
     __slots__ = ("_key", "seed")
 
@@ -77,27 +79,27 @@ class Draws:
         self._key = str(seed).encode()[:64]
 
     def bits(self, purpose: str, entity: str, number: int = 0) -> int:
-        """64 bits, the same whenever they are asked for."""
+        """Return 64 random bits, identical for identical arguments."""
         text = f"{purpose}\0{entity}\0{number}".encode()
         return int.from_bytes(blake2b(text, digest_size=8, key=self._key).digest(), "big")
 
     def below(self, bound: int, purpose: str, entity: str, number: int = 0) -> int:
-        """A number from 0 up to ``bound``."""
+        """Return a number from 0 up to ``bound``, exclusive."""
         return self.bits(purpose, entity, number) * bound >> _BITS
 
     def happens(self, millionths: int, purpose: str, entity: str, number: int = 0) -> bool:
-        """Whether what has this chance comes about."""
+        """Return whether an event with a probability in millionths occurs."""
         return millionths > 0 and self.below(MILLION, purpose, entity, number) < millionths
 
     def duration(self, spread: Spread, purpose: str, entity: str, number: int = 0) -> int:
-        """How long something takes."""
+        """Return a duration in nanoseconds drawn from a distribution."""
         points = spread.points
         if points[0][1] == points[-1][1]:
             return points[0][1]
         return spread.at(self.bits(purpose, entity, number))
 
     def one_of(self, choices: Sequence[str], purpose: str, entity: str, number: int = 0) -> str:
-        """One of several."""
+        """Return one of several choices."""
         return choices[self.below(len(choices), purpose, entity, number)]
 
 
@@ -105,10 +107,11 @@ _MILLISECOND = 10**6
 
 
 class Signal:
-    """``value[i]`` (int64, milli) holds from ``time[i]`` (int64, nanoseconds, rising) up to ``time[i + 1]``; before the
-    first the first, after the last the last. ``repeat``: after so many nanoseconds it begins again.
+    """Step function of time.
 
-    Means are taken in whole milliseconds.
+    ``value[i]`` (int64, milli) applies from ``time[i]`` (int64, nanoseconds, rising) to ``time[i + 1]``. Before the
+    first step the first value applies, after the last step the last one. ``repeat``: period in nanoseconds after which
+    the signal starts again. Means are computed in whole milliseconds.
     """
 
     __slots__ = ("_flat", "_sums", "_time", "_value", "begin", "repeat")
@@ -122,33 +125,33 @@ class Signal:
         self.begin = int(times[0])
         steps = (times - self.begin) // _MILLISECOND
         sums = np.concatenate([[0], np.cumsum(np.diff(steps) * values[:-1])])
-        # Looked at one by one, where lists are faster than arrays.
+        # Accessed one by one, for which lists are faster than arrays.
         self._time: list[int] = steps.tolist()
         self._value: list[int] = values.tolist()
         self._sums: list[int] = sums.tolist()
-        self._flat: tuple[Moment, Moment, int] = (0, -1, 0)  # (from, up to, its value all the while)
+        self._flat: tuple[Moment, Moment, int] = (0, -1, 0)  # (begin, end, value) of a constant interval
         self.repeat = repeat // _MILLISECOND
         if self.repeat and self.repeat <= self._time[-1]:
             raise ValueError("a signal repeats after its last step")
 
     @classmethod
     def constant(cls, value: int) -> Signal:
-        """Always the same."""
+        """Return a constant signal."""
         return cls([0], [value])
 
     def at(self, time: Moment) -> int:
-        """The value at a moment."""
+        """Return the value at a moment."""
         place = (time - self.begin) // _MILLISECOND
         if self.repeat and place >= 0:
             place %= self.repeat
         return self._value[self._step(place)]
 
     def mean(self, begin: Moment, end: Moment) -> int:
-        """The mean value from one moment up to another; of no time at all the value at its end."""
+        """Return the mean value over an interval, or the value at its end if it is shorter than a millisecond."""
         return self.mean_and_flat(begin, end)[0]
 
     def mean_and_flat(self, begin: Moment, end: Moment) -> tuple[int, Moment]:
-        """(:meth:`mean` from one moment up to another, :meth:`flat_until` of the first)."""
+        """Return (:meth:`mean` over the interval, :meth:`flat_until` of its begin)."""
         flat = self.flat_until(begin)
         if end <= flat and end - begin >= _MILLISECOND:
             return self._flat[2], flat
@@ -156,18 +159,18 @@ class Signal:
         return self.at(end) if high <= low else (self._sum(high) - self._sum(low)) // (high - low), flat
 
     def flat_until(self, begin: Moment) -> Moment:
-        """Up to when the value is what it is at a moment."""
+        """Return the moment up to which the value at ``begin`` stays constant."""
         if not self._flat[0] <= begin < self._flat[1]:
             change, value = self._next(begin)
             self._flat = begin, LAST_TIME if change is None else change, value
         return self._flat[1]
 
     def next_change(self, time: Moment) -> Moment | None:
-        """When its next step begins after a moment; None: there is none."""
+        """Return the begin of the next step after a moment, or None if there is none."""
         return self._next(time)[0]
 
     def _next(self, time: Moment) -> tuple[Moment | None, int]:
-        """(:meth:`next_change`, the value up to then)."""
+        """Return (:meth:`next_change`, the value until then)."""
         place = (time - self.begin) // _MILLISECOND
         rounds = place // self.repeat if self.repeat and place >= 0 else 0
         step = bisect_right(self._time, place - rounds * self.repeat)
@@ -180,12 +183,12 @@ class Signal:
         return max(bisect_right(self._time, place) - 1, 0)
 
     def _sum(self, place: int) -> int:
-        """Milli times milliseconds from its beginning."""
-        whole = 0
+        """Return the integral from the signal's begin, in milli times milliseconds."""
+        total = 0
         if self.repeat and place >= 0:
             rounds, place = divmod(place, self.repeat)
-            whole = rounds * self._within(self.repeat)
-        return whole + self._within(place)
+            total = rounds * self._within(self.repeat)
+        return total + self._within(place)
 
     def _within(self, place: int) -> int:
         step = self._step(place)
@@ -193,19 +196,19 @@ class Signal:
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a resource (or of a metric of pods) a workload uses: all its ready pods together, or each of them
-    (``per_pod``)."""
+    """Usage of a resource or pod metric by a workload: of all its ready pods together, or of each (``per_pod``)."""
 
     signal: Signal
     per_pod: bool = False
 
 
 class Queue(msgspec.Struct, kw_only=True):
-    """Work (milli) that arrives at ``arrivals`` a second, and of which each ready pod does ``capacity`` a second.
+    """Queue of work in milli.
 
-    ``used``: what of each resource a pod uses (milli) that is never idle. What would have to wait for longer than
-    ``patience`` nanoseconds when it arrives is late. ``waiting``: work not done yet; ``arrived``, ``late``, ``done``:
-    milli, since the beginning.
+    Work arrives at the rate ``arrivals`` per second; each ready pod does ``capacity`` per second.
+
+    ``used``: usage of each resource (milli) of a pod that is never idle. Work that would wait longer than ``patience``
+    nanoseconds on arrival is late. ``waiting``: unfinished work; ``arrived``, ``late``, ``done``: totals in milli.
     """
 
     arrivals: Signal
@@ -217,41 +220,43 @@ class Queue(msgspec.Struct, kw_only=True):
     late: int = 0
     done: int = 0
     able: int = 0
-    """What the pods could have done."""
+    """Total work that the pods could have done, in milli."""
     past: deque[tuple[Moment, int, int]] = msgspec.field(default_factory=deque)
-    """(when, ``done``, ``able``) after each step, as far back as somebody asks."""
+    """(time, ``done``, ``able``) after each step, as far back as it is queried."""
 
     def step(self, begin: Moment, end: Moment, ready: int) -> None:
-        """Lets time go by with so many pods ready."""
+        """Advance the queue over an interval with a number of ready pods."""
         width = end - begin
-        came = self.arrivals.mean(begin, end) * width // SECOND
+        arrivals = self.arrivals.mean(begin, end) * width // SECOND
         able = self.capacity * ready * width // SECOND
         late = self.waiting * SECOND > self.capacity * ready * self.patience
-        done = min(self.waiting + came, able)
-        self.waiting += came - done
-        self.arrived += came
+        done = min(self.waiting + arrivals, able)
+        self.waiting += arrivals - done
+        self.arrived += arrivals
         self.done += done
-        self.late += came if late else 0
+        self.late += arrivals if late else 0
         self.able += able
         self.past.append((end, self.done, self.able))
 
     def forget(self, before: Moment) -> None:
-        """Nobody asks for what was before a moment any more."""
+        """Discard history before a moment that is no longer queried."""
         while len(self.past) > 1 and self.past[1][0] <= before:
             self.past.popleft()
 
     def busy(self, begin: Moment, end: Moment) -> int:
-        """Millionths of the pods' time in which they worked, from the step that ended at ``begin`` or before up to the
-        one that ended at ``end`` or before."""
+        """Return the share of the pods' time, in millionths, in which they worked.
+
+        The interval runs from the last step that ended at or before ``begin`` to the last one at or before ``end``.
+        """
         (done, able), (done_before, able_before) = self._until(end), self._until(begin)
         return (done - done_before) * 1_000_000 // (able - able_before) if able > able_before else 0
 
     def _until(self, time: Moment) -> tuple[int, int]:
-        return next(((done, able) for at, done, able in reversed(self.past) if at <= time), (0, 0))
+        return next(((done, able) for end, done, able in reversed(self.past) if end <= time), (0, 0))
 
 
 def serving_since(pod: Pod) -> str | None:
-    """When a pod became ready, if it is, and is not told to end: from then on it has a share of the load."""
+    """Return when a ready pod became ready and began to get load, or None if it is not ready or being deleted."""
     ready = find(pod.status.conditions, "Ready")
     if ready is None or ready.status != "True" or pod.metadata.deletion_timestamp is not None:
         return None
@@ -262,8 +267,11 @@ _STEP: Final = SECOND
 
 
 class _Steady(NamedTuple):
-    """What each ready pod of a workload uses over any time from ``begin`` up to ``end``, as long as it has so much
-    ``usage`` and so many pods are ``ready``. ``pods``: how much had happened to pods when those were counted."""
+    """Cached usage per ready pod of a workload over any time from ``begin`` to ``end``.
+
+    It is valid while ``usage`` and the number of ``ready`` pods stay the same. ``pods``: change counter of pods at the
+    time of counting.
+    """
 
     usage: Mapping[str, Usage]
     pods: int
@@ -273,15 +281,19 @@ class _Steady(NamedTuple):
     used: dict[str, int]
 
     def holds(self, usage: Mapping[str, Usage], ready: int, begin: Moment, end: Moment) -> bool:
-        """Whether it is what is used from one moment up to another. (The mean of no time is the value at its end.)"""
+        """Check whether the cached usage is valid for an interval.
+
+        The mean of an empty interval is the value at its end.
+        """
         within = self.begin <= begin and (end < self.end or begin < end == self.end)
         return within and ready == self.ready and usage == self.usage
 
 
 class Load:
-    """The load of all workloads. ``usage``: by workload and name of the resource or metric; ``queues``: by workload.
+    """Load of all workloads.
 
-    Queues are stepped once a second. ``window``: over so many nanoseconds usage is asked for at most.
+    ``usage``: signals by workload and name of the resource or metric. ``queues``: queues by workload, stepped once a
+    second. ``window``: longest interval in nanoseconds for which usage is queried.
     """
 
     def __init__(self, time: VirtualTime, pods: OwnedPods, *, window: int) -> None:
@@ -291,10 +303,10 @@ class Load:
         self.queues: dict[Key, Queue] = {}
         self._stepped: Moment = time.now
         self._steady: dict[Key, _Steady] = {}
-        self._until: tuple[Moment, Moment] | None = None  # (begin, what :meth:`steady_until` says of it)
+        self._until: tuple[Moment, Moment] | None = None  # (begin, result of :meth:`steady_until`)
 
     def begin(self) -> None:
-        """From now on work arrives."""
+        """Start the arrival of work."""
         self._stepped = self._time.now
         if self.queues:
             self._time.at(self._time.now + _STEP, self._step, rank=HAPPENINGS)
@@ -308,53 +320,56 @@ class Load:
         self._time.at(now + _STEP, self._step, rank=HAPPENINGS)
 
     def steady_until(self, begin: Moment) -> Moment:
-        """Up to when each workload uses what it does at a moment, as long as nothing happens to its pods."""
+        """Return until when all usage stays constant from ``begin`` on, provided that pods do not change."""
         if self.queues:
             return begin
         if self._until is not None and self._until[0] == begin:
             return self._until[1]
-        signals = (each.signal for used in self.usage.values() for each in used.values())
+        signals = (entry.signal for used in self.usage.values() for entry in used.values())
         return min((signal.flat_until(begin) for signal in signals), default=LAST_TIME)
 
     def names(self, key: Key) -> Sequence[str]:
-        """What is known of how much a workload uses, by name."""
+        """Return the names of the resources and metrics of a workload that are defined."""
         queue = self.queues.get(key)
         return sorted({*self.usage.get(key, ()), *(queue.used if queue is not None else ())})
 
     def used_by_all(self, begin: Moment, end: Moment) -> dict[Key, dict[str, int]]:
-        """:meth:`used` of all workloads, by :meth:`names`."""
-        ready_of, found, first = self.pods.ready, {}, LAST_TIME
+        """Return :meth:`used` of all workloads, by the names in :meth:`names`."""
+        ready_of, result, first = self.pods.ready, {}, LAST_TIME
         pods = self.pods.count
         for key, usage in self.usage.items():
             if key in self.queues:
-                found[key] = {name: self.used(key, name, begin, end) or 0 for name in self.names(key)}
+                result[key] = {name: self.used(key, name, begin, end) or 0 for name in self.names(key)}
                 continue
-            known = self._steady.get(key)
-            ready = known.ready if known is not None and known.pods == pods else ready_of(key)
-            if known is not None and known.holds(usage, ready, begin, end):
-                found[key], first = known.used, min(first, known.end)
+            cached = self._steady.get(key)
+            ready = cached.ready if cached is not None and cached.pods == pods else ready_of(key)
+            if cached is not None and cached.holds(usage, ready, begin, end):
+                result[key], first = cached.used, min(first, cached.end)
                 continue
             used, until = {}, LAST_TIME
             for name in sorted(usage) if len(usage) > 1 else usage:
-                each = usage[name]
-                value, flat = each.signal.mean_and_flat(begin, end)
-                used[name] = value if each.per_pod else value // ready if ready else 0
+                entry = usage[name]
+                value, flat = entry.signal.mean_and_flat(begin, end)
+                used[name] = value if entry.per_pod else value // ready if ready else 0
                 until = min(until, flat)
-            found[key], first = used, min(first, until)
+            result[key], first = used, min(first, until)
             if end < until or begin < end == until:
                 self._steady[key] = _Steady({**usage}, pods, ready, begin, until, used)
         for key in self.queues:
-            if key not in found:
-                found[key] = {name: self.used(key, name, begin, end) or 0 for name in self.names(key)}
+            if key not in result:
+                result[key] = {name: self.used(key, name, begin, end) or 0 for name in self.names(key)}
         self._until = begin, first
-        return found
+        return result
 
     def used(self, key: Key, name: str, begin: Moment, end: Moment) -> int | None:
-        """How much each ready pod of a workload used of something (milli), on average; None: nothing is known."""
-        found = self.usage.get(key, {}).get(name)
-        if found is not None:
-            value, ready = found.signal.mean(begin, end), self.pods.ready(key)
-            return value if found.per_pod else value // ready if ready else 0
+        """Return the average usage (milli) of each ready pod of a workload.
+
+        Returns None if the name is not defined for the workload.
+        """
+        usage = self.usage.get(key, {}).get(name)
+        if usage is not None:
+            value, ready = usage.signal.mean(begin, end), self.pods.ready(key)
+            return value if usage.per_pod else value // ready if ready else 0
         queue = self.queues.get(key)
         if queue is None or name not in queue.used:
             return None

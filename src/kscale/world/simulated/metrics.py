@@ -1,4 +1,4 @@
-"""The metrics pipeline: values are scraped at intervals and available a little later."""
+"""Simulated metrics pipeline: values are scraped at intervals and become available after a lag."""
 
 from __future__ import annotations
 
@@ -37,12 +37,15 @@ __all__ = ["ExternalMetric", "Pipeline", "SimulatedMetrics"]
 
 _RESOURCES: Final = ("cpu", "memory")
 _QUESTIONS: Final = 64
-"""Of so many the answers are kept, those that were asked last."""
+"""Number of queries, those used last, whose results are cached."""
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Nanoseconds: how often is scraped, over which time a value is, and how old it is at least when it can be asked
-    for."""
+    """Timing of metrics in nanoseconds.
+
+    ``scrape``: interval between scrapes. ``window``: time over which a value is averaged. ``lag``: minimum age of a
+    value when it becomes available.
+    """
 
     scrape: int = 15 * SECOND
     window: int = 15 * SECOND
@@ -50,8 +53,10 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExternalMetric(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric that is of no pod: a signal, or what a queue tells (``rate``: what arrives a second; ``waiting``).
-    ``labels`` tell it from others of its name."""
+    """External metric: a signal, or a value of a queue (``rate``: arrivals per second; ``waiting``).
+
+    ``labels`` distinguish metrics of the same name.
+    """
 
     signal: Signal | None = None
     queue: Key | None = None
@@ -60,7 +65,7 @@ class ExternalMetric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Scrape(msgspec.Struct, frozen=True):
-    """``changes``: as that of the one before if all is as it was then, but for the time."""
+    """Values of one scrape. ``changes`` equals that of the previous scrape if only the time differs."""
 
     at: Moment
     changes: int
@@ -70,18 +75,18 @@ class _Scrape(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Rows:
-    """Pods with the same labels and containers; ``serves``: they are ready, and have a share of the load."""
+    """Pods with equal labels and containers. ``serves``: they are ready and have a share of the load."""
 
     labels: dict[str, str] | None
     containers: tuple[str, ...]
     serves: bool
     keys: list[str] = field(default_factory=list)
     usage: dict[tuple[str, ...], PodUsage] = field(default_factory=dict)
-    """By resources: of these pods, without times and amounts."""
+    """Usage columns of these pods by resources, without times and amounts."""
 
 
 class _Told(NamedTuple):
-    """What is told of what a workload ``used``: of which resources, and how much of each."""
+    """Reported usage of a workload: names of the resources and amount of each."""
 
     used: Mapping[str, int]
     names: tuple[str, ...]
@@ -94,7 +99,7 @@ class _Told(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """The pods of a workload as they were after so many changes; ``complete``: all that run ran at that moment."""
+    """Running pods of a workload at a change count. ``complete``: the list does not depend on the time."""
 
     changes: int
     at: Moment
@@ -103,8 +108,11 @@ class _Known(NamedTuple):
 
 
 class _Joined(NamedTuple):
-    """What was told last of a question: ``parts``, and of each its resources; ``usage`` of all of them, and as it was
-    ``joined``; ``first``: where the first containers of pods that serve are, ``served``: how many each part has."""
+    """Cached result of a query by columns.
+
+    ``parts``: groups of pods with their resources. ``usage``: usage of all parts, and ``joined``: the same without
+    times and amounts. ``first``: rows of the first containers of serving pods. ``served``: their number by part.
+    """
 
     parts: Sequence[tuple[_Rows, Sequence[str]]]
     joined: PodUsage
@@ -120,26 +128,26 @@ class _Joined(NamedTuple):
         return cls(parts, usage, usage, begins[serves.astype(bool)], np.array(served, np.int64))
 
     def is_of(self, parts: Sequence[tuple[_Rows, Sequence[str]]]) -> bool:
-        """Whether it is of the same pods, and tells the same of them."""
+        """Check whether the result has these pods and resources."""
         return len(parts) == len(self.parts) and all(
             mine[0] is theirs[0] and mine[1] == theirs[1] for mine, theirs in zip(self.parts, parts, strict=True)
         )
 
     def later(self, time: Moment, values: Sequence[Mapping[str, int]]) -> PodUsage:
-        """The same of another moment; ``values`` by resource, for each part."""
+        """Return the usage for another time. ``values`` has the amounts of each part by resource."""
         amounts = []
         for name in self.usage.resources:
             amount = np.zeros(len(self.usage.container), np.int64)
-            amount[self.first] = np.repeat([each.get(name, 0) for each in values], self.served)
+            amount[self.first] = np.repeat([amounts_of_part.get(name, 0) for amounts_of_part in values], self.served)
             amounts.append(amount)
         return self.usage.later(time, amounts)
 
 
 class SimulatedMetrics:
-    """Answers :class:`~kscale.effects.GetMetric` at once, with what was scraped last before the lag.
+    """Metrics APIs that answer :class:`~kscale.effects.GetMetric` at once, from the last scrape older than the lag.
 
-    Usage of a pod is told as that of its first container; of one that runs and is not ready, none. ``external``: by
-    namespace and name, all of that name.
+    A pod's usage is reported as that of its first container; a running pod that is not ready uses nothing.
+    ``external``: external metrics by namespace and name.
     """
 
     def __init__(self, load: Load, time: VirtualTime, pipeline: Pipeline) -> None:
@@ -150,11 +158,11 @@ class SimulatedMetrics:
         self._joined: dict[GetMetric, _Joined] = {}
         self._pods_then = 0
         self._steady_until: Moment = ZERO_TIME
-        self._ends_before = min(max(pipeline.window, 0), 1)  # a window of no time has the value of its end
+        self._ends_before = min(max(pipeline.window, 0), 1)  # an empty window has the value at its end
         self._scrapes: deque[_Scrape] = deque(maxlen=2 + pipeline.lag // pipeline.scrape)
 
     def begin(self) -> None:
-        """The first scrape, and all that follow."""
+        """Run the first scrape and schedule the following ones."""
         now, pods = self._time.now, self._load.pods.count
         last = self._scrapes[-1] if self._scrapes else None
         if last is not None and pods == self._pods_then and now < self._steady_until + self._ends_before:
@@ -169,9 +177,12 @@ class SimulatedMetrics:
         self._time.at(now + self.pipeline.scrape, self.begin, rank=HAPPENINGS + 1)
 
     def _steady_from(self, begin: Moment) -> Moment:
-        """Up to when a scrape finds what one finds whose window began then, as long as nothing happens to pods."""
+        """Return until when scrapes have the same values as one whose window begins at ``begin``.
+
+        This assumes that pods do not change.
+        """
         until = self._load.steady_until(begin)
-        for metric in (each for metrics in self.external.values() for each in metrics):
+        for metric in (item for metrics in self.external.values() for item in metrics):
             until = begin if metric.signal is None else min(until, metric.signal.flat_until(begin))
         return until
 
@@ -187,21 +198,26 @@ class SimulatedMetrics:
         return queue.arrivals.mean(begin, now) if metric.tells == "rate" else queue.waiting
 
     def _last(self) -> _Scrape | None:
-        """What can be asked for."""
-        return next((each for each in reversed(self._scrapes) if each.at <= self._time.now - self.pipeline.lag), None)
+        """Return the newest scrape that is older than the lag, or None."""
+        return next(
+            (scrape for scrape in reversed(self._scrapes) if scrape.at <= self._time.now - self.pipeline.lag), None
+        )
 
     @property
     def changes(self) -> int:
-        """Another number whenever answers are others, but for their times; -1: nothing can be asked for yet."""
+        """Return a number that differs whenever responses differ in more than their times.
+
+        The number is -1 while there is no scrape.
+        """
         last = self._last()
         if last is None:
             return -1
-        return last.changes + self._load.pods.count  # of the pods that are there now is told; neither goes back
+        return last.changes + self._load.pods.count  # responses contain the current pods; neither count decreases
 
-    # -- answers -----------------------------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------------------------
 
     def get(self, question: GetMetric) -> MetricsAnswer | ApiError:
-        """The answer of the API that the question names."""
+        """Return the response of the metrics API that the request names, or its error."""
         last = self._last()
         match question.api:
             case "external":
@@ -214,97 +230,97 @@ class SimulatedMetrics:
         return PodUsage.of(items) if question.columns else PodMetricsList(items=items)
 
     def _columns(self, asked: GetMetric, last: _Scrape) -> PodUsage:
-        """What :meth:`_pods` tells of resources, by workloads and not by pods."""
+        """Return the same usage as :meth:`_pods` in columns, computed by workload instead of by pod."""
         selector = parse_selector(asked.selector) if asked.selector else None
         parts: list[tuple[_Rows, Sequence[str]]] = []
         namespaces: list[str] = []
         values: list[Mapping[str, int]] = []
         changes = self._load.pods.changes
         for key, used in last.used.items():
-            told = self._told.get(key)
-            if told is None or told.used is not used:
-                told = self._told[key] = _Told.of(used)
-            if not told.names or (asked.namespace and key[1] != asked.namespace):
+            reported = self._told.get(key)
+            if reported is None or reported.used is not used:
+                reported = self._told[key] = _Told.of(used)
+            if not reported.names or (asked.namespace and key[1] != asked.namespace):
                 continue
             of_key = self._rows.get(key)
             if of_key is None or not of_key.complete or of_key.changes != changes(key):
                 of_key = self._rows_of(key, last.at)
             for rows in of_key.rows:
                 if rows.containers and (selector is None or selector.matches(rows.labels or {})):
-                    parts.append((rows, told.names))
+                    parts.append((rows, reported.names))
                     namespaces.append(key[1])
-                    values.append(told.values)
+                    values.append(reported.values)
         if not parts:
             return PodUsage.of([])
-        known = before = self._joined.pop(asked, None)
-        if known is None or not known.is_of(parts):  # of the same pods another question may have been asked
-            known = next((other for other in reversed(self._joined.values()) if other.is_of(parts)), None)
-        if known is None:
-            each = [self._part(namespace, *part) for namespace, part in zip(namespaces, parts, strict=True)]
-            known = _Joined.of(parts, PodUsage.joined(each, None if before is None else before.joined))
-        usage = known.later(last.at // SECOND * SECOND, values)
-        self._joined[asked] = known._replace(usage=usage)  # the last in order is the one that was asked last
+        cached = before = self._joined.pop(asked, None)
+        if cached is None or not cached.is_of(parts):  # another query may have selected the same pods
+            cached = next((other for other in reversed(self._joined.values()) if other.is_of(parts)), None)
+        if cached is None:
+            usages = [self._part(namespace, *part) for namespace, part in zip(namespaces, parts, strict=True)]
+            cached = _Joined.of(parts, PodUsage.joined(usages, None if before is None else before.joined))
+        usage = cached.later(last.at // SECOND * SECOND, values)
+        self._joined[asked] = cached._replace(usage=usage)  # keep the queries ordered by last use
         if len(self._joined) > _QUESTIONS:
             del self._joined[next(iter(self._joined))]
         return usage
 
     def _rows_of(self, key: Key, at: Moment) -> _Known:
-        """The pods of a workload that ran at a moment, those alike together."""
+        """Return the pods of a workload that were running at a moment, grouped by labels, containers and readiness."""
         pods = self._load.pods
-        known = self._rows.get(key)
-        if known is not None and known.changes == pods.changes(key) and (known.complete or known.at == at):
-            return known
+        cached = self._rows.get(key)
+        if cached is not None and cached.changes == pods.changes(key) and (cached.complete or cached.at == at):
+            return cached
         by, complete = to_text(at) or "", True
-        found: dict[tuple[int, tuple[str, ...], bool], _Rows] = {}
+        groups: dict[tuple[int, tuple[str, ...], bool], _Rows] = {}
         for pod in pods.of_workload(key):
             started = pod.status.start_time
             if pod.status.phase != "Running" or started is None or started > by:
                 complete = complete and pod.status.phase != "Running"
                 continue
-            containers = tuple(each.name for each in pod.spec.containers)
+            containers = tuple(container.name for container in pod.spec.containers)
             since = serving_since(pod)
             serves = since is not None and since <= by
             complete = complete and (serves or since is None)
-            alike = id(pod.metadata.labels), containers, serves
-            rows = found.get(alike)
+            group = id(pod.metadata.labels), containers, serves
+            rows = groups.get(group)
             if rows is None:
-                rows = found[alike] = _Rows(pod.metadata.labels, containers, serves)
+                rows = groups[group] = _Rows(pod.metadata.labels, containers, serves)
             rows.keys.append(pod.key)
-        made = self._rows[key] = _Known(pods.changes(key), at, complete, list(found.values()))
-        return made
+        result = self._rows[key] = _Known(pods.changes(key), at, complete, list(groups.values()))
+        return result
 
     def _part(self, namespace: str, rows: _Rows, names: Sequence[str]) -> PodUsage:
-        """Of some pods, without times and amounts."""
+        """Return the usage columns of a group of pods, without times and amounts."""
         resources = tuple(names)
         if resources not in rows.usage:
             rows.usage[resources] = self._made_part(namespace, rows, resources)
         return rows.usage[resources]
 
     def _made_part(self, namespace: str, rows: _Rows, names: Sequence[str]) -> PodUsage:
-        n, each = len(rows.keys), len(rows.containers)
+        pods, containers_per_pod = len(rows.keys), len(rows.containers)
         return PodUsage(
             rows.keys,
-            np.zeros(n, np.int32),
+            np.zeros(pods, np.int32),
             [namespace],
-            np.full(n, -1 if rows.labels is None else 0, np.int32),
+            np.full(pods, -1 if rows.labels is None else 0, np.int32),
             [] if rows.labels is None else [rows.labels],
-            np.zeros(n, np.int64),
-            np.full(n, self.pipeline.window, np.int64),
-            np.arange(1, n + 1, dtype=np.int64) * each,
-            np.tile(np.arange(each, dtype=np.int32), n),
+            np.zeros(pods, np.int64),
+            np.full(pods, self.pipeline.window, np.int64),
+            np.arange(1, pods + 1, dtype=np.int64) * containers_per_pod,
+            np.tile(np.arange(containers_per_pod, dtype=np.int32), pods),
             list(rows.containers),
             list(names),
-            [np.zeros(n * each, np.int64) for _ in names],
-            [np.ones(n * each, np.uint8) for _ in names],
+            [np.zeros(pods * containers_per_pod, np.int64) for _ in names],
+            [np.ones(pods * containers_per_pod, np.uint8) for _ in names],
         )
 
     def _pods(
         self, asked: GetMetric, last: _Scrape, tell: Callable[[Pod, Mapping[str, int], Moment], Any]
     ) -> list[Any]:
-        """What is told of the pods that are asked for and ran by then."""
+        """Return what ``tell`` returns for each matching pod that was running at the scrape, without None."""
         selector = parse_selector(asked.selector) if asked.selector else None
         by = to_text(last.at) or ""
-        found = []
+        items = []
         for key, used in last.used.items():
             if asked.namespace and key[1] != asked.namespace:
                 continue
@@ -315,10 +331,10 @@ class SimulatedMetrics:
                 if selector is None or selector.matches(pod.metadata.labels or {}):
                     since = serving_since(pod)
                     serves = since is not None and since <= by
-                    told = tell(pod, used if serves else dict.fromkeys(used, 0), last.at)
-                    if told is not None:
-                        found.append(told)
-        return found
+                    item = tell(pod, used if serves else dict.fromkeys(used, 0), last.at)
+                    if item is not None:
+                        items.append(item)
+        return items
 
     def _pod_metrics(self, pod: Pod, used: Mapping[str, int], at: Moment) -> PodMetrics | None:
         usage = {name: _quantity(name, used[name]) for name in _RESOURCES if name in used}
@@ -332,7 +348,7 @@ class SimulatedMetrics:
             window=format_duration(self.pipeline.window),
             containers=[
                 ContainerMetrics(name=first.name, usage=usage),
-                *(ContainerMetrics(name=each.name, usage=nothing) for each in others),
+                *(ContainerMetrics(name=container.name, usage=nothing) for container in others),
             ],
         )
 
@@ -378,5 +394,5 @@ def _milli(value: int) -> Quantity:
 
 
 def _quantity(name: str, value: int) -> Quantity:
-    """Memory is told in whole bytes, as metrics-server does."""
+    """Return a value in milli as a quantity. Memory is in whole bytes, as from metrics-server."""
     return _milli(value) if name == "cpu" else Quantity(str(value // 1000))

@@ -1,4 +1,4 @@
-"""Perform actions in a simulated cluster."""
+"""Actions in a simulated cluster."""
 
 from __future__ import annotations
 
@@ -54,23 +54,24 @@ from kscale.world.simulated.stores import ClusterView
 
 __all__ = ["Fault", "SimulatedPerformer"]
 
-_KIND_OF: Final = {each.group_resource: each.kind for each in BUILT_IN}
+_KIND_OF: Final = {resource.group_resource: resource.kind for resource in BUILT_IN}
 _STATUS_IN_WHOLE: Final = frozenset({"Pod", "VerticalPodAutoscalerCheckpoint"})
-"""Kinds whose status is written with the rest: pods (only this world writes theirs), and what has no sub-resource."""
+"""Kinds whose status is written with the object: pods (written only by the simulation), and kinds without a status
+subresource."""
 _SAID: Final = frozenset({Emit, Observe})
 _WITHOUT_QUANTITIES: Final = VerticalPodAutoscalerCheckpointStatus
-"""Statuses that are read as they were written."""
+"""Types of statuses that need no decoding, as they have no quantities."""
 
 
 Fault = Callable[[Action, Moment], ApiError | int | None]
-"""An error refuses an action; a number of nanoseconds is added to the time that its answer takes."""
+"""Returns the error that rejects an action, additional nanoseconds until its outcome, or None."""
 
 
 class SimulatedPerformer:
-    """Carries actions out (:data:`kscale.effects.Perform`), at once.
+    """Performs actions at once (:data:`kscale.effects.Perform`).
 
-    ``fault`` may refuse an action before it is done, or delay its answer. Reports go nowhere: whoever keeps them stands
-    between this and a driver.
+    ``fault`` may reject an action before it is performed, or delay its outcome. Events and observations are dropped; a
+    wrapper between this class and the driver records them.
     """
 
     def __init__(
@@ -91,13 +92,13 @@ class SimulatedPerformer:
         self.fault: Fault | None = None
 
     def __call__(self, action: Action, now: Moment) -> Outcome:
-        """Carries an action out. What is refused is an outcome with an error."""
+        """Perform an action and return its outcome. A rejected action is an outcome with an error."""
         if type(action) in _SAID:
-            return Outcome(at=now)  # for whoever is between this and the driver
+            return Outcome(at=now)  # a wrapper between this class and the driver records them
         fault = self.fault(action, now) if self.fault is not None and ANSWERS[type(action)].refusable else None
         if isinstance(fault, ApiError):
             return Outcome(at=now, error=fault)
-        at = now + (fault or 0)
+        end = now + (fault or 0)
         try:
             value = self._do(action)
         except RefusedError as refusal:
@@ -107,23 +108,23 @@ class SimulatedPerformer:
         except (InputError, ScaleError) as error:
             value = ApiError(str(error), reason="InternalError")
         if isinstance(value, ApiError):
-            return Outcome(at=at, error=value)
-        return Outcome(at=at, value=value)
+            return Outcome(at=end, error=value)
+        return Outcome(at=end, value=value)
 
     def _do(self, action: Action) -> Any:
         match action:
-            case Patch():  # what is done most comes first
+            case Patch():  # the most frequent actions come first
                 return self._patch(action)
-            case WriteStatus(object=held):
-                return self._write_status(held)
+            case WriteStatus(object=changed):
+                return self._write_status(changed)
             case Get() | GetWhole() | Preview():
                 return self._get(action)
             case List():
                 return self._list(action)
             case Discover():
                 return self._custom.mapper
-            case Create(object=made):
-                return self._api.create(made).metadata.resource_version
+            case Create(object=new_object):
+                return self._api.create(new_object).metadata.resource_version
             case Delete():
                 return self._delete(action)
             case Evict(namespace=namespace, name=name, grace_period_seconds=grace):
@@ -148,32 +149,32 @@ class SimulatedPerformer:
             case GetWhole(kind=kind, namespace=namespace, name=name):
                 return to_dict(self._api.get(kind, namespace, name))
             case Get(kind=kind, namespace=namespace, name=name, watched=watched):
-                found = self._view.of(kind).get(object_key(namespace, name)) if watched else None
-                return found if found is not None else self._api.get(kind, namespace, name)
+                cached = self._view.of(kind).get(object_key(namespace, name)) if watched else None
+                return cached if cached is not None else self._api.get(kind, namespace, name)
 
     def _list(self, action: List) -> list[KubeObject]:
-        found: Sequence[KubeObject]
+        candidates: Sequence[KubeObject]
         if action.nodes is not None:
-            found = self._view.pods_of(action.nodes)
+            candidates = self._view.pods_of(action.nodes)
         elif action.watched:
-            found = list(self._view.of(action.kind).values())
+            candidates = list(self._view.of(action.kind).values())
         else:
-            found = list(self._api.of(action.kind).values())
+            candidates = list(self._api.of(action.kind).values())
         selector = parse_selector(action.selector) if action.selector else None
         return [
-            each
-            for each in found
-            if (not action.namespace or each.namespace == action.namespace)
-            and (selector is None or selector.matches(each.metadata.labels or {}))
+            candidate
+            for candidate in candidates
+            if (not action.namespace or candidate.namespace == action.namespace)
+            and (selector is None or selector.matches(candidate.metadata.labels or {}))
         ]
 
     def _patch(self, action: Patch) -> str:
-        held = self._api.get(action.kind, action.namespace, action.name)
-        self._api.check_version(held, action.resource_version)
-        status = _status_in_place(action, held)
+        current = self._api.get(action.kind, action.namespace, action.name)
+        self._api.check_version(current, action.resource_version)
+        status = _status_in_place(action, current)
         if status is not None:
-            return self._api.put_status(held, status)
-        before = to_dict(held)
+            return self._api.put_status(current, status)
+        before = to_dict(current)
         try:
             if action.type == "json":
                 after = json_patch(before, to_dict(action.patch))
@@ -184,28 +185,28 @@ class SimulatedPerformer:
         if action.subresource:
             after = {**before, action.subresource: after.get(action.subresource)}
         elif "status" in before and action.kind not in _STATUS_IN_WHOLE:
-            after["status"] = before["status"]  # has a sub-resource of its own
-        made = from_dict(after, type(held))
-        if getattr(made, "spec", None) == getattr(held, "spec", None) and hasattr(held, "spec"):
-            made = replace(made, spec=held.spec)
-        return str(self._api.put(replace(made, metadata=_kept(made, held))).metadata.resource_version)
+            after["status"] = before["status"]  # the status has its own subresource
+        patched = from_dict(after, type(current))
+        if getattr(patched, "spec", None) == getattr(current, "spec", None) and hasattr(current, "spec"):
+            patched = replace(patched, spec=current.spec)
+        return str(self._api.put(replace(patched, metadata=_kept(patched, current))).metadata.resource_version)
 
     def _delete(self, action: Delete) -> None:
-        held = self._api.get(action.kind, action.namespace, action.name)
-        if action.uid and action.uid != held.metadata.uid:
-            text = f"Precondition failed: UID in precondition: {action.uid}, UID in object meta: {held.metadata.uid}"
+        current = self._api.get(action.kind, action.namespace, action.name)
+        if action.uid and action.uid != current.metadata.uid:
+            text = f"Precondition failed: UID in precondition: {action.uid}, UID in object meta: {current.metadata.uid}"
             raise RefusedError(text, 409, "Conflict")
-        if isinstance(held, Pod):
-            delete_pod(self._api, held, action.grace_period_seconds)
+        if isinstance(current, Pod):
+            delete_pod(self._api, current, action.grace_period_seconds)
         else:
-            self._api.remove(held)
+            self._api.remove(current)
 
-    def _write_status(self, given: Any) -> str:
-        held = self._api.get(given.kind, given.metadata.namespace, given.metadata.name)
-        self._api.check_version(held, given.metadata.resource_version)
-        if held.status == given.status:
-            return str(held.metadata.resource_version)  # the API server writes nothing either
-        return self._api.put_status(held, given.status)
+    def _write_status(self, changed: Any) -> str:
+        current = self._api.get(changed.kind, changed.metadata.namespace, changed.metadata.name)
+        self._api.check_version(current, changed.metadata.resource_version)
+        if current.status == changed.status:
+            return str(current.metadata.resource_version)  # a real API server writes nothing either
+        return self._api.put_status(current, changed.status)
 
     def _scaled(self, namespace: str, resource: str, name: str) -> Any:
         kind = _KIND_OF.get(resource)
@@ -238,32 +239,34 @@ class SimulatedPerformer:
         return ask_cloud(self._cloud, action, nodes)
 
 
-def _status_in_place(action: Patch, held: Any) -> Any:
-    """The status of a patch that puts one in the place of another, and does nothing else; None: it is another patch. It
-    comes to the same as a patch of the whole object, of which nothing else is looked at."""
+def _status_in_place(action: Patch, current: Any) -> Any:
+    """Return the new status of a JSON patch that only replaces the status, or None for any other patch.
+
+    The result is the same as from patching the whole object, but faster.
+    """
     if action.type != "json" or not isinstance(action.patch, tuple) or len(action.patch) != 1:
         return None
     only = action.patch[0]
     writes = action.subresource == "status" or (not action.subresource and action.kind in _STATUS_IN_WHOLE)
     if not writes or only.path != "/status" or only.op not in ("add", "replace"):
         return None
-    there = type(held.status)
-    if not isinstance(only.value, (dict, there)) or (only.op == "replace" and held.status == there()):
+    status_type = type(current.status)
+    if not isinstance(only.value, (dict, status_type)) or (only.op == "replace" and current.status == status_type()):
         return None
     if isinstance(only.value, _WITHOUT_QUANTITIES):
-        return only.value  # who wrote it never changes it again
-    # A quantity that was made remembers another format than the one that its text is read with.
-    return from_dict(only.value if isinstance(only.value, dict) else to_dict(only.value), there)
+        return only.value  # the writer never changes it again
+    # A computed quantity has another format than a quantity read from its text.
+    return from_dict(only.value if isinstance(only.value, dict) else to_dict(only.value), status_type)
 
 
-def _kept(made: KubeObject, held: KubeObject) -> Any:
-    """Metadata after a patch: who an object is no patch changes."""
-    of = held.metadata
+def _kept(patched: KubeObject, held: KubeObject) -> Any:
+    """Return metadata after a patch. Patches cannot change name, namespace, UID, generation and creation time."""
+    metadata = held.metadata
     return replace(
-        made.metadata,
-        name=of.name,
-        namespace=of.namespace,
-        uid=of.uid,
-        generation=of.generation,
-        creation_timestamp=of.creation_timestamp,
+        patched.metadata,
+        name=metadata.name,
+        namespace=metadata.namespace,
+        uid=metadata.uid,
+        generation=metadata.generation,
+        creation_timestamp=metadata.creation_timestamp,
     )

@@ -1,9 +1,7 @@
-"""Status changes of a pod between its creation and its end.
+"""Status changes of a pod from creation to completion, shared by controllers, scheduler and kubelet.
 
-Nobody writes to what the simulated API server hands out, so pods may share what is equal. They take less room then, and
-whoever looks at many of them looks at each part once.
-
-Who makes, binds and deletes pods goes by these; the kubelet does the rest.
+Objects of the simulated API server are never changed in place, so pods share equal parts. This saves memory, and code
+that processes many pods can process each part once.
 """
 
 from __future__ import annotations
@@ -39,36 +37,36 @@ _Source = TypeVar("_Source")
 
 
 class SharedParts:
-    """Remembers what was made of parts at the present moment. Single owner."""
+    """Cache of the parts created at the current moment. Has a single owner."""
 
     def __init__(self) -> None:
         self._at = ""
         self._known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
     def made(self, at: str, make: Callable[..., _Made], source: _Source, *how: Hashable) -> _Made:
-        """``make(source, *how)``, or what came of that before at this moment."""
+        """Return ``make(source, *how)``, cached within one moment by identity of ``source``."""
         if at != self._at:
             self._at, self._known = at, {}
         key = make, id(source), *how
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = source, make(source, *how)  # which keeps the source: its identity stays its own
-        found: _Made = known[1]
-        return found
+        cached = self._known.get(key)
+        if cached is None:
+            cached = self._known[key] = source, make(source, *how)  # keep the source alive so that its id is not reused
+        result: _Made = cached[1]
+        return result
 
 
-_GRACE: Final = 30  # seconds; what the API server fills in
+_GRACE: Final = 30  # seconds; the API server's default
 ENDED: Final = frozenset({"Succeeded", "Failed"})
-"""Phases of pods that :func:`finished`: looked at where very many pods change."""
+"""Phases of :func:`finished` pods, for code that processes many pods."""
 
 
 def finished(pod: Pod) -> bool:
-    """It has ended, and is only still there."""
+    """Return whether the pod is Succeeded or Failed."""
     return pod.status.phase in ENDED
 
 
 def bound(pod: Pod, node: str, at: str, shared: SharedParts) -> Pod:
-    """On its node."""
+    """Return the pod assigned to a node, in phase Pending."""
     return replace(
         pod,
         spec=replace(pod.spec, node_name=node),
@@ -81,7 +79,7 @@ def _scheduled(at: str) -> list[Condition]:
 
 
 def unschedulable(pod: Pod, message: str, at: str) -> Pod:
-    """Looked at, and without a place."""
+    """Return the pod with the condition PodScheduled=False and the scheduler's message."""
     condition = Condition(
         type="PodScheduled", status="False", reason="Unschedulable", message=message, last_transition_time=at
     )
@@ -89,7 +87,7 @@ def unschedulable(pod: Pod, message: str, at: str) -> Pod:
 
 
 def disrupted(pod: Pod, at: str) -> Pod:
-    """The scheduler wants it to go, so that another has a place."""
+    """Return the pod with the condition DisruptionTarget, set when the scheduler preempts it."""
     condition = Condition(
         type="DisruptionTarget", status="True", reason="PreemptionByScheduler", last_transition_time=at
     )
@@ -97,7 +95,7 @@ def disrupted(pod: Pod, at: str) -> Pod:
 
 
 def started(pod: Pod, at: str, shared: SharedParts, *, ready: bool) -> Pod:
-    """Its containers run."""
+    """Return the pod in phase Running with running containers."""
     status = replace(
         pod.status,
         phase="Running",
@@ -110,7 +108,7 @@ def started(pod: Pod, at: str, shared: SharedParts, *, ready: bool) -> Pod:
 
 def _started_conditions(before: list[Condition], at: str, ready: str) -> list[Condition]:
     return [
-        *(each for each in before if each.type == "PodScheduled"),
+        *(condition for condition in before if condition.type == "PodScheduled"),
         Condition(type="Initialized", status="True", last_transition_time=at),
         Condition(type="ContainersReady", status=ready, last_transition_time=at),
         Condition(type="Ready", status=ready, last_transition_time=at),
@@ -120,20 +118,20 @@ def _started_conditions(before: list[Condition], at: str, ready: str) -> list[Co
 def _running(containers: list[Container], at: str, ready: bool) -> list[ContainerStatus]:
     return [
         ContainerStatus(
-            name=each.name,
-            image=each.image,
+            name=container.name,
+            image=container.image,
             ready=ready,
             started=True,
             state=ContainerState(running={"startedAt": at}),
-            allocated_resources=each.resources.requests,
-            resources=each.resources,
+            allocated_resources=container.resources.requests,
+            resources=container.resources,
         )
-        for each in containers
+        for container in containers
     ]
 
 
 def with_ready(pod: Pod, at: str, shared: SharedParts) -> Pod:
-    """Its containers are ready, too."""
+    """Return the pod with ready containers and the condition Ready."""
     status = replace(
         pod.status,
         conditions=shared.made(at, _ready_conditions, pod.status.conditions, at),
@@ -144,50 +142,56 @@ def with_ready(pod: Pod, at: str, shared: SharedParts) -> Pod:
 
 def _ready_conditions(before: list[Condition], at: str) -> list[Condition]:
     return [
-        replace(each, status="True", last_transition_time=at) if each.type in ("ContainersReady", "Ready") else each
-        for each in before
+        replace(condition, status="True", last_transition_time=at)
+        if condition.type in ("ContainersReady", "Ready")
+        else condition
+        for condition in before
     ]
 
 
 def _ready_statuses(before: list[ContainerStatus]) -> list[ContainerStatus]:
-    return [replace(each, ready=True) for each in before]
+    return [replace(status, ready=True) for status in before]
 
 
 def ended(pod: Pod, at: str) -> Pod:
-    """Its work is done."""
+    """Return the pod in phase Succeeded with terminated containers."""
     conditions = [
-        replace(each, status="False", reason="PodCompleted", last_transition_time=at)
-        if each.type in ("ContainersReady", "Ready")
-        else each
-        for each in pod.status.conditions
+        replace(item, status="False", reason="PodCompleted", last_transition_time=at)
+        if item.type in ("ContainersReady", "Ready")
+        else item
+        for item in pod.status.conditions
     ]
     done = ContainerState(terminated=ContainerStateTerminated(reason="Completed", finished_at=at))
-    statuses = [replace(each, ready=False, started=False, state=done) for each in pod.status.container_statuses]
+    statuses = [replace(item, ready=False, started=False, state=done) for item in pod.status.container_statuses]
     status = replace(pod.status, phase="Succeeded", conditions=conditions, container_statuses=statuses)
     return replace(pod, status=status)
 
 
 def delete_pod(api: ApiObjects, pod: Pod, grace: int | None = None) -> None:
-    """What the API server does when a pod is deleted: one that no kubelet has is gone, another is told to end."""
+    """Delete a pod as the API server does.
+
+    A pod without a node, a finished pod and a grace period of 0 are removed at once. Other pods get a deletion
+    timestamp, or an earlier one than before. ``grace``: seconds; None means the pod's own grace period.
+    """
     delete_pods(api, (pod,), grace)
 
 
 def delete_pods(api: ApiObjects, pods: Iterable[Pod], grace: int | None = None) -> None:
-    """:func:`delete_pod` for different pods, which go together, and are told to end together."""
-    gone: list[str] = []
-    told: list[tuple[str, Pod]] = []
+    """Delete distinct pods as :func:`delete_pod` does, with one change for all."""
+    removed: list[str] = []
+    terminating: list[tuple[str, Pod]] = []
     for pod in pods:
         metadata, seconds = pod.metadata, grace
         if seconds is None:
             seconds = pod.spec.termination_grace_period_seconds
         seconds = _GRACE if seconds is None else max(seconds, 0)
         if not pod.spec.node_name or finished(pod) or seconds == 0:
-            gone.append(pod.key)
+            removed.append(pod.key)
         elif metadata.deletion_timestamp is None or seconds < (metadata.deletion_grace_period_seconds or 0):
             ends = to_text((api.now // 10**9 + seconds) * 10**9)
             metadata = replace(metadata, deletion_timestamp=ends, deletion_grace_period_seconds=seconds)
-            told.append((pod.key, replace(pod, metadata=metadata)))
-    if gone:
-        api.remove_pods(gone)
-    if told:
-        api.put_pods(told)
+            terminating.append((pod.key, replace(pod, metadata=metadata)))
+    if removed:
+        api.remove_pods(removed)
+    if terminating:
+        api.put_pods(terminating)

@@ -1,11 +1,11 @@
-"""The scheduler and the volume binder of a simulated cluster.
+"""Scheduler and volume binder of a simulated cluster.
 
-Upstream: ``pkg/controller/volume/persistentvolume`` (``FindMatchingVolume``: the smallest that is large enough), the
-external provisioner, ``pkg/controller/volume/ephemeral``, and the admission plugin ``DefaultStorageClass``.
+Node choice is :func:`kscale.scheduling.place.place`: the node with the best kube-scheduler score, or without scores
+the first in list order. Preemption is :func:`kscale.scheduling.preemption.preempt`.
 
-What fits where, and which of the nodes that fit is taken, is :func:`kscale.scheduling.place.place`'s to say: the one
-that kube-scheduler's scores put first, or without scores the first in list order. Who has to go for a pod of a higher
-priority is :func:`kscale.scheduling.preemption.preempt`'s.
+Upstream: ``pkg/controller/volume/persistentvolume`` (``FindMatchingVolume``: the smallest volume that is large
+enough), the external provisioner, ``pkg/controller/volume/ephemeral``, and the admission plugin
+``DefaultStorageClass``.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ _ZONE: Final = "topology.kubernetes.io/zone"
 
 
 class VolumeBinder:
-    """Binds a claim at once, or, where its class waits for the first consumer, when a pod that has it is on a node.
+    """Binds claims at once, or with WaitForFirstConsumer when a pod that uses the claim is assigned to a node.
 
-    A volume that is there is taken before one is made. One that is made for a node can be reached from the zone of the
-    node only. Volumes stay when their claims go.
+    Existing volumes are preferred over new ones. A volume provisioned for a node is restricted to the node's zone.
+    Volumes stay when their claims are deleted.
     """
 
     def __init__(self, api: ApiObjects, time: VirtualTime) -> None:
         self._api = api
         self._unbound: dict[str, str] = {}
-        """By claim: the node of its pod; empty: it has none yet."""
+        """Claim key -> node of its pod, empty if there is none yet."""
         self._new_volumes: dict[str, None] = {}
         self._begun: dict[str, Pod] = {}
         self._ended: dict[str, Pod] = {}
@@ -75,10 +75,10 @@ class VolumeBinder:
 
     @property
     def default_class(self) -> str | None:
-        """The class of claims that name none."""
+        """Return the storage class for claims that name none, or None."""
         return default_storage_class(self._api.of("StorageClass").values())
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def _claim(self, old: KubeObject | None, new: KubeObject | None) -> None:
         if isinstance(new, PersistentVolumeClaim) and not is_bound(new):
@@ -92,7 +92,7 @@ class VolumeBinder:
         assert isinstance(pod, Pod)
         if not pod.spec.volumes:
             return
-        if any(each.ephemeral for each in pod.spec.volumes) and (old is None or new is None):
+        if any(volume.ephemeral for volume in pod.spec.volumes) and (old is None or new is None):
             (self._ended if new is None else self._begun)[pod.key] = pod
             self._turn.ask()
         if isinstance(new, Pod) and new.spec.node_name:
@@ -113,7 +113,7 @@ class VolumeBinder:
         if self._unbound:
             self._turn.ask()
 
-    # -- what follows ------------------------------------------------------------------------------------------------
+    # -- binding of claims -------------------------------------------------------------------------------------------
 
     def _take(self) -> None:
         new_volumes, self._new_volumes = self._new_volumes, {}
@@ -125,9 +125,9 @@ class VolumeBinder:
         ended, self._ended = self._ended, {}
         for pod in ended.values():
             for claim in ephemeral_claims(pod):
-                held = self._api.find("PersistentVolumeClaim", claim.key)
-                if held is not None and controller_of(held.metadata) == controller_of(claim.metadata):
-                    self._api.remove(held)
+                existing = self._api.find("PersistentVolumeClaim", claim.key)
+                if existing is not None and controller_of(existing.metadata) == controller_of(claim.metadata):
+                    self._api.remove(existing)
         for pod in begun.values():
             for claim in ephemeral_claims(pod):
                 if self._api.find("PersistentVolumeClaim", claim.key) is None:
@@ -145,7 +145,7 @@ class VolumeBinder:
             return
         volume = find_volume(claim, self._api.of("PersistentVolume").values(), node if waits else None)
         if volume is None and claim.spec.volume_name:
-            return  # it waits for that one
+            return  # the claim waits for that volume
         if volume is None and of_class is not None and of_class.provisioner != _NO_PROVISIONER:
             volume = self._api.create(_provisioned(claim, node if waits else None))
         if volume is not None:
@@ -158,14 +158,14 @@ class VolumeBinder:
 
 
 def _claim_key(pod: Pod, volume: Volume) -> str:
-    """The claim behind a volume; empty: none."""
+    """Return the key of the claim behind a volume; empty if there is none."""
     if volume.persistent_volume_claim is not None:
         return object_key(pod.namespace, volume.persistent_volume_claim.claim_name)
     return object_key(pod.namespace, f"{pod.name}-{volume.name}") if volume.ephemeral is not None else ""
 
 
 def _provisioned(claim: PersistentVolumeClaim, node: Node | None) -> PersistentVolume:
-    """A volume for a claim, near the node of its pod."""
+    """Return a new volume for a claim, restricted to the zone of the pod's node if the node has one."""
     zone = (node.metadata.labels or {}).get(_ZONE) if node is not None else None
     near = None
     if zone is not None:
@@ -190,12 +190,12 @@ _STORAGE: Final = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
 
 
 class Scheduler:
-    """Takes all pods that wait at one moment together, by priority, then in the order in which they came.
+    """Schedules all pods that wait at one moment together, by priority and then in order of arrival.
 
-    A pod without a place is looked at again when something has changed that could make room for it: a node, a pod that
-    went or asks for less, a claim or a volume, and for a pod with affinity or spread also one that came.
-    With ``preemption`` it may make others end; it is nominated to their node until they are gone, or until it fits on
-    some node before that.
+    An unschedulable pod is retried after a change that could make room: a node, a pod that was removed or requests
+    less, a claim or a volume, and for a pod with affinity or spread constraints also a new pod.
+    With ``preemption`` a pod may evict others. It is nominated to their node until they are gone or it fits on some
+    node.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class Scheduler:
         for key, before, after in changes:
             if not self._refused and before is not None and before.spec.node_name and (
                 after is not None and after.spec.node_name):  # fmt: skip
-                continue  # it has its node, and nobody waits for what it leaves
+                continue  # the pod has a node, and no pod waits for its resources
             if after is None or finished(after):
                 if before is not None:
                     self._waiting.pop(key, None)
@@ -253,7 +253,7 @@ class Scheduler:
             self._turn.ask()
 
     def _choose(self, snapshot: Snapshot, pods: list[str]) -> PlaceResult:
-        """Where they go, highest priority first."""
+        """Return the placement of pods, highest priority first."""
         if self._scores is None:
             return place(snapshot, pods, profile=self._profile)
         placed = place(snapshot, pods, profile=self._profile, scores=self._scores, state=self._state)
@@ -270,36 +270,40 @@ class Scheduler:
             return
         snapshot = self._view.snapshot()
         placed = self._choose(snapshot, waiting)
-        found, at = placed.placement, self._api.now_text
+        placement, now_text = placed.placement, self._api.now_text
         message = f"0/{len(snapshot.nodes)} nodes are available."
         find = self._api.find
-        self._api.put_pods((key, bound(find("Pod", key), node, at, self._shared)) for key, node in found.items())
+        self._api.put_pods(
+            (key, bound(find("Pod", key), node, now_text, self._shared)) for key, node in placement.items()
+        )
         for key in waiting:
-            if key in found:
+            if key in placement:
                 continue
             self._refused[key] = None
             pod = self._api.find("Pod", key)
             if not pod.status.conditions:
-                self._api.put(unschedulable(pod, message, at))
+                self._api.put(unschedulable(pod, message, now_text))
         if self._preemption is not None:
             self._preempt(placed, self._preemption)
-        if found and any(_looks_at_others(self._api.find("Pod", key)) for key in self._refused):
-            self._look_again()  # whom they want to be with may be there now
+        if placement and any(_looks_at_others(self._api.find("Pod", key)) for key in self._refused):
+            self._look_again()  # a pod that they need to be with may have been placed now
 
     # -- preemption --------------------------------------------------------------------------------------------------
 
     def _end_nominations(self) -> None:
-        """Of those whose victims are gone, and of those that are gone themselves."""
+        """End the nomination of pods whose victims are gone, and of pods that are deleted or bound."""
         for key, victims in list(self._victims.items()):
             pod: Pod | None = self._api.find("Pod", key)
             if pod is None or pod.spec.node_name:
                 del self._victims[key]
-            elif all(self._api.same(each) is None for each in victims):
+            elif all(self._api.same(victim) is None for victim in victims):
                 self._end_nomination(pod)
 
     def _look_elsewhere(self, nominated: list[str]) -> None:
-        """Ends the nominations of those that fit on a node by now, whether their victims are gone or not; each sees the
-        places of those before it, the most important first."""
+        """End the nomination of pods that fit on a node now.
+
+        Pods are tried by descending priority, and each sees the placement of those before it.
+        """
         if not nominated:
             return
         trial = fork(self._view.snapshot(), nominated, profile=self._profile)
@@ -318,23 +322,23 @@ class Scheduler:
         self._api.put(_nominated(pod, ""))
 
     def _preempt(self, placed: PlaceResult, candidates: Candidates) -> None:
-        """Makes room for those that found no place."""
+        """Evict pods to make room for the unschedulable ones, and nominate these to the freed nodes."""
         snapshot = placed.snapshot_after
         for key in placed.unschedulable:
-            made = preempt(snapshot, key, profile=self._profile, **candidates._asdict())
-            if made is None:
+            preemption = preempt(snapshot, key, profile=self._profile, **candidates._asdict())
+            if preemption is None:
                 continue
             record = snapshot.record(key)
-            snapshot = snapshot.with_placed([record], [snapshot.columns.index[made.node]])
-            victims: list[Pod] = [self._api.find("Pod", name) for name in made.victims]
-            for each in victims:
-                if each.key in self._victims:  # it waits for a place itself, and may look for another
-                    self._end_nomination(each)
+            snapshot = snapshot.with_placed([record], [snapshot.columns.index[preemption.node]])
+            victims: list[Pod] = [self._api.find("Pod", name) for name in preemption.victims]
+            for victim in victims:
+                if victim.key in self._victims:  # the victim is itself nominated and may look for another node
+                    self._end_nomination(victim)
                     self._look_again()
-                elif each.metadata.deletion_timestamp is None:
-                    delete_pod(self._api, self._api.put(disrupted(each, self._api.now_text)))
+                elif victim.metadata.deletion_timestamp is None:
+                    delete_pod(self._api, self._api.put(disrupted(victim, self._api.now_text)))
             self._victims[key] = victims
-            self._api.put(_nominated(self._api.find("Pod", key), made.node))
+            self._api.put(_nominated(self._api.find("Pod", key), preemption.node))
 
 
 def _nominated(pod: Pod, node: str) -> Pod:
@@ -346,17 +350,17 @@ def _looks_at_others(pod: Pod) -> bool:
 
 
 def _could_leave_more(old: Pod, new: Pod) -> bool:
-    """Whether a pod on a node asks for something else since it changed, or counts for something else."""
+    """Return whether a change of a placed pod may allow another pod to be scheduled."""
     return (
         old.spec.containers != new.spec.containers
         or old.metadata.labels != new.metadata.labels
-        or [each.allocated_resources for each in old.status.container_statuses]
-        != [each.allocated_resources for each in new.status.container_statuses]
+        or [status.allocated_resources for status in old.status.container_statuses]
+        != [status.allocated_resources for status in new.status.container_statuses]
     )
 
 
 def _could_take_more(old: Node, new: Node) -> bool:
-    """Whether another pod may fit on a node since it changed."""
+    """Return whether a change of a node may allow another pod to be scheduled on it."""
     return (
         old.spec.unschedulable != new.spec.unschedulable
         or old.spec.taints != new.spec.taints

@@ -35,9 +35,11 @@ _REVISION: Final = "controller-revision-hash"
 
 
 class _Revision(NamedTuple):
-    """Of a stateful set: its ``template``, and what pods of that are labelled with (``name``, and ``aliases``: those
-    that were there when it was looked at first); ``before``: the template before, as long as not all pods are of this
-    one (``currentRevision``)."""
+    """Revision of a StatefulSet's ``template``.
+
+    Pods of this revision have the label value ``name`` or one of ``aliases`` (the labels present when the set was first
+    seen). ``before`` is the previous template until all pods have this one (``currentRevision``).
+    """
 
     template: PodTemplateSpec
     name: str
@@ -45,14 +47,17 @@ class _Revision(NamedTuple):
     before: PodTemplateSpec | None = None
 
     def has(self, pod: Pod) -> bool:
-        """Whether a pod is of this template."""
+        """Return whether a pod belongs to this revision."""
         label = (pod.metadata.labels or {}).get(_REVISION, "")
         return label == self.name or label in self.aliases
 
 
 class StatefulSets(Controller):
-    """One pod for each ordinal, with its claims, which stay when it goes. ``OrderedReady``: the next after the last is
-    ready, and the highest goes first. Pods of another template go one after the other, the highest first."""
+    """Controller that keeps one pod per ordinal, with claims that outlive the pod.
+
+    With ``OrderedReady`` the next pod is created when the previous one is ready, and the highest ordinal is deleted
+    first. Pods of an old template are replaced one after another, highest ordinal first.
+    """
 
     kind: ClassVar[str] = "StatefulSet"
 
@@ -61,9 +66,9 @@ class StatefulSets(Controller):
         self._maker = maker
         self._revisions: dict[str, _Revision] = {}
         self._first: dict[str, tuple[str, frozenset[str]]] = {}
-        """Of each set: the first revision, and what pods were labelled with that were there before."""
+        """UID of a set -> first revision, and revision labels of the pods present before."""
         self._taken: dict[str, str] = {}
-        """Keys of pods of others whose names a set waits for, and the key of the set."""
+        """Key of another owner's pod whose name a set needs -> key of the set."""
         api.listen(self.kind, one_by_one(self._gone))
         api.listen("Pod", self._pods)
 
@@ -80,14 +85,16 @@ class StatefulSets(Controller):
             self._first.pop(old.metadata.uid, None)
 
     def sync(self, held: StatefulSet) -> None:
-        """Makes the first ordinal that is missing (or all), deletes the last that is too many (or all), or one of
-        another template."""
+        """Create the first missing pod, delete the last surplus pod, or replace one of an old template.
+
+        With the policy ``Parallel``, all missing pods are created and all surplus pods deleted.
+        """
         pods = {pod.name: pod for pod in self._owned.of(held.metadata.uid).values() if _ordinal(pod, held) >= 0}
         revision = self._revision(held, pods.values())
         begin = held.spec.ordinals.start if held.spec.ordinals else 0
-        wanted = pod_count(held)
+        replicas = pod_count(held)
         parallel = held.spec.pod_management_policy == "Parallel"
-        names = {f"{held.name}-{ordinal}": ordinal - begin for ordinal in range(begin, begin + wanted)}
+        names = {f"{held.name}-{ordinal}": ordinal - begin for ordinal in range(begin, begin + replicas)}
         blocked = False
         for name, number in names.items():
             pod = pods.get(name)
@@ -106,31 +113,31 @@ class StatefulSets(Controller):
                 break
         if parallel or not blocked:
             others = [pod for name, pod in pods.items() if name not in names]
-            rest = sorted(others, key=lambda pod: _ordinal(pod, held), reverse=True)
-            for pod in rest if parallel else rest[:1]:
+            surplus = sorted(others, key=lambda pod: _ordinal(pod, held), reverse=True)
+            for pod in surplus if parallel else surplus[:1]:
                 if pod.metadata.deletion_timestamp is None:
                     delete_pod(self._api, pod)
-            if parallel or not rest:
+            if parallel or not surplus:
                 self._update(held, [pods.get(name) for name in names], revision)
         self._tell(held, revision)
 
-    def _revision(self, held: StatefulSet, pods: Iterable[Pod]) -> _Revision:
-        """What pods of its template look like. Those that are there at first are all taken for such."""
-        uid, template = held.metadata.uid, held.spec.template
-        known = self._revisions.get(uid)
-        if known is None:
-            there = frozenset((pod.metadata.labels or {}).get(_REVISION, "") for pod in pods)
-            known = self._revisions[uid] = _Revision(template, revision_of(held), there)
-            self._first[uid] = known.name, there
-        elif known.template is not template:
-            name, (first, there) = revision_of(held), self._first[uid]
-            before = known.before or (None if name == known.name else known.template)
-            known = _Revision(template, name, there if name == first else frozenset(), before)
-            self._revisions[uid] = known
-        return known
+    def _revision(self, stateful_set: StatefulSet, pods: Iterable[Pod]) -> _Revision:
+        """Return the revision of the current template. Pods present at first count as up to date."""
+        uid, template = stateful_set.metadata.uid, stateful_set.spec.template
+        revision = self._revisions.get(uid)
+        if revision is None:
+            labels_before = frozenset((pod.metadata.labels or {}).get(_REVISION, "") for pod in pods)
+            revision = self._revisions[uid] = _Revision(template, revision_of(stateful_set), labels_before)
+            self._first[uid] = revision.name, labels_before
+        elif revision.template is not template:
+            name, (first, labels_before) = revision_of(stateful_set), self._first[uid]
+            before = revision.before or (None if name == revision.name else revision.template)
+            revision = _Revision(template, name, labels_before if name == first else frozenset(), before)
+            self._revisions[uid] = revision
+        return revision
 
     def _update(self, held: StatefulSet, pods: Sequence[Pod | None], revision: _Revision) -> None:
-        """Deletes the last that is of another template, once those behind it are ready."""
+        """Delete the highest pod of an old template, once the pods above it are ready."""
         if held.spec.update_strategy.type == "OnDelete":
             return
         for pod in reversed(pods[_partition(held) :]):
@@ -143,7 +150,7 @@ class StatefulSets(Controller):
                 return
 
     def _make(self, held: StatefulSet, ordinal: int, template: PodTemplateSpec | None) -> None:
-        """``template``: another than that of the set."""
+        """Create the pod and claims of an ordinal. ``template`` replaces the set's template."""
         spec = replace(held.spec, ordinals=StatefulSetOrdinals(start=ordinal), replicas=1)
         only = replace(held, spec=spec if template is None else replace(spec, template=template))
         for claim in claims_of(only):
@@ -163,27 +170,27 @@ class StatefulSets(Controller):
             updated_replicas=sum(map(revision.has, pods)),
             available_replicas=ready,
         )
-        wanted = pod_count(held)
-        is_complete = held.spec.update_strategy.type != "OnDelete" and status.updated_replicas == wanted == ready
+        replicas = pod_count(held)
+        is_complete = held.spec.update_strategy.type != "OnDelete" and status.updated_replicas == replicas == ready
         if revision.before is not None and is_complete:
             self._revisions[held.metadata.uid] = revision._replace(before=None)
         if status != held.status:
             self._api.put(replace(held, status=status))
 
 
-def _ordinal(pod: Pod, of: StatefulSet) -> int:
-    """Its number; -1: it has none (``getOrdinal``)."""
+def _ordinal(pod: Pod, stateful_set: StatefulSet) -> int:
+    """Return the ordinal of a pod, or -1 if its name has none (``getOrdinal``)."""
     name, _, number = pod.name.rpartition("-")
-    return int(number) if name == of.name and number.isascii() and number.isdigit() else -1
+    return int(number) if name == stateful_set.name and number.isascii() and number.isdigit() else -1
 
 
-def _partition(held: StatefulSet) -> int:
-    rolling = held.spec.update_strategy.rolling_update
+def _partition(stateful_set: StatefulSet) -> int:
+    rolling = stateful_set.spec.update_strategy.rolling_update
     return (rolling.partition or 0) if rolling is not None else 0
 
 
 class DaemonSets(Controller):
-    """One pod for each node that a daemon set wants one on."""
+    """Controller that keeps one pod on each node that a DaemonSet selects."""
 
     kind: ClassVar[str] = "DaemonSet"
 
@@ -193,29 +200,29 @@ class DaemonSets(Controller):
         api.listen("Node", one_by_one(self._node))
 
     def _node(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        before, after = ((each.spec, each.metadata.labels) if isinstance(each, Node) else None for each in (old, new))
+        before, after = ((node.spec, node.metadata.labels) if isinstance(node, Node) else None for node in (old, new))
         if before != after:
             for key in self._api.of(self.kind):
                 self.changed(key)
 
     def sync(self, held: DaemonSet) -> None:
-        """Makes the pods that are missing, and deletes those of nodes that are gone or do not want theirs."""
+        """Create missing pods, and delete those of removed or unselected nodes."""
         pods = list(self._owned.of(held.metadata.uid).values())
-        there: dict[str, Pod] = {}
-        wanted = {node.name for node in self._api.of("Node").values() if should_run(held, node)}
+        pods_by_node: dict[str, Pod] = {}
+        selected = {node.name for node in self._api.of("Node").values() if should_run(held, node)}
         for pod in pods:
             node = pod.spec.node_name or _target(pod)
-            if node not in wanted or finished(pod):
+            if node not in selected or finished(pod):
                 if pod.metadata.deletion_timestamp is None:
                     delete_pod(self._api, pod)
             else:
-                there[node] = pod
-        missing = [node for node in self._api.of("Node") if node in wanted and node not in there]
+                pods_by_node[node] = pod
+        missing = [node for node in self._api.of("Node") if node in selected and node not in pods_by_node]
         if missing:
             pattern = daemonset_pod(held, classes=self._maker.classes)
             for node in missing:
                 self._maker.make(_pinned(pattern, node), generate_name=f"{held.name}-")
-        self._tell(held, wanted)
+        self._tell(held, selected)
 
     def _tell(self, held: DaemonSet, wanted: set[str]) -> None:
         pods = list(self._owned.of(held.metadata.uid).values())
@@ -234,7 +241,7 @@ class DaemonSets(Controller):
 
 
 def _pinned(pod: Pod, node: str) -> Pod:
-    """For one node only, as the scheduler is told it (``ReplaceDaemonSetPodNodeNameNodeAffinity``)."""
+    """Return the pod with a node affinity to one node (``ReplaceDaemonSetPodNodeNameNodeAffinity``)."""
     term = NodeSelectorTerm(match_fields=[NodeSelectorRequirement(key="metadata.name", operator="In", values=[node])])
     affinity = pod.spec.affinity or Affinity()
     of_nodes = replace(affinity.node_affinity or NodeAffinity(), required=NodeSelector(node_selector_terms=[term]))
@@ -242,10 +249,10 @@ def _pinned(pod: Pod, node: str) -> Pod:
 
 
 def _target(pod: Pod) -> str:
-    """The node that a pod is made for."""
+    """Return the node that a DaemonSet pod is pinned to; empty if there is none."""
     affinity: Any = pod.spec.affinity and pod.spec.affinity.node_affinity
     for term in affinity.required.node_selector_terms if affinity and affinity.required else ():
-        for each in term.match_fields:
-            if each.key == "metadata.name" and each.values:
-                return str(each.values[0])
+        for expression in term.match_fields:
+            if expression.key == "metadata.name" and expression.values:
+                return str(expression.values[0])
     return ""

@@ -1,6 +1,6 @@
-"""What drivers see of a simulated cluster: objects by kind, and one cluster in columns.
+"""A driver's view of a simulated cluster: objects by kind, and one cluster in columns.
 
-Pods change a hundred times between two looks: the columns take up what has become of them when somebody looks.
+Pods change many times between two reads, so the columns apply pod changes only when they are read.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ NOT_IN_COLUMNS: Final = frozenset(
     {"ConfigMap", "Event", "HorizontalPodAutoscaler", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
      "Lease", "Deployment", "LimitRange"}
 )  # fmt: skip
-"""Kinds that a cluster in columns has no use for."""
+"""Kinds that a cluster in columns does not use."""
 
 
 class ClusterView:
-    """What has been seen of a world ``lag`` nanoseconds after it came about; the same for every driver.
+    """Objects as visible ``lag`` nanoseconds after their changes; shared by all drivers.
 
-    ``version``: by kind, the newest that was seen. Single owner.
+    ``version``: newest visible resource version by kind. Has a single owner.
     """
 
     def __init__(self, api: ApiObjects, time: VirtualTime, *, lag: int = 0, cluster: Cluster | None = None) -> None:
@@ -50,7 +50,7 @@ class ClusterView:
         api.listen_all(self._heard)
 
     def listen(self, kinds: Iterable[str], call: _Told) -> None:
-        """Tells (kind, changes) of what is seen of some kinds from now on."""
+        """Register a function to be called with (kind, changes) for visible changes of some kinds."""
         for kind in kinds:
             self._calls.setdefault(kind, []).append(call)
 
@@ -61,12 +61,12 @@ class ClusterView:
             self._time.at(self._time.now + self._lag, partial(self._take, kind, changes), rank=HAPPENINGS)
 
     def _take(self, kind: str, changes: Changes[KubeObject]) -> None:
-        held = self._kinds.setdefault(kind, {})
+        objects = self._kinds.setdefault(kind, {})
         for key, _, new in changes:
             if new is None:
-                held.pop(key, None)
+                objects.pop(key, None)
             else:
-                held[key] = new
+                objects[key] = new
         _, old, new = changes[-1]
         self.version[kind] = (new or old).metadata.resource_version  # type: ignore[union-attr]  # one of the two is there
         if kind == "Pod":
@@ -86,9 +86,9 @@ class ClusterView:
             before = old.spec.node_name if old is not None else ""
             after = new.spec.node_name if new is not None else ""
             if before and before != after:
-                held = on[before]
-                held.pop(key, None)
-                if not held:
+                pods = on[before]
+                pods.pop(key, None)
+                if not pods:
                     del on[before]
             if new is None:
                 if key in self._known:
@@ -101,33 +101,33 @@ class ClusterView:
                     on[after] = {}
                 on[after][key] = new
             if key in changed and changed[key] is None:
-                del changed[key]  # one that was deleted before: the new one comes last
+                del changed[key]  # the pod was deleted and created again: the new one comes last
                 self.cluster.remove("Pod", key)
                 self._known.discard(key)
             changed[key] = new
 
     def settle(self) -> None:
-        """The columns take up what has become of pods."""
+        """Apply pending pod changes to the columns."""
         if not self._changed:
             return
         changed, self._changed = self._changed, {}
-        gone = [key for key, pod in changed.items() if pod is None]
-        self.cluster.apply_pods((pod for pod in changed.values() if pod is not None), gone=gone)
+        removed = [key for key, pod in changed.items() if pod is None]
+        self.cluster.apply_pods((pod for pod in changed.values() if pod is not None), gone=removed)
         self._known.update(changed)
-        self._known.difference_update(gone)
+        self._known.difference_update(removed)
         self.cluster.tidy()
 
     def snapshot(self) -> Snapshot:
-        """The cluster in columns."""
+        """Return a snapshot of the visible cluster."""
         self.settle()
         return self.cluster.snapshot()
 
     def of(self, kind: str) -> Mapping[str, Any]:
-        """The objects of a kind by key, in the order in which they came."""
+        """Return the objects of a kind by key, in the order of arrival."""
         return self._kinds.get(kind, {})
 
     def pods_of(self, nodes: Sequence[str]) -> list[Pod]:
-        """The pods that are assigned to nodes and have not ended, node by node."""
+        """Return the active pods assigned to the named nodes, node by node."""
         return [
             pod
             for node in nodes
@@ -136,14 +136,14 @@ class ClusterView:
         ]
 
     def all_on(self, node: str) -> list[Pod]:
-        """All pods of a node, those that have ended too."""
+        """Return all pods of a node, including finished ones."""
         return list(self._on.get(node, {}).values())
 
 
 class SimulatedStores:
-    """The view of the world, cut down to what a driver watches (:class:`kscale.world.protocols.Stores`).
+    """The part of the view that a driver watches (:class:`kscale.world.protocols.Stores`).
 
-    What is there at the beginning is told as new to the first who subscribes, as a list would.
+    The first subscriber is told of all existing objects as new, as by a list.
     """
 
     def __init__(self, view: ClusterView, watches: Sequence[Watch]) -> None:
@@ -164,10 +164,10 @@ class SimulatedStores:
     def _seen(self, kind: str, changes: Changes[Any]) -> None:
         if kind in self._untyped:
             self._changes[kind] += len(changes)
-        found = self._typed.get(kind)
-        if found is None or not self._listed:
+        typed = self._typed.get(kind)
+        if typed is None or not self._listed:
             return
-        watch, is_wanted, objects = found
+        watch, is_wanted, objects = typed
         for key, _, new in changes:
             before = objects.get(key)
             after = new if new is not None and (is_wanted is None or is_wanted(new)) else None
@@ -188,13 +188,13 @@ class SimulatedStores:
             self._seen(kind, [(key, None, item) for key, item in self._view.of(kind).items()])
 
     def changes(self, without: Collection[str] = ()) -> int:
-        """How often something that is watched has changed, but for some kinds."""
+        """Return the number of changes of watched kinds, except those in ``without``."""
         return sum(count for kind, count in self._changes.items() if kind not in without)
 
-    # -- what it tells ------------------------------------------------------------------------------------------------
+    # -- Stores ------------------------------------------------------------------------------------------------------
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
-        """Calls a function after each change of a typed kind. Gives what ends that."""
+        """Call a function after each change of a typed kind, and return a function that ends this."""
         self._calls.append(call)
         if not self._listed:
             self._list()
@@ -202,34 +202,34 @@ class SimulatedStores:
 
     @property
     def synced(self) -> bool:
-        """Always."""
+        """Return True: a simulated store is always listed."""
         return True
 
     @property
     def settled(self) -> bool:
-        """Always."""
+        """Return True: a simulated store is always consistent."""
         return True
 
     def snapshot(self, now: Moment | None = None) -> Snapshot:  # noqa: ARG002 - this world has no devices that wait
-        """The cluster at this moment."""
+        """Return a snapshot of the visible cluster."""
         return self._view.snapshot()
 
     def objects(self, kind: str) -> Sequence[Any]:
-        """The objects of a kind, in the order in which they came."""
+        """Return the objects of a kind in the order of arrival."""
         typed = self._typed.get(kind)
         return list(self._view.of(kind).values() if typed is None else typed[2].values())
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
-        """One object, as far as the watch has brought it."""
+        """Return one object as visible to the watch, or None."""
         key = object_key(namespace, name)
         typed = self._typed.get(kind)
-        found: KubeObject | None = (self._view.of(kind) if typed is None else typed[2]).get(key)
-        return found
+        result: KubeObject | None = (self._view.of(kind) if typed is None else typed[2]).get(key)
+        return result
 
     def pods_of(self, nodes: Sequence[str]) -> Sequence[Pod]:
-        """The pods that are assigned to nodes and have not ended, node by node."""
+        """Return the active pods assigned to the named nodes, node by node."""
         return self._view.pods_of(nodes)
 
     def resource_version(self, kind: str) -> str:
-        """The newest version seen of a kind."""
+        """Return the newest visible resource version of a kind."""
         return self._view.version.get(kind, "")

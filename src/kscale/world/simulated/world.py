@@ -1,4 +1,4 @@
-"""The simulated cluster: all its parts together."""
+"""Simulated cluster composed of all its parts."""
 
 from __future__ import annotations
 
@@ -40,16 +40,18 @@ __all__ = ["SimulatedWorld", "WorldOptions"]
 _AT_ONCE: Final = frozenset({Emit, Observe, Refresh}).union(
     action for action, answer in ANSWERS.items() if answer.question
 )
-"""What takes no time: questions and reports."""
+"""Actions without latency: reads and reports."""
 
 
 class WorldOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a world behaves.
+    """Behaviour of a world. Times are in nanoseconds.
 
-    Nanoseconds: ``latency`` until what the API server and the cloud are asked to do is done and answered (questions and
-    reports take no time); ``watch_lag`` from a change to who watches. ``pods``: how long pods take. ``scores``: how the
-    scheduler chooses among the nodes that fit (None: the first); ``profile``: its filters (None: the default ones);
-    ``preemption``: whether pods of a higher priority make others end; ``candidates``: how many nodes are tried then.
+    - ``latency``: until an action on the API server or the cloud is performed and answered (reads and reports take no
+      time). ``watch_lag``: from a change to its watchers.
+    - ``pods``: durations of pods.
+    - ``scores``: how the scheduler chooses among feasible nodes (None: the first). ``profile``: its filters (None: the
+      default profile). ``preemption``: whether pods of a higher priority may evict others, and ``candidates`` how many
+      nodes are tried.
     """
 
     seed: int = 0
@@ -64,12 +66,13 @@ class WorldOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimulatedWorld:
-    """Everything outside of the drivers. Single owner.
+    """Simulated cluster with everything outside the drivers. Has a single owner.
 
-    ``times`` tells of a pod how long it takes, where that is not the same for all. ``admit`` is what admission makes of
-    a new pod; it may be set later (``maker.admit``). ``custom``: kinds with a scale beside the built-in ones.
+    - ``times``: returns the durations of a pod, if they differ between pods.
+    - ``admit``: admission of new pods; may be set later (``maker.admit``).
+    - ``custom``: kinds with a scale in addition to the built-in ones.
 
-    ``begin`` is called once all that is there at the beginning has been added (:meth:`add`, ``cloud.add``, ``load``).
+    Call ``begin`` after all initial objects have been added (:meth:`add`, ``cloud.add``, ``load``).
     """
 
     def __init__(
@@ -130,36 +133,39 @@ class SimulatedWorld:
         )
 
     def add(self, item: KubeObject) -> KubeObject:
-        """Creates an object, as ``kubectl create`` does."""
+        """Create an object as ``kubectl create`` does."""
         return self.api.create(item)
 
     def apply(self, item: KubeObject) -> KubeObject:
-        """Creates an object, or replaces the one under its key: what it does not say falls to the default, also the
-        ``spec.replicas`` that an autoscaler set. Of a pod only labels and annotations change; a status stays."""
+        """Create an object, or replace the one with its key, and return it.
+
+        Fields that the object leaves out get their defaults, including a ``spec.replicas`` that an autoscaler has set.
+        Of an existing pod only labels and annotations change. The status stays.
+        """
         item = with_namespace(item)
-        held: Any = self.api.find(item.kind, item.key)
-        if held is None:
+        current: Any = self.api.find(item.kind, item.key)
+        if current is None:
             return self.api.create(item)
-        kept = ("status", "spec") if isinstance(held, Pod) else ("status",)
-        metadata = replace(held.metadata, labels=item.metadata.labels, annotations=item.metadata.annotations)
-        stays = {name: getattr(held, name) for name in kept if hasattr(held, name)}
-        return self.api.put(replace(item, metadata=metadata, **stays))
+        preserved = ("status", "spec") if isinstance(current, Pod) else ("status",)
+        metadata = replace(current.metadata, labels=item.metadata.labels, annotations=item.metadata.annotations)
+        unchanged = {name: getattr(current, name) for name in preserved if hasattr(current, name)}
+        return self.api.put(replace(item, metadata=metadata, **unchanged))
 
     def delete(self, kind: str, key: str) -> None:
-        """As ``kubectl delete`` does; what is not there is not missed."""
-        held = self.api.find(kind, key)
-        if isinstance(held, Pod):
-            delete_pod(self.api, held)
-        elif held is not None:
-            self.api.remove(held)
+        """Delete an object as ``kubectl delete`` does; a missing object is ignored."""
+        current = self.api.find(kind, key)
+        if isinstance(current, Pod):
+            delete_pod(self.api, current)
+        elif current is not None:
+            self.api.remove(current)
 
     def begin(self) -> None:
-        """Load arrives and is measured from now on."""
+        """Start load and metrics."""
         self.load.begin()
         self.metrics.begin()
 
     def inputs(self, stores: SimulatedStores, goes_by: GoesBy) -> tuple[int, int, int]:
-        """Another value whenever something has changed that a driver with these stores goes by."""
+        """Return a value that differs whenever an input of a driver with these stores has changed."""
         return (
             stores.changes(goes_by.judged),
             self.cloud.changes if goes_by.cloud else 0,
@@ -167,7 +173,7 @@ class SimulatedWorld:
         )
 
     def stores(self, watches: Sequence[Watch]) -> SimulatedStores:
-        """What a driver with these watches sees."""
+        """Return the stores of a driver with these watches."""
         return SimulatedStores(self.seen, watches)
 
     def _latency(self, action: Action) -> int:
