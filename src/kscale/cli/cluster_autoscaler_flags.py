@@ -1,6 +1,6 @@
-"""The flags of ``kscale run cluster-autoscaler``: upstream's, by upstream's names.
+"""The flags of ``kscale run cluster-autoscaler``, with upstream's names.
 
-Types and defaults are those of :mod:`kscale.ca.options`; here is what help says of them.
+Types and defaults come from :mod:`kscale.ca.options`; this module adds the help texts.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def _with_options(cls: type[_T]) -> type[_T]:
 
 
 def _flag(name: str, default: Any) -> tuple[Any, Any]:
-    """The type of a flag, and its default as it is written."""
+    """Return a flag's type and its default in the form that the command line takes."""
     if isinstance(default, timedelta):
         return str, format_duration(default // timedelta(microseconds=1) * 1000)
     if isinstance(default, list):
@@ -242,11 +242,17 @@ def _flag(name: str, default: Any) -> tuple[Any, Any]:
 
 @_with_options
 class LoopFlags(OptionGroup):
-    """What the decisions of a loop go by: fields named as those of :class:`kscale.ca.AutoscalingOptions`."""
+    """Flags of the loop's decisions. Fields have the names of :class:`kscale.ca.AutoscalingOptions`."""
 
     def options(self) -> AutoscalingOptions:
-        """As options. Raises InputError for what upstream refuses at start-up, with its texts, and for flags that the
-        release of the profile does not have."""
+        """Return the flags as AutoscalingOptions.
+
+        Raises
+        ------
+        InputError
+            If upstream refuses a value at start-up (with upstream's text), or if the release of ``--profile`` does not
+            have a flag that was set.
+        """
         defaults = AutoscalingOptions()
         written = {name: getattr(self, name) for name in fields(type(self))}
         profile = written.pop("profile")

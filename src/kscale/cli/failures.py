@@ -1,4 +1,7 @@
-"""What goes wrong is said in one place: the thing by name, a hint, status 2, a traceback only with KSCALE_DEBUG."""
+"""Error messages and exit statuses of the command line.
+
+A message names the object and gives a hint; the status of bad input is 2. Tracebacks appear only with KSCALE_DEBUG.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class DumpError(InputError):
 
 @contextlib.contextmanager
 def of_dump() -> Iterator[None]:
-    """Around the reading of the dump: damaged objects of it, and of nothing else, may be left out."""
+    """Turn InputError into DumpError while a dump is read, so that the hint can offer ``--skip-invalid``."""
     try:
         yield
     except InputError as error:

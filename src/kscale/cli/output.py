@@ -1,4 +1,4 @@
-"""How an answer is shown: one record, and a view of it, in any of eight formats."""
+"""Output of an answer: one record, and a view of it, in any of eight formats."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _shown(table: Table, wide: bool) -> list[int]:
 
 
 def _plain(table: Table, wide: bool) -> str:
-    """The table as wide as its cells are: for a pipe."""
+    """Format a table for a pipe, with columns as wide as their cells."""
     shown = _shown(table, wide)
     rows = [[on_one_line(as_cell(row[index]).text) for index in shown] for row in _cut(table, wide)]
     rows.insert(0, [table.columns[index].title for index in shown])
@@ -97,7 +97,7 @@ def _rich(table: Table, wide: bool) -> RichTable:
 
 
 def _parts(view: View, wide: bool) -> Iterator[str | Table]:
-    """What is printed, in order: lines, and tables."""
+    """Yield what is printed, in order, as lines and tables."""
     if view.headline:
         yield printable(view.headline)
     for table in view.tables:
@@ -148,7 +148,7 @@ def _csv(view: View) -> str:
 
 
 def _values(cell: Cell) -> tuple[Any, ...]:
-    """The columns of CSV that a cell is."""
+    """Return the CSV values of a cell."""
     if isinstance(cell.value, tuple):
         return tuple("" if each is None else each for each in cell.value)
     return (cell.text if cell.value is None else cell.value,)
@@ -203,7 +203,7 @@ def render(answer: Answer, form: Format, terminal: Terminal) -> None:
 
 @dataclass(eq=False, repr=False)
 class Show(OptionGroup):
-    """The options about output; ``terminal`` is where a command says what it read and what it doubts."""
+    """Options about output. ``terminal`` takes a command's log messages and warnings."""
 
     output: Annotated[
         Format,
@@ -217,7 +217,7 @@ class Show(OptionGroup):
     _terminal: Terminal | None = field(default=None, init=False, repr=False)
 
     def adopt(self, root: dict[str, Any]) -> None:
-        """Flags given before the command count as well."""
+        """Apply the flags that were typed before the command."""
         for name in ("verbose", "quiet", "no_color"):
             setattr(self, name, getattr(self, name) or bool(root.get(name)))
 
@@ -229,7 +229,7 @@ class Show(OptionGroup):
 
     @property
     def whole(self) -> bool:
-        """Whether the whole record is printed, so that every part of it is worth making."""
+        """Return whether the output format prints the full record, so that all of its parts are needed."""
         return self.output in (Format.JSON, Format.YAML, Format.HTML)
 
     def emit(self, answer: Answer) -> int:

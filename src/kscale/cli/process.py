@@ -43,9 +43,17 @@ _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctim
 
 
 def set_up_logs(verbosity: int, format_: str, *, least: int = 0, stream: TextIO | None = None) -> None:
-    """From here on what kscale logs is written. ``verbosity`` as klog's: from 4 on, details, too; ``format_``: ``text``
-    or ``json``; ``least``: less important levels of Python's logging are left out. Values given as ``extra`` are keys
-    of their own in JSON, and follow the message in text."""
+    """Write kscale's log messages to ``stream``, by default stderr.
+
+    Parameters
+    ----------
+    verbosity : int
+        As klog's ``-v``: details are included from 4 on.
+    format_ : str
+        ``text`` or ``json``. Values passed as ``extra`` become keys in JSON and follow the message in text.
+    least : int
+        Lowest level of Python's logging that is written.
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Json() if format_ == "json" else _Text())
     handler.setLevel(least)
@@ -232,7 +240,7 @@ def run_program(
 
 
 def print_record(record: Record) -> None:
-    """A record that a program tells as it goes: one line of JSON."""
+    """Print a record on stdout as one line of JSON."""
     sys.stdout.write(to_json(record).decode() + "\n")
     sys.stdout.flush()
 

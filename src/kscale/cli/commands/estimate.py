@@ -115,8 +115,18 @@ def daemon_sets_alone(workloads: Iterable[KubeObject]) -> str:
 
 
 def estimate_view(report: EstimateReport, explain: str, of: str = "pending", hint: str = "") -> View:
-    """``explain`` is the command line that explains a pod, without the pod; ``of`` says which pods it is about;
-    ``hint``: what else to ask."""
+    """Build the view of an estimate.
+
+    Parameters
+    ----------
+    report : EstimateReport
+    explain : str
+        Command line that explains a pod, without the pod's name. Empty: not shown.
+    of : str
+        Describes the pods in the headline.
+    hint : str
+        Last line of the footer.
+    """
     footer = [
         f"{group.group}: {group.nodes:,} more nodes are {group.over_maximum:,} over its maximum of "
         f"{group.maximum:,} ({group.current or 0:,} now)."

@@ -60,7 +60,7 @@ def command(
 
 
 def _full_name(pod: str, namespace: str | None, cluster: Cluster) -> str:
-    """``namespace/name`` of what was typed; ``pod/NAME`` is kubectl's way, unless there is such a namespace."""
+    """Return ``namespace/name`` for a typed name. ``pod/NAME`` is accepted unless a namespace has that name."""
     kind, _, name = pod.rpartition("/")
     if kind in ("pod", "pods", "po"):
         try:
@@ -71,7 +71,7 @@ def _full_name(pod: str, namespace: str | None, cluster: Cluster) -> str:
 
 
 def _waiting(cluster: Cluster, name: str) -> Pod | None:
-    """A pod that the snapshot leaves out because it waits for scheduling gates."""
+    """Return the pod if it waits for scheduling gates, as the snapshot leaves such pods out; else None."""
     try:
         pod = cluster.pod(name)
     except KeyError:
@@ -80,7 +80,7 @@ def _waiting(cluster: Cluster, name: str) -> Pod | None:
 
 
 def explanation_view(report: Explanation) -> View:
-    """The event's text is kube-scheduler's, so that the two can be compared."""
+    """Build the view of an explanation, with kube-scheduler's text of the event for comparison."""
     footer = []
     if report.nearest is not None:
         footer.append(f"Nearest: {_nearest(report)}")
@@ -132,7 +132,7 @@ def _whether(report: Explanation, nodes: str) -> str:
 
 
 def _eviction(report: Explanation) -> str:
-    """Which of the nodes take the pod only once expendable pods are evicted."""
+    """Return a sentence about nodes that take the pod only after expendable pods are evicted; empty without any."""
     if not report.fits_after_eviction:
         return ""
     some = f"{len(report.fits_after_eviction):,} of these" if report.fits_on else "All of these"

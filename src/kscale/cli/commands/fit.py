@@ -81,7 +81,7 @@ def _scores(wanted: bool) -> ScoreOptions | None:
 
 
 def _alike(cluster: Cluster, workloads: Sequence[KubeObject]) -> Iterator[KubeObject]:
-    """What of the input may be one of these workloads."""
+    """Yield the input's objects that may be the workloads themselves."""
     kinds = {item.kind for item in workloads}
     for kind in kinds - {"Pod"}:
         yield from cluster.all(kind)
@@ -92,7 +92,7 @@ def _alike(cluster: Cluster, workloads: Sequence[KubeObject]) -> Iterator[KubeOb
 
 
 def fit_view(report: FitReport) -> View:
-    """One sentence for a single workload; a table of several."""
+    """Build the view of a fit report: a sentence for one workload, a table for several."""
     single = len(report.workloads) == 1
     stays = report.replicas - report.fit
     columns = (

@@ -71,9 +71,9 @@ def generate_cluster(
     if usage is not None:
         from kscale.capacity.generate.workloads import write_usage
 
-        made = (from_dict(item, Pod) for item in cluster.objects() if item["kind"] == "Pod")
+        all_pods = (from_dict(item, Pod) for item in cluster.objects() if item["kind"] == "Pod")
         with terminal.step("generating usage"):
-            write_usage(usage, made, seed=seed, hours=usage_hours, step=usage_step)
+            write_usage(usage, all_pods, seed=seed, hours=usage_hours, step=usage_step)
     counts = cluster.counts
     terminal.note(
         f"{counts['nodes']:,} nodes, {counts['running']:,} pods running and {counts['pending']:,} pending, "
@@ -121,7 +121,7 @@ def write_examples(
 
 
 def _bundled(folder: Traversable, directory: Path) -> Iterator[tuple[Path, Traversable]]:
-    """Each file of a folder of the package, and where it goes."""
+    """Yield each file of a folder of the package with its target path."""
     for each in sorted(folder.iterdir(), key=lambda file: file.name):
         if each.is_dir():
             yield from _bundled(each, directory / each.name)
