@@ -139,7 +139,9 @@ class GpuLabel(OptionGroup):
             terminal.note(f"types of GPUs by the label {cloud_labels[0]} (--gpu-label)")
             return cloud_labels[0]
         if cloud_labels:
-            terminal.warn(f"nodes have labels of several clouds for GPUs: {', '.join(cloud_labels)}; say which (--gpu-label)")
+            terminal.warn(
+                f"nodes have labels of several clouds for GPUs: {', '.join(cloud_labels)}; say which (--gpu-label)"
+            )
         return DEFAULT_GPU_LABEL
 
 

@@ -258,11 +258,15 @@ class GroupSource(OptionGroup):
         recognised = recognise_groups(node for node in nodes if node.metadata.name not in machine_nodes)
         if recognised.groups:
             providers = ", ".join(dict.fromkeys(each.provider for each in recognised.groups))
-            terminal.note(f"node groups recognised in the labels ({providers}): {len(recognised.groups):,}; sizes have no limit")
+            terminal.note(
+                f"node groups recognised in the labels ({providers}): {len(recognised.groups):,}; sizes have no limit"
+            )
         if recognised.others:
             terminal.note(f"nodes in no recognised group: {len(recognised.others):,}")
         # Labels have no target size. It is the number of nodes, unless an earlier loop requested more.
-        unlimited = [msgspec.structs.replace(each.group, max_size=UNLIMITED, target_size=None) for each in recognised.groups]
+        unlimited = [
+            msgspec.structs.replace(each.group, max_size=UNLIMITED, target_size=None) for each in recognised.groups
+        ]
         return [*machines.groups, *unlimited]
 
     def words(self) -> list[str]:

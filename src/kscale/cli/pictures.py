@@ -127,7 +127,10 @@ def scale_up_blocks(plan: ScaleUpPlan, snapshot: Snapshot) -> list[Block]:
     items = [
         (
             f"{pods(len(pending_pods.pods))} like {pending_pods.pods[0]}: {pending_pods.why}",
-            [f"{group}: {', '.join(rejection.reasons) or rejection.plugin}" for group, rejection in pending_pods.rejected.items()],
+            [
+                f"{group}: {', '.join(rejection.reasons) or rejection.plugin}"
+                for group, rejection in pending_pods.rejected.items()
+            ],
         )
         for pending_pods in plan.pending
     ]

@@ -408,7 +408,9 @@ def _effect(advice: RecommendationReport) -> list[str]:
     if not effect.node:
         return ["The dump has no nodes: nothing to pack the pods onto."]
     if effect.pods and effect.homeless_before == effect.homeless_after == effect.pods:
-        return [f"None of the {effect.pods:,} running pods fits on an empty node like {effect.node}: nothing is packed."]
+        return [
+            f"None of the {effect.pods:,} running pods fits on an empty node like {effect.node}: nothing is packed."
+        ]
     lines = [
         (
             f"Packed onto nodes like {effect.node}, the {effect.pods:,} running pods need {effect.nodes_after:,} nodes "
@@ -453,7 +455,9 @@ def _pools(before: PackedPools, after: PackedPools) -> list[str]:
         if new != old
     ]
     requested = f" ({', '.join(changes)} of what is requested now)" if changes else ""
-    lines = [f"On its own pools, packed anew, the cluster costs {describe(after)} instead of {describe(before)}{requested}."]
+    lines = [
+        f"On its own pools, packed anew, the cluster costs {describe(after)} instead of {describe(before)}{requested}."
+    ]
     if after.nowhere or before.nowhere:
         lines.append(f"Pods that fit on none of the pools: {after.nowhere:,} (before: {before.nowhere:,}).")
     return lines
