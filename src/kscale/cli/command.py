@@ -91,7 +91,7 @@ _Row = list[Cell | str | float | None]
 
 
 def _view(results: Sequence[ClusterAnswer], views: Mapping[str, View]) -> View:
-    """Combine the clusters' views into one.
+    """Merge the clusters' views into one.
 
     Tables with the same title and columns are joined, with the cluster as the first column. The headlines of the
     clusters form the footer. A cluster that failed becomes a row of the first table.

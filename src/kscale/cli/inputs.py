@@ -58,14 +58,14 @@ _ours = False
 
 
 def start() -> None:
-    """Switch the garbage collector off while the process imports: imported objects are not garbage."""
+    """Stop the garbage collector while the process imports: imported objects are not garbage."""
     global _ours  # noqa: PLW0603 - there is one collector a process
     _ours = True
     gc.disable()
 
 
 def started() -> None:
-    """Exclude imported objects from garbage collection and switch the collector on. Called when a command begins."""
+    """Start the garbage collector, ignoring all imported objects. Called when a command begins."""
     if _ours:
         gc.freeze()
         gc.set_threshold(_MADE)
@@ -73,7 +73,7 @@ def started() -> None:
 
 
 def keep() -> None:
-    """Exclude all current objects from later garbage collections. Called after a dump was read."""
+    """Skip all current objects in later garbage collections. Called after a dump was read."""
     if _ours:
         gc.freeze()
 
@@ -284,7 +284,7 @@ def manifests(names: Sequence[str], source: Files, terminal: Terminal, namespace
 
 
 def check_namespace(name: str | None, known: Iterable[str], terminal: Terminal) -> None:
-    """Warn if the input does not have namespace ``name``, with similar names as a hint."""
+    """Log a warning if the input does not have namespace ``name``, with similar names as a hint."""
     existing = set(known)
     if name is None or name in existing:
         return

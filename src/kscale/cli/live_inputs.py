@@ -139,7 +139,7 @@ class Clusters(Dump):
         return lambda come, expected: tell(f"reading {self.what} {progress(come, expected)} objects")
 
     def say_refused(self, listing: Listing, terminal: Terminal) -> None:
-        """Record and warn about the kinds that may not be listed."""
+        """Log a warning for each kind that may not be listed, and remember these kinds."""
         self.refused = listing.refused.keys()
         for kind, why in listing.refused.items():
             terminal.warn(f"{plural(kind, 2)} are not read: {why}")

@@ -244,7 +244,7 @@ def children(prefix: str) -> list[str]:
 
 
 def expanders(incomplete: str) -> list[str]:
-    """Complete a chain of expanders with the names that it does not have yet."""
+    """Return completions of a chain of expanders, by the names that it does not have yet."""
     from kscale.ca.expander.chain import EXPANDER_NAMES
 
     before, comma, last = incomplete.rpartition(",")
@@ -253,19 +253,19 @@ def expanders(incomplete: str) -> list[str]:
 
 
 def strategy_names(incomplete: str) -> list[str]:
-    """Complete the name of a built-in strategy."""
+    """Return completions of the name of a built-in strategy."""
     from kscale.vpa.strategies import list_strategies
 
     return [name for name in list_strategies() if name.startswith(incomplete)]
 
 
 def schema_kinds(incomplete: str) -> list[str]:
-    """Complete the name of a document or input file that has a schema."""
+    """Return completions of the name of a document or input file that has a schema."""
     from kscale.schemas import DOCUMENTS, INPUTS
 
     return sorted(name for name in (*DOCUMENTS, *INPUTS) if name.lower().startswith(incomplete.lower()))
 
 
 def explained(incomplete: str) -> list[str]:
-    """Complete the first argument of ``kscale explain``."""
+    """Return completions of the first argument of ``kscale explain``."""
     return [word for word in ("hpa",) if word.startswith(incomplete)]

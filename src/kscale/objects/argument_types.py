@@ -1,6 +1,6 @@
-"""Check the types of arguments against annotations: one mechanism for all public functions and structs.
+"""Check of argument types against annotations, for all public functions and structs.
 
-A wrong type is refused before the function begins, by an error that names the argument, what it may be, and what it is.
+A wrong type raises an error before the function begins. The error names the argument, the expected and the actual type.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def check_fields(item: msgspec.Struct) -> None:
 def _error(
     function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], problem: tuple[str, Any, str]
 ) -> Exception:
-    """The error of a problem; of a moment that is none, first that."""
+    """Return the error for a wrong argument. Raises the error of an invalid time argument first."""
     parameters = signature(function).parameters
     for name, value in {**dict(zip(_positional(function), args, strict=False)), **kwargs}.items():
         if value is not None and name in parameters and _MOMENT.search(str(parameters[name].annotation)):
@@ -103,13 +103,13 @@ def _error(
 
 
 def _positional(function: Callable[..., Any]) -> list[str]:
-    """The names of the parameters that positional arguments belong to; those of ``*args`` have none."""
+    """Return the names of the parameters for positional arguments, without ``*args``."""
     by_position = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     return [name for name, each in signature(function).parameters.items() if each.kind in by_position]
 
 
 def _problem(path: str, value: Any, check: _Type) -> tuple[str, Any, str] | None:
-    """(where, what is there, what may be there), or None."""
+    """Return (path, actual value, expected type) of the first wrong value inside; None if there is none."""
     if not check.accepts(value):
         return path, value, check.text
     if check.within is None:
@@ -236,8 +236,10 @@ def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
 
 
 def _many(element: Any) -> _Type:
-    """A list, or anything else that has elements; one element in its place is refused, also where it can be iterated
-    over."""
+    """Return the check of a sequence or other iterable of elements.
+
+    A single text, bytes or mapping is refused although it can be iterated.
+    """
     one = _type_of(element)
     what = "" if one is None else f" of {_plural(one.text)}"
     of_texts = one is not None and one.accepts("")

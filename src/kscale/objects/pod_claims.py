@@ -1,8 +1,7 @@
 """Claims that controllers create for a pod, and their binding to existing volumes.
 
-Upstream: ``pkg/controller/resourceclaim/controller.go`` and ``pkg/controller/volume/ephemeral/controller.go``.
-
-Upstream: ``pkg/controller/volume/persistentvolume`` (``FindMatchingVolume``: the smallest that is large enough).
+Upstream: ``pkg/controller/resourceclaim/controller.go``, ``pkg/controller/volume/ephemeral/controller.go`` and
+``pkg/controller/volume/persistentvolume`` (``FindMatchingVolume``: the smallest volume that is large enough).
 """
 
 from __future__ import annotations

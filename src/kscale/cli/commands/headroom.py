@@ -111,7 +111,10 @@ def command(
 
 
 def headroom_view(report: HeadroomReport, hint: str = "") -> View:
-    """Losses that leave pods without a place, the worst first; ``hint``: what else to ask."""
+    """Build the view of a headroom report, with the worst losses first.
+
+    ``hint`` is the last line of the footer.
+    """
     if report.lost or report.pairs is not None:
         return _lost_view(report)
     bad_nodes = [loss for loss in report.nodes if loss.homeless]
@@ -173,7 +176,7 @@ _COLUMNS = (
 
 
 def _lost_view(report: HeadroomReport) -> View:
-    """The losses that were asked about, and the worst pairs."""
+    """Build the view of the requested losses and the worst pairs of nodes."""
     rows: list[list[Cell | str | float | None]] = []
     parts = []
     if report.lost:

@@ -1,4 +1,4 @@
-"""``kscale mix``: the cheapest mix of node types, with a proof of how cheap it can be."""
+"""``kscale mix``: the cheapest mix of node types, with a proven lower bound of the cost."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def within(budget: float, *, few_types: bool = False) -> tuple[Callable[[], bool
 
 
 def _priced(source: GroupSource, groups: list[NodeGroup], terminal: Terminal) -> list[NodeGroup]:
-    """Of a catalogue's types those that have a price; groups of a file have to have one."""
+    """Return the groups, without types of the catalogue that have no price. Groups of a file are not filtered."""
     if source.groups_file is not None or source.catalogue is None:
         return groups
     priced = [group for group in groups if group.price is not None]
@@ -178,7 +178,7 @@ def _limits(texts: Sequence[str]) -> dict[str, int]:
     from kscale.objects.pod_resources import CPU, to_integers
     from kscale.objects.quantity import Quantity, QuantityError
 
-    found = {}
+    limits = {}
     for text in texts:
         name, equals, amount = text.partition("=")
         if not name or not equals:
@@ -190,13 +190,13 @@ def _limits(texts: Sequence[str]) -> dict[str, int]:
         if name == "nodes" and not amount.isdecimal():
             raise typer.BadParameter(f"{amount!r} is not a whole number of nodes", param_hint="--limit")
         amounts = {name: quantity.value()} if name == "nodes" else to_integers({name: quantity})
-        most = Quantity(f"{_MOST_AMOUNT}m" if name == CPU else str(_MOST_AMOUNT))
-        if quantity > most:
-            raise typer.BadParameter(f"{amount!r} is more than {most}", param_hint="--limit")
+        maximum = Quantity(f"{_MOST_AMOUNT}m" if name == CPU else str(_MOST_AMOUNT))
+        if quantity > maximum:
+            raise typer.BadParameter(f"{amount!r} is more than {maximum}", param_hint="--limit")
         if name not in amounts:
             raise typer.BadParameter(f"{name!r} is no resource of nodes", param_hint="--limit")
-        found[name] = amounts[name]
-    return found
+        limits[name] = amounts[name]
+    return limits
 
 
 def _node_class(text: str | None, to_nodepool: Path | None) -> tuple[str, str, str] | None:
@@ -249,7 +249,18 @@ def _write(
 
 
 def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] = (), hint: str = "") -> View:
-    """``of``: which pods it is about; ``architectures``: those of the cluster's nodes; ``hint``: what else to ask."""
+    """Build the view of a mix plan.
+
+    Parameters
+    ----------
+    plan : MixPlan
+    of : str
+        Describes the pods in the headline.
+    architectures : collection of str
+        Architectures of the cluster's nodes.
+    hint : str
+        Last line of the footer.
+    """
     usual = set(architectures) or {"amd64"}
     others = sorted({line.arch for line in plan.lines if line.arch} - usual)
     columns = (_COLUMNS[0], Column("ARCH", wide=not others), *_COLUMNS[1:])
@@ -271,8 +282,8 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
     if plan.bound.method == "volume" and placed:
         footer.append("The bound is by prices of resources; the extra [solver] and more time (--budget) prove more.")
     if others:
-        there = f"the cluster's are {', '.join(sorted(architectures))}" if architectures else "no node says its own"
-        footer.append(f"Some new nodes are {' and '.join(others)}; {there}. The pods' images have to exist for them.")
+        existing_text = f"the cluster's are {', '.join(sorted(architectures))}" if architectures else "no node says its own"
+        footer.append(f"Some new nodes are {' and '.join(others)}; {existing_text}. The pods' images have to exist for them.")
     if plan.unmodelled:
         footer.append(f"Not judged yet: {', '.join(plan.unmodelled)}.")
     if hint:

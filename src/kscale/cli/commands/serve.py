@@ -88,7 +88,7 @@ def serve_expander(
 
 
 def ranker(rule: str, groups_file: str = "") -> Callable[[RankOptions], Ranking | ApiError]:
-    """The rule of a name. Raises InputError."""
+    """Return the ranking function for a rule's name. Raises InputError if its inputs are missing or superfluous."""
     from kscale.capacity.rankers import least_cost, least_waste
 
     if groups_file and rule != "least-cost":
@@ -132,10 +132,10 @@ def _users(rule: str) -> Callable[[RankOptions], Ranking]:
         raise InputError(Problem(f"there is no function {name}", place))
 
     def rank(question: RankOptions) -> Ranking:
-        found = function(question)
-        if isinstance(found, str) or not isinstance(found, Iterable):
-            raise InputError(f"{rule} gave {found!r}, not ids of groups")
-        groups = list(found)
+        ranked = function(question)
+        if isinstance(ranked, str) or not isinstance(ranked, Iterable):
+            raise InputError(f"{rule} gave {ranked!r}, not ids of groups")
+        groups = list(ranked)
         offered = {option.group for option in question.options}
         for group in groups:
             if group not in offered:

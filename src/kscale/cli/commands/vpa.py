@@ -85,7 +85,7 @@ def command(
 
 
 def vpa_view(plan: VPARoundPlan, vpas: Sequence[PlannedVPA], *, pods: bool = False) -> View:
-    """One line a VPA; with ``pods`` each pod and each container as well."""
+    """Build the view with one row per VPA; with ``pods``, also a row per pod and container."""
     rows: list[list[Cell | str | float | None]] = []
     for each in vpas:
         reasons = Counter(pod.reason for pod in each.unchanged)
@@ -129,7 +129,7 @@ def vpa_view(plan: VPARoundPlan, vpas: Sequence[PlannedVPA], *, pods: bool = Fal
 
 
 def _changes(vpa: PlannedVPA) -> str | None:
-    """What new pods get, of the first containers."""
+    """Describe the new pods' requests for the first containers; None if no request changes."""
     texts = [
         f"{each.container}: {', '.join(f'{name} {amount}' for name, amount in each.new_requests.items())}"
         for each in vpa.admission

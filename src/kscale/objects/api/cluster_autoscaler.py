@@ -108,7 +108,7 @@ class ProvisioningRequest(KubeObject):
 
     @property
     def pod_count(self) -> int:
-        """How many pods it is about."""
+        """Return the total number of pods of the request's pod sets."""
         return sum(pod_set.count for pod_set in self.spec.pod_sets)
 
 

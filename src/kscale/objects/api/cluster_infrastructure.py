@@ -130,17 +130,19 @@ class Infrastructure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_infrastructure(content: Mapping[str, Any]) -> Infrastructure:
-    """``status.capacity`` and ``status.nodeInfo`` of an object as plain data. An amount that cannot be read is left
-    out, and a map with a value that is no text counts as none, as upstream takes them."""
+    """Read ``status.capacity`` and ``status.nodeInfo`` of an object as plain data.
+
+    As upstream, leaves out malformed amounts, and treats a map with a value that is not text as empty.
+    """
     status = content.get("status")
-    told = status if isinstance(status, Mapping) else {}
+    status_fields = status if isinstance(status, Mapping) else {}
     capacity = {}
-    for name, text in _texts(told.get("capacity")).items():
+    for name, text in _texts(status_fields.get("capacity")).items():
         try:
             capacity[name] = Quantity(text)
         except QuantityError:
             continue
-    system = _texts(told.get("nodeInfo"))
+    system = _texts(status_fields.get("nodeInfo"))
     return Infrastructure(
         capacity=capacity,
         architecture=system.get("architecture", ""),

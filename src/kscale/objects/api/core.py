@@ -406,7 +406,7 @@ class ContainerImage(ApiStruct):
 
 @lru_cache(maxsize=1 << 14)
 def _shared(names: tuple[str, ...], size_bytes: int) -> ContainerImage:
-    """One object for an image that many nodes have: their lists are long, and much the same."""
+    """Return one shared object per image: many nodes list the same images."""
     return ContainerImage(names=[*names], size_bytes=size_bytes)
 
 

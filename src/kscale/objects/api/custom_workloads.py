@@ -1,7 +1,6 @@
-"""Custom resources with a scale: their definitions, well-known workload kinds, and KEDA's ScaledObject, read as plain
-data.
+"""Custom resources with a scale, read as plain data: their definitions, well-known workload kinds, KEDA's ScaledObject.
 
-OpenKruise's StatefulSet is left out: objects are held by kind, and StatefulSet is Kubernetes' own.
+OpenKruise's StatefulSet is left out: objects are stored by kind, and StatefulSet is Kubernetes' own.
 """
 
 from __future__ import annotations
@@ -47,19 +46,19 @@ class CustomObject(KubeObject):
 
 
 class CustomResource(msgspec.Struct, frozen=True):
-    """One version of a custom kind that has a scale. ``paths``: where its scale reads and writes."""
+    """One version of a custom kind that has a scale. ``paths`` are the JSON paths of its scale."""
 
     resource: ServedResource
     paths: ScalePaths
 
     @property
     def kind(self) -> str:
-        """The kind of its objects."""
+        """Return the kind of the objects."""
         return self.resource.kind
 
     @property
     def group(self) -> str:
-        """The API group."""
+        """Return the API group."""
         return self.resource.group
 
 

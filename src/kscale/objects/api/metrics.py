@@ -69,8 +69,9 @@ class MetricIdentifier(ApiStruct):
 
 
 class MetricValue(ApiStruct):
-    """One value of custom.metrics.k8s.io. v1beta2 has ``metric`` and ``windowSeconds``, v1beta1 ``metricName``,
-    ``window`` and ``selector``.
+    """One value of custom.metrics.k8s.io.
+
+    v1beta2 has ``metric`` and ``windowSeconds``; v1beta1 has ``metricName``, ``window`` and ``selector``.
     """
 
     described_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
@@ -88,7 +89,7 @@ class MetricValue(ApiStruct):
 
     @property
     def window_ns(self) -> int:
-        """The window in nanoseconds, by whichever version named it; a minute where none did. Wraps as int64 does."""
+        """Return the window of either version in nanoseconds, by default one minute. Wraps as int64 does."""
         seconds = self.window_seconds if self.window_seconds is not None else self.window
         return _DEFAULT_WINDOW if seconds is None else (seconds * 10**9 + 2**63) % 2**64 - 2**63
 

@@ -147,11 +147,14 @@ class StorageClass(KubeObject):
 
 
 def default_storage_class(classes: Iterable[StorageClass]) -> str | None:
-    """The class of claims that name none: the newest that is annotated as the default, then the first by name."""
-    found = [each for each in classes if (each.metadata.annotations or {}).get(_IS_DEFAULT) == "true"]
-    found.sort(key=lambda each: each.name)
-    found.sort(key=lambda each: each.metadata.creation_timestamp or "", reverse=True)
-    return found[0].name if found else None
+    """Return the name of the class for claims that name none; None without a default class.
+
+    If several are annotated as the default, the newest wins, then the first by name.
+    """
+    defaults = [each for each in classes if (each.metadata.annotations or {}).get(_IS_DEFAULT) == "true"]
+    defaults.sort(key=lambda each: each.name)
+    defaults.sort(key=lambda each: each.metadata.creation_timestamp or "", reverse=True)
+    return defaults[0].name if defaults else None
 
 
 class VolumeNodeResources(ApiStruct):

@@ -38,7 +38,7 @@ DEFAULT_CONTAINER_POLICY: Final = "*"
 
 
 def _time() -> Any:
-    """A time that is written as null, not left out, as long as it was never set: Go's ``metav1.Time``."""
+    """Return a field for Go's ``metav1.Time``, written as null while it is not set."""
     return msgspec.field(default_factory=lambda: None)
 
 
@@ -196,7 +196,7 @@ class VerticalPodAutoscalerCheckpoint(KubeObject):
 
 
 def update_mode(vpa: VerticalPodAutoscaler) -> str:
-    """The update mode; missing or empty means ``Recreate``."""
+    """Return the VPA's update mode. A missing or empty mode means ``Recreate``."""
     policy = vpa.spec.update_policy
     return (policy.update_mode if policy is not None else None) or "Recreate"
 

@@ -53,7 +53,7 @@ class COMMAND(GoCommand):
 
 @dataclass
 class Process(ProcessFlags):
-    """With the admission controller's port; its certificate is the webhook's."""
+    """Process flags with the admission controller's port. The TLS flags name the webhook's certificate."""
 
     address: Address = ":8944"
     tls_cert_file: Annotated[
@@ -71,7 +71,7 @@ class Process(ProcessFlags):
     ] = "/etc/tls-certs/serverKey.pem"
 
     def tls(self) -> ReloadingContext | None:
-        """Metrics are served without it."""
+        """Return None: metrics are served without TLS."""
         return None
 
 
