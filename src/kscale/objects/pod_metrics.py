@@ -1,6 +1,6 @@
 """A PodMetricsList as columns: usage of pods and containers without an object per item.
 
-Upstream: ``metrics.k8s.io`` and what ``pkg/controller/podautoscaler/metrics/client.go`` reads of it.
+Upstream: ``metrics.k8s.io``, as read by ``pkg/controller/podautoscaler/metrics/client.go``.
 """
 
 from __future__ import annotations

@@ -83,8 +83,7 @@ def go_pow10(exponent: int) -> float:
 
 
 def strip_factor(number: int, factor: int) -> tuple[int, int]:
-    """Divide ``number`` (not zero) by ``factor`` as often as possible; return the quotient and the number of
-    divisions."""
+    """Return ``number`` (not zero) divided by ``factor`` as often as possible, and the number of divisions."""
     times = 0
     while True:
         quotient, rest = divmod(number, factor)

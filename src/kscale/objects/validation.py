@@ -1,4 +1,4 @@
-"""Check objects from files for values that no API server would store: names, times, repeated keys, unknown fields."""
+"""Check objects from files for values that no API server stores: names, times, repeated keys, unknown values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Keys of the objects that an input changed, and the page or watch data that came with it.
-
-kscale's own.
-"""
+"""Keys of the objects that an input changed, and the page or watch data that came with it."""
 
 from __future__ import annotations
 
@@ -17,9 +14,11 @@ __all__ = ["ChangedKeys", "Page", "Watched"]
 
 
 class ChangedKeys(msgspec.Struct, frozen=True):
-    """Objects of one kind by key, in order: those that are new (``added``), those that are others than before under
-    their key (``modified``), and those that are gone (``removed``). One that was replaced by another of its name, and
-    told so, is in ``removed`` and in ``added``."""
+    """Keys of changed objects of one kind, in order.
+
+    ``added`` are new objects, ``modified`` changed ones, and ``removed`` deleted ones. An object that is known to have
+    been replaced by another of the same name is in ``removed`` and ``added``.
+    """
 
     added: list[str] = []
     modified: list[str] = []
@@ -30,7 +29,7 @@ class ChangedKeys(msgspec.Struct, frozen=True):
 
     @staticmethod
     def joined(parts: Sequence[ChangedKeys]) -> ChangedKeys:
-        """What came one after the other (``parts``)."""
+        """Concatenate consecutive changes."""
         if len(parts) == 1:
             return parts[0]
         return ChangedKeys(

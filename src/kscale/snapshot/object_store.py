@@ -302,12 +302,12 @@ class _NodeChanges:
         return bool(self.removed or self.replaced or self.appended)
 
     def apply(self, name: str, base: NodeColumns) -> None:
-        """Record that a node was added, or replaced in place."""
+        """Note an added node, or one replaced in place."""
         in_place = name in base.index and name not in self.removed
         (self.replaced if in_place else self.appended)[name] = None
 
     def remove(self, name: str) -> None:
-        """Record that an existing node was removed."""
+        """Note the removal of an existing node."""
         if name in self.appended:
             del self.appended[name]
         else:
