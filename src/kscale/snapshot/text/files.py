@@ -1,4 +1,4 @@
-"""Files that are mapped into memory, and files that are packed with gzip or zstd."""
+"""Memory-mapped files, and files compressed with gzip or zstd."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ __all__ = ["Buffer", "MappedFile", "file_of", "unpacked"]
 
 
 class MappedFile(mmap.mmap):
-    """A mapped file, and what it was when it was mapped.
+    """A memory-mapped file, with its size and time when it was mapped.
 
-    To touch what is behind the end of a file that became shorter ends the process (SIGBUS), and what is read from one
-    that was written to is something else: whoever reads later calls :meth:`check` first. A file that was deleted, or
-    replaced by another under its name, is still there for the mapping.
+    Reading behind the end of a file that was truncated ends the process (SIGBUS), and a file that was written to has
+    other contents, so call :meth:`check` before later reads. The mapping of a deleted or replaced file stays valid.
     """
 
     source: str
@@ -40,8 +39,8 @@ class MappedFile(mmap.mmap):
         return self
 
     def _now(self) -> tuple[int, int]:
-        found = os.fstat(self._descriptor)
-        return found.st_size, found.st_mtime_ns
+        status = os.fstat(self._descriptor)
+        return status.st_size, status.st_mtime_ns
 
     def check(self) -> None:
         """Raises InputError if the file was written to since it was mapped."""
@@ -50,7 +49,7 @@ class MappedFile(mmap.mmap):
 
 
 def file_of(view: memoryview) -> MappedFile | None:
-    """The file that a view shows, if it is mapped."""
+    """Return the mapped file that a view belongs to, or None."""
     return view.obj if isinstance(view.obj, MappedFile) else None
 
 
@@ -83,7 +82,7 @@ def _gunzip(buffer: Buffer) -> bytes:
 
 
 def unpacked(buffer: Buffer, source: str) -> Buffer | Problem:
-    """The text in a buffer that may be packed with gzip or zstd."""
+    """Return the buffer, decompressed if it is gzip or zstd; a Problem if the data are damaged or truncated."""
     start = bytes(memoryview(buffer)[:4])
     packing = "gzip" if start[:2] == _GZIP else "zstd"
     try:
