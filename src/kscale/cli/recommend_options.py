@@ -425,7 +425,8 @@ def _effect(advice: RecommendationReport) -> list[str]:
         )
     if effect.homeless_after or effect.homeless_before:
         lines.append(
-            f"Pods that fit on no such node: {effect.homeless_after:,} (before: {effect.homeless_before:,}); not packed."
+            f"Pods that fit on no such node: {effect.homeless_after:,} "
+            f"(before: {effect.homeless_before:,}); not packed."
         )
     if effect.pools_before is not None and effect.pools_after is not None:
         lines += _pools(effect.pools_before, effect.pools_after)

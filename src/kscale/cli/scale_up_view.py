@@ -204,7 +204,8 @@ def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[s
         requested = sum(round_.best.node_count for round_ in plan.rounds if round_.best is not None)
         footer.append(
             f"No place for {pods(len(plan.beyond_limits))} of the option chosen: limits on the cluster permit "
-            f"{plan.new_nodes:,} of the {requested:,} nodes asked for. Upstream says that they triggered the scale-up, too."
+            f"{plan.new_nodes:,} of the {requested:,} nodes asked for. "
+            "Upstream says that they triggered the scale-up, too."
         )
     if plan.pending:
         named = next((pending.pods[0] for pending in plan.pending if pending.pods[0] not in plan.requests), None)

@@ -309,7 +309,11 @@ def _scale(data: Mapping[str, Any], replicas: Any, ready: Any, selector: Any) ->
     )
     status = ScaleStatus(replicas=ready, selector=selector)
     return Scale(
-        api_version="autoscaling/v1", kind="Scale", metadata=scale_metadata, spec=ScaleSpec(replicas=replicas), status=status
+        api_version="autoscaling/v1",
+        kind="Scale",
+        metadata=scale_metadata,
+        spec=ScaleSpec(replicas=replicas),
+        status=status,
     )
 
 

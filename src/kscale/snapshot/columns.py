@@ -258,7 +258,10 @@ class NodeColumns:
             result.objects, result.names, result.index = list(self.objects), self.names, self.index
         if appended:
             result.names = (*result.names, *(node.metadata.name for node in appended))
-            result.index = {**result.index, **{result.names[i]: i for i in range(len(result.objects), len(result.names))}}
+            result.index = {
+                **result.index,
+                **{result.names[i]: i for i in range(len(result.objects), len(result.names))},
+            }
             result.objects.extend(appended)
         part = slice(None) if keep is None else keep
         result.unschedulable, result.slots = self.unschedulable[part], self.slots[part]
@@ -266,7 +269,10 @@ class NodeColumns:
         result.allocatable = {name: column[part] for name, column in self.allocatable.items()}
         result.taints, result._taint_index = list(self.taints), dict(self._taint_index)
         result._grow(len(result.objects))
-        rows = [*(result.index[node.metadata.name] for node in replaced), *range(len(result) - len(appended), len(result))]
+        rows = [
+            *(result.index[node.metadata.name] for node in replaced),
+            *range(len(result) - len(appended), len(result)),
+        ]
         nodes = [*replaced, *appended]
         for row, node in zip(rows, nodes, strict=True):
             result.objects[row] = node

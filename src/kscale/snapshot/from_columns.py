@@ -305,7 +305,8 @@ def _nodes(
             if value is not None:
                 of_labels[key] = value
     tainted = [
-        [_taint(taint, f"taints[{i}][{j}]") for j, taint in enumerate(quantity)] for i, quantity in enumerate(taints or ())
+        [_taint(taint, f"taints[{i}][{j}]") for j, taint in enumerate(quantity)]
+        for i, quantity in enumerate(taints or ())
     ]
     nodes = [
         Node(

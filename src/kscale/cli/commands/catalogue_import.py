@@ -68,7 +68,8 @@ def import_catalogue(
     imported = summary(catalogue_name, catalogue, str(written))
     warn_of_left_out(catalogue, show.terminal)
     view = View(
-        headline=f"Kept {imported.types:,} types as {catalogue_name}: {imported.priced:,} have a price, {imported.spot:,} one of spot.",
+        headline=f"Kept {imported.types:,} types as {catalogue_name}: {imported.priced:,} have a price, "
+        f"{imported.spot:,} one of spot.",
         tables=[catalogue_table([imported])],
         names=[f"catalogue/{catalogue_name}"],
     )

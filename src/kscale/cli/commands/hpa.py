@@ -119,7 +119,9 @@ def answer(
     state_read, decided_at = _state(state), _moment(now)
     names = [name if "/" in name else f"{source.namespace or 'default'}/{name}" for name in names]
     named_namespaces = {name.partition("/")[0] for name in names} or None
-    dump = _read(source, show.terminal, metrics, ControllerState() if state == "fresh" else state_read, options, named_namespaces)
+    dump = _read(
+        source, show.terminal, metrics, ControllerState() if state == "fresh" else state_read, options, named_namespaces
+    )
     show.terminal.note(f"read {source.what}: {counted(dump.read)}")
     for problem in dump.problems:
         show.terminal.warn(f"left out: {problem}")

@@ -282,8 +282,12 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
     if plan.bound.method == "volume" and placed:
         footer.append("The bound is by prices of resources; the extra [solver] and more time (--budget) prove more.")
     if others:
-        existing_text = f"the cluster's are {', '.join(sorted(architectures))}" if architectures else "no node says its own"
-        footer.append(f"Some new nodes are {' and '.join(others)}; {existing_text}. The pods' images have to exist for them.")
+        existing_text = (
+            f"the cluster's are {', '.join(sorted(architectures))}" if architectures else "no node says its own"
+        )
+        footer.append(
+            f"Some new nodes are {' and '.join(others)}; {existing_text}. The pods' images have to exist for them."
+        )
     if plan.unmodelled:
         footer.append(f"Not judged yet: {', '.join(plan.unmodelled)}.")
     if hint:

@@ -437,7 +437,10 @@ def message_types(package: str, messages: Iterable[Message]) -> dict[str, Any]:
                 add(descriptor, field.number, name, field.type, _REPEATED if field.form == LIST else _OPTIONAL)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in names_of_messages}
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
+        for name in names_of_messages
+    }
 
 
 @cache

@@ -274,7 +274,9 @@ class StrategyFlags(OptionGroup):
         strategy = find_strategy(self.strategy, dict(map(setting_of, self.setting or ())))
         is_upstreams = type(strategy) is RecommenderStrategy
         if not strategy.needs_samples:  # other strategies run at --strategy-interval
-            useless = ("--strategy-interval", "--strategy-answer-bytes") if is_upstreams else ("--strategy-answer-bytes",)
+            useless = (
+                ("--strategy-interval", "--strategy-answer-bytes") if is_upstreams else ("--strategy-answer-bytes",)
+            )
             for flag in flags_given_of(self):
                 if flag in useless:
                     raise InputError(Problem("has no effect without a --strategy of samples", field=flag))
