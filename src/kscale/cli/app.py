@@ -73,7 +73,7 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if len(args) > 1 and registry.find(f"{self.words} {args[0]}".strip()) is not None:
-            # A command of two words beside one of its first word alone: explain POD, explain hpa NS/NAME.
+            # A command of two words may share its first word with another command: explain POD, explain hpa NS/NAME.
             longer = registry.find(f"{self.words} {args[0]} {args[1]}".strip())
             if longer is not None:
                 return f"{args[0]} {args[1]}", command_of(longer), args[2:]
@@ -178,7 +178,7 @@ _HELP: dict[str, Any] = {"context_settings": {"help_option_names": ["-h", "--hel
 app = typer.Typer(
     cls=LazyGroup,
     name="kscale",
-    rich_markup_mode=None,  # plain help: no import of rich for it, the same text in a pipe
+    rich_markup_mode=None,  # plain help: no import of rich, and the same text in a pipe
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     epilog=EPILOG,
@@ -211,11 +211,11 @@ def run() -> None:
         Terminal(stdout=sys.stderr).error("stdout is closed: there is nowhere to write the answer")
         sys.exit(BAD_INPUT)
     raw = getattr(sys.stdout, "buffer", None)
-    if isinstance(raw, io.RawIOBase):  # PYTHONUNBUFFERED: a write that a closed pipe cuts short would pass for whole
+    if isinstance(raw, io.RawIOBase):  # PYTHONUNBUFFERED: a partial write to a closed pipe would go unnoticed
         sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding=sys.stdout.encoding)
     if hasattr(sys.stdout, "reconfigure"):
-        # A name that the terminal's encoding lacks is no reason to fail. ASCII is what Python makes of a missing
-        # locale: JSON and YAML are UTF-8 all the same.
+        # Characters that the terminal's encoding lacks must not cause errors. Python uses ASCII without a locale, but
+        # JSON and YAML are UTF-8 anyway.
         ascii_only = codecs.lookup(sys.stdout.encoding).name == "ascii"
         sys.stdout.reconfigure(encoding="utf-8" if ascii_only else None, errors="backslashreplace")
     typer.main.get_command(app).main()

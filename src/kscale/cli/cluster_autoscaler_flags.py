@@ -216,7 +216,7 @@ IDLE: Final[Mapping[str, Idle]] = {
 
 
 def _with_options(cls: type[_T]) -> type[_T]:
-    """Gives a group a field for every option of a decision."""
+    """Add a field for every option of a decision to an option group."""
     defaults = AutoscalingOptions()
     for panel, texts in _PANELS.items():
         for name, text in texts.items():
@@ -260,7 +260,7 @@ class LoopFlags(OptionGroup):
         typed = {flag.removeprefix("--").replace("-", "_") for flag in flags_given_of(self)}
         changed = {name: value for name, value in values.items() if name in typed or value != getattr(defaults, name)}
         options = AutoscalingOptions.for_profile(profile, **changed)
-        asked = [name for name, value in changed.items() if value is not False]  # a switch that is off asks for nothing
+        asked = [name for name, value in changed.items() if value is not False]  # a switch that is off requests nothing
         problems = options.problems() + options.misplaced(profile, asked)
         if problems:
             raise InputError([Problem(each.message, field=f"--{each.field.replace('_', '-')}") for each in problems])
@@ -288,7 +288,7 @@ _LOOP: Final = "Loop"
 
 @dataclass
 class AutoscalerFlags(ProcessFlags):
-    """What the process is told."""
+    """Flags of the autoscaler's process."""
 
     kubernetes: Annotated[
         str, typer.Option("--kubernetes", metavar="URL", help="URL of the API server, instead of the kubeconfig's.")
@@ -416,7 +416,7 @@ class AutoscalerFlags(ProcessFlags):
 
 @dataclass
 class AutoscalerLease(LeaseFlags):
-    """The lease stands in ``--namespace``, whatever ``--leader-elect-resource-namespace`` says."""
+    """Flags of leader election. The lease is in ``--namespace``; ``--leader-elect-resource-namespace`` is ignored."""
 
     leader_elect_resource_name: Annotated[
         str, typer.Option("--leader-elect-resource-name", help="Name of the lease.", rich_help_panel="Leader election")

@@ -23,8 +23,7 @@ __all__ = ["ClusterAnswer", "ClusterAnswers", "callback", "of_all", "option_grou
 
 
 class ClusterAnswer(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """The document that a command wrote about one cluster, or the ``error`` that it ended with. ``cluster`` is the name
-    of its context."""
+    """The answer of a command about one cluster, or an ``error``. ``cluster`` is the name of the cluster's context."""
 
     cluster: str
     answer: dict[str, Any] | None = None

@@ -35,7 +35,7 @@ __all__ = ["BoundSource", "CSIOption", "GpuLabel", "LoopMemory", "check_expander
 
 
 class Method(StrEnum):
-    """How."""
+    """Method of the lower bound."""
 
     FAST = "fast"
     LP = "lp"

@@ -33,10 +33,10 @@ _idle: ContextVar[Mapping[str, str]] = ContextVar("idle", default=MappingProxyTy
 
 
 class Idle(NamedTuple):
-    """A flag that upstream takes, and that has no effect here: a stock Deployment with it starts here, too.
+    """A flag of upstream that has no effect here, so that a stock Deployment with it starts.
 
-    ``why``: it has none, for the log; ``read``: raises ValueError for a value that upstream refuses; ``switch``: it is
-    on or off, so that no value follows it.
+    ``why``: the reason, for the log; ``read``: raises ValueError for a value that upstream refuses; ``switch``: whether
+    the flag is boolean, so that no value follows it.
     """
 
     why: str
@@ -135,7 +135,7 @@ class GoCommand(TyperCommand):
     idle: ClassVar[Mapping[str, Idle]] = {}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads the arguments."""
+        """Parse the arguments in the syntax of Go's flags, and record which flags the user set."""
         switches = {name: no for parameter in self.params for name, no in _switches(parameter)}
         rest: list[str] = super().parse_args(ctx, self._without_idle(self._translated_all(args, switches, ctx), ctx))
         _flags.set(tuple(_shown(self.params, ctx.params)))
@@ -168,14 +168,14 @@ class GoCommand(TyperCommand):
                 read = flag.read(value)
             except ValueError as error:
                 ctx.fail(f'invalid argument "{value}" for {name}: {error}')
-            if read is not False:  # what is off asks for nothing else than what there is
+            if read is not False:  # a switch that is off requests nothing
                 idle[name] = flag.why
         _idle.set(MappingProxyType(idle))
         return left
 
     def _translated(self, argument: str, switches: Mapping[str, str], ctx: Any) -> str | None:
         name, is_given, value = argument.partition("=")
-        if name.startswith("--") and "_" in name:  # pflag takes one for the other
+        if name.startswith("--") and "_" in name:  # pflag treats underscores as dashes
             name = name.replace("_", "-")
             argument = f"{name}{is_given}{value}"
         if is_given and len(name) == 2 and name[0] == "-" and name[1].isalpha():

@@ -56,7 +56,7 @@ class Arch(StrEnum):
 
 
 class Untyped(Enum):
-    """What ``--catalogue`` without ``--instance-type`` and ``-g`` means to a command."""
+    """Meaning of ``--catalogue`` without ``--instance-type`` and ``-g`` for a command."""
 
     REFUSED = auto()
     ALL = auto()
@@ -179,7 +179,7 @@ class GroupSource(OptionGroup):
         if self.groups_file is not None:
             known = None
             if self.catalogue is not None:
-                known = self.known_types(terminal)  # also where no entry needs it: it may be misspelt
+                known = self.known_types(terminal)  # also if no entry needs it, as its name may be misspelt
             return read_groups(self.groups_file, node_names=snapshot.columns.index, catalogue=known)
         if self.node is not None:
             return [NodeGroup(id=f"like-{self.node}", from_node=self.node, target_size=0, max_size=UNLIMITED)]
@@ -217,8 +217,11 @@ class GroupSource(OptionGroup):
     def _runnable(
         self, kinds: list[InstanceType], catalogue: Catalogue, cluster: Cluster, terminal: Terminal
     ) -> list[InstanceType]:
-        """Return the types of the architectures in ``--arch``; by default those of :func:`architectures_of`, and types
-        that are named without a pattern. What is left out, and what is of another architecture, is reported."""
+        """Return the types with an architecture of ``--arch``, by default of :func:`architectures_of`.
+
+        Types that are named without a pattern are always included. Types that are left out and types of another
+        architecture are reported.
+        """
         from kscale.capacity.architectures import architectures_of
 
         known = architectures_of(cluster)

@@ -119,7 +119,7 @@ DUMP_COMMAND = (
     "horizontalpodautoscalers "
     "-A -o json"
 )
-# A paragraph after \b is printed as it is, to be copied.
+# A paragraph after \b is printed without wrapping, so that it can be copied.
 DUMP_HELP = f"""A full dump comes from
 
 \b
@@ -129,9 +129,9 @@ DUMP_HELP = f"""A full dump comes from
 permission to list these kinds in all namespaces (the built-in ClusterRole view, and list on nodes, persistentvolumes
 and the storage.k8s.io kinds) and nothing else: secrets and configmaps are not read."""
 
-SHOWN = 10  # warnings said without -v
+SHOWN = 10  # warnings shown without -v
 
-# Kinds whose absence changes an answer, and what is then taken for granted.
+# Kinds whose absence changes a result, and what is assumed then.
 _MATTER: dict[str, str] = {
     "PodDisruptionBudget": "every pod may be moved",
     "DaemonSet": "new nodes are taken to carry the DaemonSet pods of the node they are modelled on only",
@@ -217,7 +217,7 @@ class Dump(Files):
 
 @dataclass(eq=False, repr=False)
 class NamingSource(Dump):
-    """The options of a question about what is named."""
+    """Options of commands about named objects."""
 
     namespace: Annotated[
         str | None, typer.Option("-n", "--namespace", help="Namespace of objects that are named without one.")
@@ -268,10 +268,10 @@ class Source(NamingSource):
 
 
 def manifests(names: Sequence[str], source: Files, terminal: Terminal, namespace: str | None = None) -> Manifests:
-    """Read the manifests of ``--pod``, and report what was read on stderr.
+    """Read the manifests of ``--pod``, and log what was read.
 
-    Objects that name no namespace are in ``namespace``. Raises BadParameter where both ``--pod`` and ``-f`` read stdin,
-    and InputError for manifests without a workload.
+    Objects without a namespace are in ``namespace``. Raises BadParameter if both ``--pod`` and ``-f`` read stdin, and
+    InputError if the manifests have no workload.
     """
     from kscale.capacity.manifests import read_manifests
     from kscale.objects.kinds import DEFAULT_NAMESPACE
@@ -381,7 +381,7 @@ def _list(problems: Sequence[Problem], count: int, terminal: Terminal) -> None:
 
 
 def workloads_without_pods(cluster: Cluster, how: str = "kscale estimate --pod FILE") -> str:
-    """Return how to ask about an input with workloads and without any pod; empty for other inputs."""
+    """Return a hint for an input that has workloads but no pods; empty for other inputs."""
     from kscale.objects.workloads import WORKLOADS
 
     counts = {kind: len(cluster.keys(kind)) for kind in WORKLOADS}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AskedClusters", "BeginningCluster", "Clusters", "NamingClusters"]
 
-_QPS, _BURST = 50.0, 300  # as kubectl asks a server
+_QPS, _BURST = 50.0, 300  # as kubectl's client-side rate limit
 _T = TypeVar("_T")
 
 
@@ -71,7 +71,10 @@ class Clusters(Dump):
         return parts
 
     def check_alone(self, *options: tuple[str, object]) -> None:
-        """Raises BadParameter for options, by name and value, that are given and mean one cluster only."""
+        """Raise BadParameter if several contexts are named but an option is set that is about one cluster only.
+
+        ``options`` are pairs of name and value.
+        """
         for name, value in options:
             if self.several and value is not None:
                 raise typer.BadParameter("it is of one cluster: name one context", param_hint=name)
@@ -160,9 +163,9 @@ class BeginningCluster(Clusters):
 
 @dataclass(eq=False, repr=False)
 class NamingClusters(Clusters, NamingSource):
-    """The options of a question about what is named."""
+    """Options of commands about named objects, in a dump or live clusters."""
 
 
 @dataclass(eq=False, repr=False)
 class AskedClusters(Clusters, Source):
-    """The options of a question about some of the pods."""
+    """Options of commands about some of the pods, in a dump or live clusters."""

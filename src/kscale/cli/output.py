@@ -24,7 +24,7 @@ _STYLES: dict[Tone, str] = {"": "", "good": "green", "warn": "yellow", "bad": "r
 
 
 class Format(StrEnum):
-    """What ``-o`` takes."""
+    """Output formats of ``-o``."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -38,8 +38,11 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Answer:
-    """What a command returns. ``view`` is called only for the formats that need it: texts cost more than decisions.
-    ``blocks``: what a page shows beside the view."""
+    """Result of a command.
+
+    ``view`` is called only for formats that need it, as texts take longer than decisions. ``blocks`` returns what an
+    HTML page shows beside the view.
+    """
 
     record: Record
     view: Callable[[], View]
@@ -88,7 +91,7 @@ def _rich(table: Table, wide: bool) -> RichTable:
     grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
     for index in shown:
         column = table.columns[index]
-        # Only text columns give way on a narrow terminal: a number broken over two lines is a wrong number.
+        # Only text columns shrink on a narrow terminal: a number broken over two lines would be misread.
         grid.add_column(column.title, justify=column.align, no_wrap=column.align == "right", overflow="fold")
     for row in _cut(table, wide):
         cells = [as_cell(row[index]) for index in shown]
@@ -129,7 +132,7 @@ def _print_view(view: View, terminal: Terminal, wide: bool) -> None:
         for part in _parts(view, wide):
             if isinstance(part, Table):
                 console.print(_rich(part, wide))
-            else:  # broken by the terminal, not by us: a command that is copied stays one
+            else:  # wrapped by the terminal, so that a copied command stays in one piece
                 console.print(Text(part, style="bold" if part in bold else ""), soft_wrap=part not in bold)
     terminal.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
 
@@ -233,6 +236,6 @@ class Show(OptionGroup):
         return self.output in (Format.JSON, Format.YAML, Format.HTML)
 
     def emit(self, answer: Answer) -> int:
-        """Print the answer as asked; the exit status."""
+        """Print the answer in the chosen format and return the exit status."""
         render(answer, self.output, self.terminal)
         return answer.exit_code

@@ -102,7 +102,7 @@ _PANEL: Final = "Process"
 
 @dataclass
 class WorldFlags(OptionGroup):
-    """Where the program runs."""
+    """Flags for the cluster, real or simulated, in which the program runs."""
 
     world: Annotated[
         str,
@@ -133,11 +133,27 @@ def ran_simulated(
     heeded: Collection[str] = (),
     **more: Any,
 ) -> bool:
-    """Runs a controller with these options in a simulated world and prints what came of it, if flags say so; whether
-    they do. The other controllers of the scenario run as it says.
+    """Run a controller in a simulated cluster and print the result, if the flags request it.
 
-    ``idle``: groups of flags that mean nothing there, and are refused, but for those ``heeded``; ``more``: what else
-    :func:`kscale.simulation.build` is told. Raises :class:`~kscale.InputError`.
+    Parameters
+    ----------
+    flags : WorldFlags
+    controller : str
+    options : struct
+        Options of the controller. Other controllers of the scenario run as the scenario says.
+    idle : sequence of OptionGroup
+        Flags that have no effect in a simulation and are refused, except those in ``heeded``.
+    **more
+        Further arguments of :func:`kscale.simulation.build`.
+
+    Returns
+    -------
+    bool
+        Whether the flags requested a simulation.
+
+    Raises
+    ------
+    InputError
     """
     if flags.world not in _WORLDS:
         raise InputError(Problem(f"{flags.world!r} is neither {' nor '.join(_WORLDS)}", field="--world"))
@@ -177,12 +193,29 @@ def run_program(
     user_agent: str = "",
     server: str = "",
 ) -> None:
-    """Runs a program until a signal ends it.
+    """Run a program until a signal ends it.
 
-    ``name``: as upstream calls it; ``qps``, ``burst``: the client-side rate limit (0: client-go's); ``server``: another
-    API server than the kubeconfig's. Raises InputError
-    for flags and a kubeconfig that cannot be used (exit status 2), ``typer.Exit`` with :data:`FAILED` for a program
-    that could not go on, for instance because another leads.
+    Parameters
+    ----------
+    name : str
+        Upstream's name of the program.
+    flags : ProcessFlags
+    build : Build
+        Assembles the program.
+    election : LeaderElectionOptions, optional
+        Default: no leader election.
+    qps, burst : float, int
+        Client-side rate limit; 0 selects client-go's default.
+    user_agent : str
+    server : str
+        API server to use instead of the kubeconfig's.
+
+    Raises
+    ------
+    InputError
+        If flags or the kubeconfig cannot be used (exit status 2).
+    typer.Exit
+        With :data:`FAILED` if the program cannot continue, for instance because another instance leads.
     """
     if flags.log_format not in ("text", "json"):
         raise InputError(Problem(f"{flags.log_format!r} is neither text nor json", field="--log-format"))

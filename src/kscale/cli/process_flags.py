@@ -58,7 +58,7 @@ _TIME: Final = {"metavar": "DURATION", "rich_help_panel": _LEASE}
 
 @dataclass
 class ServerFlags(OptionGroup):
-    """Limits of what a program serves over HTTP."""
+    """Flags for the limits of HTTP servers."""
 
     http_max_connections: Annotated[
         int,
@@ -89,7 +89,7 @@ class ServerFlags(OptionGroup):
     ] = "1m30s"
 
     def connection_limits(self) -> ConnectionLimits:
-        """Return the limits. Raises InputError for times that are no durations, or not above zero."""
+        """Return the limits. Raises InputError if a duration is malformed or not above zero."""
         from kscale.world.serve.app import ConnectionLimits
 
         return ConnectionLimits(
@@ -487,7 +487,7 @@ LeaseName = Annotated[
 
 @dataclass
 class ApiFlags(OptionGroup):
-    """How much is asked of the API server."""
+    """Flags for the rate limit of requests to the API server."""
 
     kube_api_qps: Annotated[
         float,

@@ -102,7 +102,7 @@ class PrometheusFlags(OptionGroup):
     ] = None
 
     def check(self) -> None:
-        """Raises BadParameter for options that nothing reads."""
+        """Raise BadParameter for options that have no effect."""
         if self.prometheus_url:
             return
         for name in fields(type(self)):

@@ -56,7 +56,7 @@ _COLUMNS = ("time", "namespace", "pod", "container", "cpu_cores", "memory_bytes"
 
 
 class Shape(StrEnum):
-    """What ``-o`` takes here: the usual formats, and two that ``kubectl apply`` takes."""
+    """Output formats of ``-o``, with two more that ``kubectl apply`` reads."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -71,14 +71,14 @@ class Shape(StrEnum):
 
 
 class Quality(StrEnum):
-    """Which of two readings of a recommendation is given."""
+    """The QoS class that a recommendation aims at."""
 
     GUARANTEED = "guaranteed"
     BURSTABLE = "burstable"
 
 
 class Metric(StrEnum):
-    """What series of Prometheus may be of."""
+    """The resource that a single Prometheus series measures."""
 
     CPU = "cpu"
     MEMORY = "memory"
@@ -139,7 +139,7 @@ class History(OptionGroup):
     ] = 100
 
     def check(self) -> None:
-        """Raises BadParameter for options that nothing reads."""
+        """Raise BadParameter for options that have no effect."""
         if self.history:
             return
         for option, value in (
@@ -208,7 +208,7 @@ def fail_level(text: str) -> int | None:
     """
     if not text:
         return None
-    name, _, level = text.partition("=")  # severity=S, too: an unquoted > is the shell's
+    name, _, level = text.partition("=")  # severity=S is accepted too, as the shell interprets an unquoted >
     if name.replace(" ", "") not in ("severity", "severity>") or level.strip() not in SEVERITIES:
         raise typer.BadParameter(f"expected severity=S with S of {', '.join(SEVERITIES)}", param_hint="--fail-on")
     return SEVERITIES.index(level.strip())
@@ -229,7 +229,7 @@ _OF_RESOURCE = (
 
 @dataclass(frozen=True)
 class Advice(Answer):
-    """The answer, and the VPAs of the dump by (namespace, name)."""
+    """The answer, with the VPAs of the dump by (namespace, name)."""
 
     own: Mapping[tuple[str, str], Any] = field(default_factory=dict)
 
@@ -263,7 +263,7 @@ class ShowAdvice(Show):
         return self.output in (Shape.JSON, Shape.YAML, Shape.HTML)
 
     def emit(self, answer: Answer) -> int:
-        """Print the answer as asked; the exit status."""
+        """Print the answer in the chosen format and return the exit status."""
         if self.output_file is None:
             return self._emit(answer)
         stdout = self.terminal.stdout

@@ -1,4 +1,4 @@
-"""The list of commands. Imports no command, so that ``kscale --help`` stays fast; and shell completion."""
+"""The list of commands, and shell completion. Imports no command, so that ``kscale --help`` stays fast."""
 
 from __future__ import annotations
 

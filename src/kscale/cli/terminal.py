@@ -88,7 +88,7 @@ def rejected(rejection: Rejection, between: str = ", ") -> str:
 
 
 def expendable_room(running: int, cutoff: int) -> str:
-    """Return the sentence about running pods that the Cluster Autoscaler takes for evicted."""
+    """Return a note about running pods that the Cluster Autoscaler treats as already evicted."""
     verb = "is" if running == 1 else "are"
     what = f"{running:,} running {plural('pod', running)} of a priority below {cutoff}"
     return f"{what} {verb} expendable: their room counts as free."

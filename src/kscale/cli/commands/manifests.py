@@ -61,7 +61,7 @@ _BASE: Final = "kustomization.yaml"
 
 @dataclass(eq=False, repr=False)
 class ShowObjects(Show):
-    """The options about output, and where a kustomize base is written instead."""
+    """Output options, and the directory for a kustomize base."""
 
     directory: Annotated[
         Path | None,
@@ -126,9 +126,9 @@ def _write_base(show: Show, objects: Sequence[Mapping[str, Any]], directory: Pat
     elif listed.exists():
         raise typer.BadParameter(f"{listed} is there, without the {_BASE} of this command", param_hint="--directory")
     directory.mkdir(parents=True, exist_ok=True)
-    # First: without it, objects of a run that was interrupted would be taken for another's.
+    # Written first: otherwise objects of an interrupted run would seem to belong to somebody else.
     replace_file(file, base.encode())
-    replace_file(listed, _yaml(objects).encode(), secret=True)  # a Secret may be in it
+    replace_file(listed, _yaml(objects).encode(), secret=True)  # it may contain a Secret
     show.terminal.note(f"wrote {len(objects)} objects to {listed}")
 
 

@@ -38,7 +38,7 @@ _ENDS_WITH_FEW_TYPES = (0.4, 0.55, 0.85)
 
 
 class Which(StrEnum):
-    """Which pods."""
+    """Pods for which nodes are planned."""
 
     PENDING = "pending"
     ALL = "all"
@@ -145,13 +145,16 @@ def command(
 
 
 def check_budget(budget: float) -> None:
-    """Refuse what is no number of seconds by the name of the option: nan is in no range, and not outside of one."""
+    """Refuse a budget that is not a number of seconds. Raises typer.BadParameter; typer's range check accepts nan."""
     if math.isnan(budget):
         raise typer.BadParameter("nan is not a number of seconds", param_hint="--budget")
 
 
 def within(budget: float, *, few_types: bool = False) -> tuple[Callable[[], bool], ...]:
-    """Return when to end the bound, the plan, and plans of ``few_types``, to be done so many seconds from now."""
+    """Return functions that tell when to end the bound and the plan, to finish within ``budget`` seconds from now.
+
+    ``few_types`` leaves time for plans with few instance types.
+    """
     began = time.monotonic()
 
     def after(share: float) -> Callable[[], bool]:
@@ -171,7 +174,7 @@ def _priced(source: GroupSource, groups: list[NodeGroup], terminal: Terminal) ->
     return priced
 
 
-_MOST_AMOUNT = 2**63 - 1  # beyond it an amount wraps, as upstream's does
+_MOST_AMOUNT = 2**63 - 1  # larger amounts wrap, as in upstream
 
 
 def _limits(texts: Sequence[str]) -> dict[str, int]:

@@ -44,7 +44,7 @@ __all__ = ["replay_decisions", "replay_hpas"]
 
 
 _METRIC_QUERY = re.compile(r"([^\s=!<>{}()\[\]\"']+)=(?![=~])(.+)", re.DOTALL)
-_FAIL_ON = re.compile(r"underprovisioned[>=](\S+)")  # an unquoted > is the shell's
+_FAIL_ON = re.compile(r"underprovisioned[>=](\S+)")  # = is accepted too, as the shell interprets an unquoted >
 
 
 def replay_hpas(
@@ -288,7 +288,7 @@ def _view(report: ReplayReport) -> View:
 
 
 _DIFFERS = "differs"
-_LONGEST = 90  # characters of what a decision was about
+_LONGEST = 90  # maximum length of a decision's text
 
 
 def replay_decisions(
@@ -361,7 +361,7 @@ def _decisions_view(report: DecisionReplay) -> View:
 def _text_of(decision: Decision | None, other: Decision | None) -> str | None:
     """Return ``2026-05-04T00:05:30Z IncreaseSize group=general delta=2``.
 
-    A long decision names the values that ``other`` does not have, whole, and leaves out values that both have.
+    A long decision is reduced to the values that differ from ``other``, in full.
     """
     if decision is None:
         return None

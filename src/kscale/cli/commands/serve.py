@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class COMMAND(GoCommand):
-    """Its flags are written as those of the programs that ask it."""
+    """The typer command, whose flags have the syntax of the Cluster Autoscaler's."""
 
 
 def serve_expander(

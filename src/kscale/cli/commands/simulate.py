@@ -118,7 +118,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
 
 def simulation_view(report: SimulationReport) -> View:
-    """Groups, queues, and what was done."""
+    """Build the view of a simulation: node groups, queues, and what the autoscalers did."""
     pending, cores = report.pending, report.cores
     cost = "" if report.cost is None else f", {report.cost:,.2f}"
     name = f"{report.name}: " if report.name else ""

@@ -191,8 +191,8 @@ def _of_dask(address: str) -> Iterator[_Workers]:
         count = max(1, sum(client.nthreads().values()))
 
         def share(base: Any) -> Any:
-            # A task rather than scattered data: Dask repeats a task whose worker is lost, and cannot restore data that
-            # was scattered. `pure=False`: to derive the key from the content costs Dask more than to send it.
+            # A task instead of scattered data: Dask repeats a task after its worker is lost, but cannot restore
+            # scattered data. `pure=False`: deriving the key from the content takes Dask longer than sending it.
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": sys.maxsize}):
                 return client.submit(pickle.loads, pickle.dumps(base, protocol=5), pure=False)
 

@@ -180,7 +180,7 @@ def _row(row: ScenarioRow, baseline: ScenarioRow) -> list[Cell | str | float | N
 
 
 def notes_of(rows: Iterable[tuple[str, ScenarioRow]], limit: int = 5) -> list[str]:
-    """Return what the edits of scenarios leave as it is, of the first ``limit`` scenarios by name."""
+    """Return notes about edits without effect, for the first ``limit`` scenarios by name."""
     noted = [(name, row.notes) for name, row in rows if row.notes]
     texts = [f"{name}: {'; '.join(notes)}." for name, notes in noted[:limit]]
     more = len(noted) - limit
@@ -189,5 +189,5 @@ def notes_of(rows: Iterable[tuple[str, ScenarioRow]], limit: int = 5) -> list[st
 
 
 def grown(row: ScenarioRow) -> str:
-    """Return which groups grow or shrink, and by how many nodes."""
+    """Describe which node groups grow or shrink, and by how many nodes."""
     return ", ".join(f"{name} {count:+,}" for name, count in row.groups.items())

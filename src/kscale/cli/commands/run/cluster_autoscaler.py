@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class COMMAND(GoCommand):
-    """The command as typer makes it."""
+    """The typer command, with upstream's flags."""
 
     refused = REFUSED
     idle = IDLE
@@ -82,7 +82,7 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
         "cluster-autoscaler",
         process,
         build(process, options),
-        # Upstream's name of a candidate is its host's alone, and the lease is where the status is.
+        # As in upstream, the candidate's identity is its host name, and the lease is in the status' namespace.
         election=lease.election(identity=host_name(), namespace=options.namespace),
         qps=process.kube_client_qps,
         burst=process.kube_client_burst,

@@ -46,7 +46,7 @@ AdmissionFlags: Any = flags_of("AdmissionFlags", AdmissionOptions, _HELPS, panel
 
 
 class COMMAND(GoCommand):
-    """Its flags are upstream's."""
+    """The typer command, with upstream's flags."""
 
     idle = IDLE
 
@@ -77,7 +77,7 @@ class Process(ProcessFlags):
 
 @dataclass
 class WebhookFlags(OptionGroup):
-    """Where reviews are taken, and how the API server is told."""
+    """Flags of the webhook's address and registration."""
 
     port: Annotated[int, typer.Option("--port", help="Port of the webhook.", rich_help_panel=PANEL)] = 8000
     client_ca_file: Annotated[

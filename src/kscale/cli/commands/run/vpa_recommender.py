@@ -103,7 +103,7 @@ RecommenderFlags: Any = flags_of("RecommenderFlags", RecommenderOptions, _HELPS,
 
 
 class COMMAND(GoCommand):
-    """Its flags are upstream's, and those of strategies and plans."""
+    """The typer command, with upstream's flags and those of strategies and plans."""
 
     idle: ClassVar[Mapping[str, Idle]] = {
         **IDLE,
@@ -113,14 +113,14 @@ class COMMAND(GoCommand):
 
 @dataclass
 class Process(ProcessFlags):
-    """With the recommender's port."""
+    """Process flags with the recommender's port."""
 
     address: Address = ":8942"
 
 
 @dataclass
 class Lease(LeaseFlags):
-    """With the recommender's lease."""
+    """Leader election flags with the recommender's lease."""
 
     leader_elect: LeaderElect = False
     leader_elect_resource_name: LeaseName = "vpa-recommender-lease"
@@ -302,7 +302,7 @@ class StrategyFlags(OptionGroup):
 
 @dataclass
 class ExplainFlags(OptionGroup):
-    """What is told in a round, before it writes."""
+    """Flags for what is reported in each round, before it writes."""
 
     explain: Annotated[
         bool,

@@ -57,21 +57,21 @@ UpdaterFlags: Any = flags_of("UpdaterFlags", UpdaterOptions, _HELPS, panel=PANEL
 
 
 class COMMAND(GoCommand):
-    """Its flags are upstream's."""
+    """The typer command, with upstream's flags."""
 
     idle = IDLE
 
 
 @dataclass
 class Process(ProcessFlags):
-    """With the updater's port."""
+    """Process flags with the updater's port."""
 
     address: Address = ":8943"
 
 
 @dataclass
 class Lease(LeaseFlags):
-    """With the updater's lease."""
+    """Leader election flags with the updater's lease."""
 
     leader_elect: LeaderElect = False
     leader_elect_resource_name: LeaseName = "vpa-updater"
@@ -79,7 +79,7 @@ class Lease(LeaseFlags):
 
 @dataclass
 class PlanFlags(OptionGroup):
-    """What is told before a loop acts."""
+    """Flags for what is reported before a loop acts."""
 
     plan: Annotated[
         bool,
