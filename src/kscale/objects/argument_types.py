@@ -53,14 +53,14 @@ _Within = Callable[[Any], "tuple[str, Any, _Type] | None"]
 
 
 class _Late:
-    """A class that is imported for type checkers only: it is known by its name."""
+    """A class that is imported for type checkers only, identified by its name."""
 
 
 def typed(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function raise ArgumentError for an argument of another type than its annotation allows.
+    """Make a function raise ArgumentError for an argument whose type does not match its annotation.
 
-    Lists and dicts are looked into; iterators are not, for they would be used up. Arguments that are moments, pods,
-    snapshots or arrays are left to the function, which names them in its errors.
+    Elements of lists and dicts are checked, but not those of iterators, which would be consumed. The function itself
+    checks arguments that are times, pods, snapshots or arrays, with errors that name them.
     """
     checks: dict[str, _Type] | None = None
     names: list[str] = []
@@ -83,7 +83,7 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_fields(item: msgspec.Struct) -> None:
-    """Raise ArgumentError for a field of a struct that is of another type than its annotation."""
+    """Raise ArgumentError for a field of a struct whose type does not match its annotation."""
     for name, check in _field_checks(type(item)).items():
         if (problem := _problem(name, getattr(item, name), check)) is not None:
             path, value, expected = problem
@@ -153,7 +153,7 @@ def _field_checks(type_: type[msgspec.Struct]) -> dict[str, _Type]:
 
 
 class _Names(dict[str, Any]):
-    """Stands for names that a module imports for type checkers only."""
+    """Placeholders for names that a module imports for type checkers only."""
 
     def __init__(self, known: Mapping[str, Any]) -> None:
         super().__init__()

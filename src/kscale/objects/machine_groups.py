@@ -237,7 +237,7 @@ InfrastructureOf = Callable[[MachineOwner], Infrastructure | None]
 
 
 class MachineGroups(msgspec.Struct, kw_only=True):
-    """The groups, in the order of the objects, and what is not as it was meant, by object."""
+    """The node groups, in the order of the objects, and warnings by object."""
 
     groups: list[NodeGroup] = []
     warnings: list[str] = []

@@ -44,9 +44,9 @@ def is_not_implemented(error: str | None) -> bool:
 
 
 class ProviderError(KscaleError):
-    """A cloud refused, or did not answer a question about a group or a node.
+    """An error of a cloud provider about a group or a node.
 
-    ``message`` is what it said instead; ``type``: of upstream's autoscaler error (``cloudProviderError``, ...), or
+    ``message`` is the provider's text; ``type`` is upstream's type of the error (``cloudProviderError`` etc.), or
     empty.
     """
 
@@ -57,8 +57,10 @@ class ProviderError(KscaleError):
 
 
 class NodeTemplate(ApiStruct):
-    """What a new node of a group would be: the node, the pods that come with it, its CSI drivers (``csi_node``), its
-    own devices (``resource_slices``)."""
+    """Template of a group's new nodes.
+
+    It has the node, the pods that come with it, its CSI drivers (``csi_node``) and devices (``resource_slices``).
+    """
 
     node: Node = msgspec.field(default_factory=Node)
     pods: list[Pod] = []
@@ -70,8 +72,7 @@ class NodeTemplate(ApiStruct):
 
 
 class NodeGroupAutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """What holds for the nodes of one group. Its fields are upstream's flags of the same names, durations
-    ``timedelta``."""
+    """Options for the nodes of one group. Fields have the names of upstream's flags; durations are ``timedelta``."""
 
     scale_down_utilization_threshold: float = 0.0
     scale_down_gpu_utilization_threshold: float = 0.0
@@ -123,7 +124,7 @@ DURATION_OPTIONS = frozenset(
 
 
 class InstanceError(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, rename="camel"):
-    """Why the cloud did not make an instance: ``class_`` is ``OutOfResource`` or ``Other``."""
+    """Why the cloud could not create an instance: ``class_`` is ``OutOfResource`` or ``Other``."""
 
     class_: str = msgspec.field(name="class")
     code: str

@@ -277,7 +277,7 @@ def _set_runtime(spec: PodSpec, runtime: RuntimeClass) -> None:
 
 
 def _container(container: Container, host_network: bool) -> Container:
-    """Limits become requests where there are none; ports of the host network are ports of the host."""
+    """Return the container with requests that default to its limits, and with host ports on the host network."""
     resources = container.resources
     if resources.limits:
         requests = {**resources.limits, **(resources.requests or {})}

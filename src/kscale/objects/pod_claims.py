@@ -36,7 +36,7 @@ _ENTRY: Final = "resource.kubernetes.io/pod-claim-name"
 
 
 class PodClaims(NamedTuple):
-    """A pod once its claims are created."""
+    """A pod after its claims were created."""
 
     pod: Pod
     """With a UID, and with the names of its claims in its status."""
@@ -80,7 +80,7 @@ def create_claims(
         template = templates.get((pod.namespace, entry.resource_claim_template_name or ""))
         if template is None or entry.name in known:
             continue
-        # Upstream draws five characters; the pod's UID makes them the same each time.
+        # Upstream draws five random characters. Here they derive from the pod's UID.
         name = f"{pod.name}-{entry.name}-{derived_uid('ResourceClaim', pod.metadata.uid, entry.name)[:5]}"
         statuses.append(PodResourceClaimStatus(name=entry.name, resource_claim_name=name))
         created.append(_from_template(pod, template, entry.name, name))
@@ -140,7 +140,7 @@ _NONE: Final = Quantity("0")
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Return whether a claim has its volume for good."""
+    """Return whether a claim is bound to its volume permanently."""
     return bool(claim.spec.volume_name) and _COMPLETED in (claim.metadata.annotations or {})
 
 
@@ -153,7 +153,7 @@ def find_volume(
 
 
 def bind(claim: PersistentVolumeClaim, volume: PersistentVolume) -> tuple[PersistentVolumeClaim, PersistentVolume]:
-    """Return the claim and the volume as they are once they are bound to each other."""
+    """Return the claim and the volume bound to each other."""
     owner = claim.metadata
     holder = ObjectReference(
         kind=claim.kind or "PersistentVolumeClaim",

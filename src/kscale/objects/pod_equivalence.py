@@ -24,7 +24,7 @@ from kscale.objects.times import nanoseconds
 
 __all__ = ["Digester", "canonical", "digest"]
 
-# Scalars that are plain values in Go: a zero is as good as absent.
+# Scalars that are plain values in Go, so that zero equals absent.
 _PLAIN_NAMES: Final = """
     action apiVersion audience certificateChainPath chapAuthDiscovery chapAuthSession claimName conditionType
     containerName containerPort credentialBundlePath datasetName datasetUUID devicePath directory diskName diskURI
@@ -40,19 +40,19 @@ _PLAIN_NAMES: Final = """
     volumeNamespace volumePath weight whenUnsatisfiable workingDir
 """
 _PLAIN: Final = frozenset(_PLAIN_NAMES.split())
-# The same names where they are pointers: (name, name of the object that has it).
+# The same names where they are pointers: (name, name of the containing object).
 _POINTERS: Final = frozenset({
     ("readOnly", "azureDisk"), ("readOnly", "csi"), ("fsType", "azureDisk"), ("fsType", "csi"), ("kind", "azureDisk"),
     ("type", "hostPath"), ("lun", "fc"), ("namespace", "dataSource"), ("namespace", "dataSourceRef"),
     ("value", "options"), ("user", "items"), ("user", "serviceAccountToken"), ("user", "clusterTrustBundle"),
     ("user", "podCertificate"), ("name", "clusterTrustBundle"), ("protocol", "httpGet"),
 })  # fmt: skip
-# Maps in Go: empty is as good as absent.
+# Maps in Go, so that empty equals absent.
 _MAPS: Final = frozenset({
     "nodeSelector", "requests", "limits", "overhead", "matchLabels", "labels", "annotations", "volumeAttributes",
     "options", "allocatedResources", "userAnnotations",
 })  # fmt: skip
-# Structs that are plain values in Go, not pointers: empty is as good as absent.
+# Structs that are plain values in Go, not pointers, so that empty equals absent.
 _VALUES: Final = frozenset({"resources", "metadata", "spec", "preference", "podAffinityTerm"})
 _QUANTITY_MAPS: Final = frozenset({"requests", "limits", "overhead", "allocatedResources"})
 _TIMES: Final = frozenset({"creationTimestamp", "deletionTimestamp"})
@@ -150,7 +150,7 @@ def canonical(labels: Mapping[str, str | None] | None, spec: Mapping[str, Any] |
 
 
 def _hash(text: bytes) -> bytes:
-    from hashlib import blake2b  # loads OpenSSL: not for an answer that needs none
+    from hashlib import blake2b  # imported here because it loads OpenSSL
 
     return blake2b(text, digest_size=16).digest()
 

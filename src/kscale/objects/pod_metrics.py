@@ -39,8 +39,10 @@ _T = TypeVar("_T")
 
 
 class JoinedLists(Sequence[_T], Generic[_T]):
-    """All items of several lists, in order. ``parts``: those lists, which nobody writes to any more; ``ends``: behind
-    the last item of each."""
+    """All items of several lists, in order.
+
+    ``parts`` are those lists, which are not modified any more; ``ends`` are the end positions of each.
+    """
 
     __slots__ = ("ends", "parts")
 
@@ -99,8 +101,10 @@ class NumberedTexts:
 
 
 class Run(NamedTuple):
-    """Parts from ``first`` up to ``end`` which were parts before, from ``before`` on, in the same order; -1: they were
-    not."""
+    """Parts from ``first`` to before ``end`` that were consecutive parts before, from index ``before`` on.
+
+    ``before`` is -1 for new parts.
+    """
 
     first: int
     end: int
@@ -176,7 +180,7 @@ def _rows(usage: PodUsage, run: Run, seams: Seams) -> PodUsage:
     (row, item, label), (rows, items, labels) = seams[:, [run.before, run.before + run.end - run.first]].T.tolist()
     of_rows, of_items = slice(row, rows), slice(item, items)
     numbers, columns = usage.labels[of_rows], list(usage.columns())
-    keys: Any = range(rows - row)  # as many as there are; whoever joins them has the keys
+    keys: Any = range(rows - row)  # only the length counts; the joined list has the keys
     return type(usage)(
         keys,
         usage.namespace[of_rows],
@@ -315,7 +319,7 @@ class PodUsage:
             columns = _pod_metrics.read(data)
         except UnicodeDecodeError as error:
             raise InputError(Problem(f"not readable as JSON in UTF-8: {error}", source)) from None
-        if columns is None:  # in another layout, or malformed: the reader of objects reports errors
+        if columns is None:  # another layout, or malformed: the reader of objects reports the errors
             return cls.of(from_json(bytes(data), PodMetricsList).items)
         names, namespace, labels, time, window, ends, container, amount, present, *texts, odd = columns
         namespaces, label_texts, containers, resources = texts

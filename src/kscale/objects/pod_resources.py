@@ -161,10 +161,10 @@ def _filled(requests_of: _RequestsOf, missing: Mapping[str, Quantity]) -> _Reque
 
 
 def demand(pod: Pod, missing: Mapping[str, Quantity] = _NONE, *, pod_level: bool = True) -> ResourceList:
-    """Return what a pending pod asks for.
+    """Return the requests of a pending pod.
 
-    Its status is ignored, limits are never consulted, zeros stay as keys. ``missing``: what a container asks for of
-    these that does not say. ``pod_level``: whether requests of the pod as a whole count.
+    The status and limits are ignored, and zero requests are included. ``missing`` has defaults for containers without a
+    request. ``pod_level``: whether pod-level requests count.
     """
     total = container_requests(pod.spec, _filled(_of_spec, missing))
     if pod_level and pod.spec.resources is not None:

@@ -223,7 +223,7 @@ def _scan_big(sign: str, digits: int, places: int, base: int, exponent: int, for
     scale = (exponent if base == 10 else 0) - places
     number = digits << exponent if base == 2 else digits
     if number:
-        # Rounded to nanos, away from zero: who asks for something gets something.
+        # Rounded to nanos, away from zero: a positive request must not become zero.
         if scale < _NANO:
             number = -(-number // 10 ** (_NANO - scale)) if _NANO - scale <= len(str(number)) else 1
         elif scale - _NANO > MAX_ALIGNMENT:

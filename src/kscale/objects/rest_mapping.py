@@ -30,7 +30,7 @@ AUTOSCALING_V1: Final = "autoscaling/v1"
 
 
 class RESTMappingError(ValueError):
-    """A kind that is not served, or a version that cannot be read; with upstream's text."""
+    """A kind that is not served, or a malformed version, with upstream's text."""
 
 
 class ServedResource(msgspec.Struct, frozen=True):
@@ -120,7 +120,7 @@ class RESTMapper:
         self._by_kind = {**lower, **self._by_kind}
 
     def resources(self, group: str, kind: str) -> tuple[str, ...]:
-        """Group-resources (``deployments.apps``) of a kind; raises :class:`RESTMappingError`."""
+        """Return the group-resources (``deployments.apps``) of a kind. Raises :class:`RESTMappingError`."""
         try:
             return self._by_kind[group, kind]
         except KeyError:
@@ -150,9 +150,9 @@ class RESTMapper:
 
 
 class AnyKindRESTMapper(RESTMapper):
-    """A mapper that takes every kind for served: kinds that it is not given have the usual plural.
+    """A mapper that treats every kind as served, by default under its usual plural.
 
-    For inputs that do not say what a server serves: whether an object is there decides the answer.
+    For inputs that do not say what a server serves, so that only the presence of an object counts.
     """
 
     __slots__ = ()

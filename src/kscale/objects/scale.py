@@ -42,7 +42,8 @@ _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet"})
 
 
 class ScaleError(ValueError):
-    """A scale that the API server cannot give or take, with its text. ``conflict``: the object has changed since."""
+    """An error of the ``/scale`` endpoint, with the API server's text. ``conflict`` is set if the object has
+    changed."""
 
     def __init__(self, message: str, *, conflict: bool = False) -> None:
         super().__init__(message)
@@ -50,7 +51,7 @@ class ScaleError(ValueError):
 
 
 class ScalePaths(msgspec.Struct, frozen=True):
-    """The JSON paths of a custom resource's scale (``.spec.replicas``); no selector path: the selector is empty."""
+    """JSON paths of a custom resource's scale (``.spec.replicas``). Without a selector path the selector is empty."""
 
     spec_replicas: str = ".spec.replicas"
     status_replicas: str = ".status.replicas"
@@ -98,7 +99,7 @@ class _DefinitionSpec(ApiStruct):
 
 
 class CustomResourceDefinition(KubeObject):
-    """What kinds a group has, and where their scale is (``apiextensions.k8s.io``)."""
+    """A custom kind and its scales (``apiextensions.k8s.io``)."""
 
     spec: _DefinitionSpec | None = None
 

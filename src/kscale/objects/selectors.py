@@ -54,7 +54,7 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 class SelectorError(ValueError):
-    """A selector that the API machinery refuses, with its text."""
+    """A selector that the API machinery refuses, with upstream's text."""
 
 
 def parse_int64(text: str) -> int | None:
@@ -412,13 +412,13 @@ class LabelIndex(Generic[T]):
         self._by_label: dict[tuple[str, _Label], dict[T, _Labels]] = {}
 
     def add(self, namespace: str, labels: _Labels, item: T) -> None:
-        """Adds an item."""
+        """Add an item with its labels."""
         self._all.setdefault(namespace, {})[item] = labels
         for label in labels.items():
             self._by_label.setdefault((namespace, label), {})[item] = labels
 
     def remove(self, namespace: str, labels: _Labels, item: T) -> None:
-        """Removes it again; ``labels`` as they were when it was added."""
+        """Remove an item. ``labels`` must be those with which it was added."""
         _drop(self._all, namespace, item)
         for label in labels.items():
             _drop(self._by_label, (namespace, label), item)
@@ -443,12 +443,12 @@ class SelectorIndex(Generic[T]):
         return namespace in self._namespaces
 
     def add(self, namespace: str, selector: Selector, item: T) -> None:
-        """Adds an item."""
+        """Add an item with its selector."""
         shelves = self._namespaces.setdefault(namespace, {})
         shelves.setdefault(selector.exact_label(), {})[item] = selector
 
     def remove(self, namespace: str, selector: Selector, item: T) -> None:
-        """Removes it again."""
+        """Remove an item."""
         shelves = self._namespaces[namespace]
         _drop(shelves, selector.exact_label(), item)
         if not shelves:

@@ -43,7 +43,7 @@ _Check = Callable[[Any], Iterator[tuple[str, str]]]
 
 
 def check_times(obj: msgspec.Struct) -> None:
-    """Raise InputError, with the field, for a time of an object that is no RFC 3339 time, as Go does on decoding."""
+    """Raise InputError, with the field, if a time of an object is not RFC 3339, as Go's decoder does."""
     check = _check_of(type(obj))
     if check is None:
         return
@@ -63,7 +63,7 @@ def _check_of(struct: type[msgspec.Struct]) -> _Check | None:
 
 
 def _struct_check(described: inspect.StructType, outer: tuple[type, ...]) -> _Check | None:
-    if described.cls in outer:  # a type that holds itself: none of these has times
+    if described.cls in outer:  # a recursive type: none of these has times
         return None
     times: list[tuple[str, str]] = []
     parts: list[tuple[str, str, _Check]] = []
@@ -110,16 +110,16 @@ def _list_check(inner: _Check) -> _Check:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as it is written."""
+    """The members of a JSON object as written, with repeated keys."""
 
 
 def refuse_repeated_keys(text: bytes | memoryview | Any) -> None:
-    """Raises InputError, with the field path of the key, for a JSON text that decodes but has a key twice."""
+    """Raise InputError, with the field path, for a JSON text that repeats a key."""
     if not _projection.repeats_a_key(text):
         return
     import json
 
-    readable = bytes(text).decode("utf-8", "replace")  # parts that nobody decodes may be no UTF-8
+    readable = bytes(text).decode("utf-8", "replace")  # parts that are never decoded may not be UTF-8
     try:
         written = json.loads(readable, object_pairs_hook=_Pairs, parse_int=str, parse_float=str, parse_constant=str)
         path, key = next(_repeated(written, ""))
@@ -213,7 +213,7 @@ _NODE_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong; ``fatal`` ones make the object unusable, the others are warnings."""
+    """A problem of an object. A ``fatal`` one makes the object unusable; others are warnings."""
 
     field: str
     message: str

@@ -25,7 +25,7 @@ class Memo:
 
     def __init__(self) -> None:
         self._kept: dict[type[Any], Any] = {}
-        self._lock = RLock()  # making one value may ask for another
+        self._lock = RLock()  # computing one value may request another
 
     def of(self, kind: type[T], make: Callable[[], T]) -> T:
         """Return the cached value of a type. ``make`` computes it on first use, under the cache's lock."""
@@ -38,7 +38,7 @@ class Memo:
         return cached
 
     def clear(self) -> None:
-        """Keep nothing."""
+        """Remove all cached values."""
         with self._lock:
             self._kept.clear()
 
@@ -71,8 +71,10 @@ def collector_paused() -> Iterator[None]:
 
 
 class Ease:
-    """Who wants the collector at ease, in all threads: the first and who wants more set its threshold, the last puts it
-    back."""
+    """Shared state of :func:`collector_at_ease` in all threads.
+
+    The first user, or one with a greater limit, sets the collector's threshold, and the last user restores it.
+    """
 
     def __init__(self) -> None:
         self._lock, self._users, self._before, self._set = Lock(), 0, 0, 0
@@ -83,7 +85,7 @@ class Ease:
             now, *others = gc.get_threshold()
             if self._users == 1:
                 self._before = self._set = now
-            if 0 < now < objects and now == self._set:  # else somebody has set it meanwhile
+            if 0 < now < objects and now == self._set:  # otherwise other code has set it meanwhile
                 self._set = objects
                 gc.set_threshold(objects, *others)
 

@@ -40,18 +40,18 @@ class ChangedKeys(msgspec.Struct, frozen=True):
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """What lines of a watch came to.
+    """Result of applying lines of a watch.
 
-    - ``used``: how many bytes were read. What is behind them is a piece of a line: put it in front of the next bytes.
-    - ``events``: how many events there were, bookmarks included.
+    - ``used``: number of bytes read. The rest is an incomplete line: put it in front of the next bytes.
+    - ``events``: number of events, including bookmarks.
     - ``only_added``: whether every line was an ADDED event.
-    - ``changes``: by kind, what is different now; an event that brings the version that is there changes nothing.
-    - ``version``: the resource version of the last event or bookmark that has one; empty if none has.
-    - ``synced``: whether a bookmark said that the initial events of a streaming list have ended.
-    - ``error``: the status of an ERROR event, the last one; None if there is none.
-    - ``skipped``: events of kinds that are not modelled, by ``kind.group``.
-    - ``problems``: lines that are no events, and objects that cannot be read; the others count nevertheless, and what
-      was there under the key of such an object still is.
+    - ``changes``: changed keys by kind; an event with the version that is already stored changes nothing.
+    - ``version``: resource version of the last event or bookmark that has one; empty without any.
+    - ``synced``: whether a bookmark marked the end of the initial events of a streaming list.
+    - ``error``: status of the last ERROR event, or None.
+    - ``skipped``: number of events of kinds that are not modelled, by ``kind.group``.
+    - ``problems``: lines that are not events, and objects that cannot be read. All others were applied. An object that
+      cannot be read leaves the stored one under its key unchanged.
     """
 
     used: int
@@ -66,9 +66,12 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """What a page of a list came to: the resource version of the list, what to go on with (empty: it was the last
-    page), how many objects are behind it (None: the server does not say), what is different now, and objects that
-    cannot be read; the others count nevertheless."""
+    """Result of applying a page of a list.
+
+    It has the list's resource version, the continue token (empty for the last page), the number of remaining objects
+    (None if the server does not report it), the changed keys, and the objects that cannot be read. All others were
+    applied.
+    """
 
     version: str
     """The resource version of the list."""

@@ -114,7 +114,7 @@ class Growing:
         return result
 
     def adopt(self, array: NDArray[Any]) -> None:
-        """Take an array's memory as the entries."""
+        """Use an array's memory for the entries."""
         self._data = array
         self._resize(len(array))
 

@@ -148,7 +148,7 @@ def from_columns(
 
 
 class _Names(Sequence[str]):
-    """Names made when asked for."""
+    """Names that are built on demand."""
 
     def __init__(self, prefixes: list[str], class_of: NDArray[np.int64]) -> None:
         self._prefixes = prefixes
@@ -187,7 +187,7 @@ def _whole(values: Any, name: str, shape: tuple[int, ...] | None, described: str
 
 
 def _refuse(array: NDArray[Any], bad: NDArray[np.bool_], name: str, least: int, most: int = _MOST) -> None:
-    """Name the first number that is out of bounds."""
+    """Raise InputError with the first value that is out of bounds."""
     if not bad.any():
         return
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
@@ -232,8 +232,10 @@ def _pod_names(values: Any, count: int) -> list[str]:
 
 
 def _check_sums(resource: str, nodes: NDArray[np.int32], amounts: NDArray[np.int64], names: Sequence[str]) -> None:
-    """Refuse what pods take of a resource on a node if int64 does not hold the sum: ``nodes``, ``amounts``: one entry a
-    placed pod."""
+    """Raise InputError if the pods' total of a resource on a node exceeds int64.
+
+    ``nodes`` and ``amounts`` have one entry per placed pod.
+    """
     about = np.bincount(nodes, weights=amounts.astype(np.float64), minlength=1)
     for node in np.flatnonzero(about > _MOST * 0.999).tolist():  # near enough to add up exactly
         total = sum(amounts[nodes == node].tolist())

@@ -30,7 +30,7 @@ _MAX_WARNINGS = 1000
 
 
 class Loaded(NamedTuple):
-    """A decoded object and what it was decoded from: JSON text, plain data, or None for a struct given as such."""
+    """A decoded object and its source data, which are JSON text, plain data, or None for a struct."""
 
     obj: KubeObject
     """The object."""
@@ -59,20 +59,24 @@ class LoadReport(msgspec.Struct):
     """The record of the object that was loaded last."""
 
     def place(self) -> Problem:
-        """Return where the object that was loaded last comes from: a problem without a message."""
+        """Return the source of the object that was loaded last, as a Problem without a message."""
         record = self.current
         return Problem("") if record is None else Problem("", record.source, _name(record))
 
     def warn(self, message: str, record: RawObject, field: str = "") -> None:
-        """Count a warning (``message`` on a ``field`` of the ``record``); keep it if there is room (its object is named
-        only then)."""
+        """Count a warning, and store it if there is room.
+
+        ``message`` is about a ``field`` of the ``record``, which is named only if the warning is stored.
+        """
         self.warning_count += 1
         if len(self.warnings) < _MAX_WARNINGS:
             self.warnings.append(Problem(message, record.source, _name(record), field))
 
     def count_batch(self, batch: PodBatch, change: ChangedKeys) -> None:
-        """Count a ``batch`` of pods that were read as columns; ``change``: what they changed in the cluster that they
-        came into."""
+        """Count a ``batch`` of pods that were read as columns.
+
+        ``change`` has the differences that the batch made in the cluster.
+        """
         keys = batch.keys
         self.total += len(keys)
         self.read["Pod"] += len(keys)
@@ -263,7 +267,7 @@ def _decoded(record: RawObject, type_: type[KubeObject] | None, namespace: str) 
     assert type_ is not None
     if isinstance(data, msgspec.Raw):
         obj = from_json(data, type_)
-        if type_ is Pod:  # whose text is kept, and decoded again later
+        if type_ is Pod:  # its text is stored and decoded again later
             refuse_depth(memoryview(data))
         refuse_repeated_keys(data)
     else:

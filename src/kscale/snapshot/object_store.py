@@ -184,7 +184,7 @@ class ObjectStore:
         self._node_columns = NodeColumns()
         self._informers = Informers.of({})
         self._changed_kinds: set[str] = set()
-        self._seen: dict[str, set[str]] = {}  # of kinds that are listed anew
+        self._seen: dict[str, set[str]] = {}  # of kinds that are being listed
 
     def copy(self) -> ObjectStore:
         """Return an independent copy with the same objects."""
@@ -196,7 +196,7 @@ class ObjectStore:
         return result
 
     def of(self, kind: str) -> dict[str, KubeObject]:
-        """Return the objects of a kind by key, in order of first appearance (do not write to them)."""
+        """Return the objects of a kind by key, in order of first appearance. Do not modify the result."""
         return self._nodes if kind == "Node" else self.objects.get(kind, {})
 
     def put(self, item: KubeObject) -> bool:
@@ -227,7 +227,7 @@ class ObjectStore:
         self._seen[kind] = set()
 
     def end(self, kind: str) -> list[str]:
-        """Note it no longer; keys of those that were not seen."""
+        """Stop recording which objects are seen, and return the keys of those that were not."""
         seen = self._seen.pop(kind)
         return [key for key in self.of(kind) if key not in seen]
 

@@ -38,9 +38,8 @@ class Snapshot:
 
     ``nodes``, ``pods`` (placed), ``pending``: names in input order. ``counts``: numbers of placed, pending, gated and
     other pods. ``used[name]``: int64[N], what placed pods use; ``pod_count``: int64[N]. ``placed_class``,
-    ``placed_node``:
-    int32[M], one entry per placed pod, in order of appearance. ``now``: nanoseconds since 1970, if anything in the
-    snapshot depends on time.
+    ``placed_node``: int32[M], one entry per placed pod, in order of appearance. ``now``: nanoseconds since 1970, if
+    anything in the snapshot depends on time.
     """
 
     def __init__(
@@ -335,7 +334,8 @@ class Snapshot:
         Removed nodes (``without``) take their pods along. ``replaced`` nodes replace those of the same names. New nodes
         (``fresh``) are added at the end, with their pods and devices.
 
-        Raises InputError for a new node whose name another node has, KeyError if a node to remove or replace does not
+        Raises InputError if another node has the name of a new one, and KeyError if a node to remove or replace does
+        not
         exist.
         """
         known = self.columns.index

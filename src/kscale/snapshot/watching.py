@@ -35,7 +35,7 @@ class Contents(NamedTuple):
     objects: ObjectStore
 
     def put(self, item: KubeObject, raw: msgspec.Raw) -> ChangedKeys:
-        """Add or replace an object, if it is not there at this very version already."""
+        """Add or replace an object, unless it is stored with the same version already."""
         key, version = item.key, item.metadata.resource_version
         if isinstance(item, Pod):
             if self.pods.has_version(key, version):
@@ -51,7 +51,7 @@ class Contents(NamedTuple):
         return ChangedKeys(modified=[key]) if known else ChangedKeys(added=[key])
 
     def remove(self, item: KubeObject) -> ChangedKeys:
-        """Remove what an object stands for, unless another is there under its key by now."""
+        """Remove an object, unless its key belongs to another one by now."""
         key, uid = item.key, item.metadata.uid
         removed = self.pods.remove(key, uid) if isinstance(item, Pod) else self.objects.remove(item.kind, key, uid)
         return ChangedKeys(removed=[key]) if removed else ChangedKeys()
@@ -65,11 +65,11 @@ class Contents(NamedTuple):
         self.pods.begin() if kind == "Pod" else self.objects.begin(kind)
 
     def end(self, kind: str) -> list[str]:
-        """Note it no longer; keys of those that were not seen."""
+        """Stop recording which objects are seen, and return the keys of those that were not."""
         return self.pods.end() if kind == "Pod" else self.objects.end(kind)
 
     def drop(self, kind: str, keys: list[str]) -> None:
-        """Remove objects."""
+        """Remove the objects of some keys."""
         if kind == "Pod":
             self.pods.drop(keys)
         else:
@@ -180,20 +180,20 @@ class Applying:
         self._changed(item.kind, self._contents.put(item, msgspec.Raw(text)))
 
     def remove(self, at: int, item: KubeObject) -> None:
-        """Remove what an object stands for."""
+        """Remove an object."""
         if isinstance(item, Pod):
             self._until(int(np.searchsorted(self.fast, at)))
         self._changed(item.kind, self._contents.remove(item))
 
     def remove_unreadable(self, at: int, head: ObjectHead) -> None:
-        """Remove what an object stands for that cannot be read but for its head."""
+        """Remove an object of which only the head can be read."""
         type_ = find_kind(head.api_version, head.kind)
         if type_ is not None and head.name:
             metadata = ObjectMeta(name=head.name, namespace=head.namespace, uid=head.uid)
             self.remove(at, with_namespace(type_(kind=head.kind, api_version=head.api_version, metadata=metadata)))
 
     def _until(self, until: int) -> None:
-        """Apply pods in columns, up to one."""
+        """Apply the pods in columns before an index."""
         if until <= self._done:
             return
         part = slice(self._done, until)

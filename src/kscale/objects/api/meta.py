@@ -95,11 +95,11 @@ def enc_hook(value: Any) -> Any:
     raise NotImplementedError(f"{type(value)} cannot be encoded")
 
 
-# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
+# No future annotations: msgspec builds decoders from annotations, and would have to compile texts first.
 
 
 class OwnerReference(ApiStruct):
-    """Who an object belongs to; at most one reference of an object has ``controller`` true."""
+    """The owner of an object. At most one reference of an object has ``controller`` true."""
 
     api_version: str = ""
     kind: str = ""
@@ -136,7 +136,7 @@ class LabelSelectorRequirement(ApiStruct):
 
 
 class LabelSelector(ApiStruct):
-    """A label query; an absent selector matches nothing, an empty one everything (:mod:`kscale.objects.selectors`)."""
+    """A label query. An absent selector matches nothing, an empty one everything (:mod:`kscale.objects.selectors`)."""
 
     match_labels: dict[str, str] | None = None
     match_expressions: list[LabelSelectorRequirement] = []
@@ -184,7 +184,7 @@ def object_key(namespace: str, name: str) -> str:
 
 
 class StatusCause(ApiStruct):
-    """One reason of several for a refusal."""
+    """One of several reasons for an error."""
 
     reason: str = ""
     message: str = ""
@@ -192,7 +192,7 @@ class StatusCause(ApiStruct):
 
 
 class StatusDetails(ApiStruct):
-    """About which object it is, why, and when to try again."""
+    """The object, reasons, and retry time of an error."""
 
     name: str = ""
     group: str = ""
@@ -203,7 +203,8 @@ class StatusDetails(ApiStruct):
 
 
 class Status(ApiStruct):
-    """A refusal: ``status`` is ``Failure``, ``code`` the HTTP status, ``reason`` a word for programs (``Expired``)."""
+    """An API error: ``status`` is ``Failure``, ``code`` the HTTP status, ``reason`` a machine-readable word
+    (``Expired``)."""
 
     api_version: str = ""
     kind: str = ""

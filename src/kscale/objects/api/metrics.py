@@ -42,7 +42,7 @@ class PodMetrics(KubeObject):
 
 
 class PodMetricsList(ApiStruct):
-    """The answer of metrics.k8s.io for pods."""
+    """Response of metrics.k8s.io for pods."""
 
     items: list[PodMetrics] = []
 
@@ -56,13 +56,13 @@ class NodeMetrics(KubeObject):
 
 
 class NodeMetricsList(ApiStruct):
-    """The answer of metrics.k8s.io for nodes."""
+    """Response of metrics.k8s.io for nodes."""
 
     items: list[NodeMetrics] = []
 
 
 class MetricIdentifier(ApiStruct):
-    """The name of a custom metric, and which of its series."""
+    """The name of a custom metric, and a selector of its series."""
 
     name: str = ""
     selector: LabelSelector | None = None
@@ -95,7 +95,7 @@ class MetricValue(ApiStruct):
 
 
 class MetricValueList(ApiStruct):
-    """The answer of custom.metrics.k8s.io."""
+    """Response of custom.metrics.k8s.io."""
 
     items: list[MetricValue] = []
 
@@ -111,6 +111,6 @@ class ExternalMetricValue(ApiStruct):
 
 
 class ExternalMetricValueList(ApiStruct):
-    """The answer of external.metrics.k8s.io."""
+    """Response of external.metrics.k8s.io."""
 
     items: list[ExternalMetricValue] = []

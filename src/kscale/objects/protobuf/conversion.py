@@ -46,8 +46,10 @@ _TEXT: Final = 1
 
 
 class Decoded(NamedTuple):
-    """The object as plain data, and how often fields occurred that the API's messages do not have
-    (``spec.containers field 99``): of a later release, perhaps."""
+    """The object as plain data, and the number of unknown fields by path (``spec.containers field 99``).
+
+    Unknown fields may belong to a later release.
+    """
 
     data: dict[str, Any]
     unknown: Counter[str]
@@ -94,7 +96,7 @@ def decode(name: str, data: bytes) -> Decoded:
 
 
 class _Trace:
-    """Where the decoding stands, and what it met on the way."""
+    """The current path of the decoding, and the unknown fields so far."""
 
     __slots__ = ("path", "unknown", "unknown_fields")
 
@@ -192,7 +194,7 @@ _ZERO_TIME_OF_ENCODING: Final = -62_135_596_800  # 0001-01-01T00:00:00Z: a time 
 
 
 class Encoded(NamedTuple):
-    """The bytes, and how often members occurred that the API's messages do not have (``spec.containers.foo``)."""
+    """The bytes, and the number of unknown members by path (``spec.containers.foo``)."""
 
     data: bytes
     unknown: Counter[str]
@@ -239,7 +241,7 @@ class _BadValueError(ValueError):
 
 
 class _EncodingTrace:
-    """Where the encoding stands, and what it met on the way."""
+    """The current path of the encoding, and the unknown members so far."""
 
     __slots__ = ("path", "unknown")
 

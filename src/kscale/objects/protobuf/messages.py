@@ -337,7 +337,7 @@ class Field(NamedTuple):
 
 
 class Message(NamedTuple):
-    """Fields in the order of their numbers, and every member of the JSON form, those of embedded messages included."""
+    """Fields in the order of their numbers, and all members of the JSON form, including those of embedded messages."""
 
     name: str
     fields: tuple[Field, ...]

@@ -90,7 +90,7 @@ _NO_VOLUMES: VolumesFacet = b"", ()
 
 
 def labels_facet(labels: dict[str, str] | None) -> LabelsFacet:
-    """Labels as a facet."""
+    """Return the facet (key, labels) of a pod's labels."""
     if labels is None:
         return None, None
     return tuple(sorted(labels.items()) if len(labels) > 1 else labels.items()), labels

@@ -151,8 +151,10 @@ class Facets(Generic[K]):
 
 
 class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True, gc=False):
-    """What predicates read of a pod. Amounts are int64: milli-units of cpu, bytes, counts. ``requested``: the exact cpu
-    and memory behind ``occupancy``, in billionths of a core and of a byte."""
+    """The fields of a pod that predicates read. Amounts are int64 in milli-units of CPU, bytes and counts.
+
+    ``requested`` has the exact CPU and memory behind ``occupancy``, in billionths of a core and of a byte.
+    """
 
     index: int
     namespace: str
@@ -202,8 +204,10 @@ GONE: Final = PodClass(
 
 
 class Prototype(NamedTuple):
-    """What a class looks like but for what :meth:`Interner.variant` adds. ``frame``: what it has besides ``amounts``;
-    ``looks``: a class that has only that."""
+    """A class without the parts that :meth:`Interner.variant` adds.
+
+    ``frame`` is the key of its fields other than ``amounts``; ``looks`` is a class with these fields only.
+    """
 
     frame: FrameKey
     looks: PodClass
@@ -246,7 +250,7 @@ class Interner:
         self._looks: dict[int, PodClass] = {}  # by number of the frame
         self._tolerations: Facets[bytes] = Facets()
         self._selections: Facets[Any] = Facets()
-        self._asked: set[int] = set()  # classes that were asked for by pods of nobody
+        self._asked: set[int] = set()  # classes requested for pods outside the cluster
         self._identity_of = Growing(np.int32)  # by number of the class
         self._lock = Lock()
 

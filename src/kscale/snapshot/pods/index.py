@@ -199,7 +199,7 @@ class PodSelection:
 
 
 class PodSelections:
-    """Several selections: those of ``i`` are ``pods[ends[i]:ends[i + 1]]``; int64[m + 1]."""
+    """Several selections. Selection ``i`` is ``pods[ends[i]:ends[i + 1]]``; ``ends`` is int64[m + 1]."""
 
     __slots__ = ("ends", "pods")
 
@@ -216,7 +216,7 @@ class PodSelections:
 
 
 class _Found:
-    """What a selector matched of some candidates, a list that only grows."""
+    """Matches of a selector among candidates, a list that only grows."""
 
     __slots__ = ("candidates", "matched", "seen", "selector")
 
@@ -327,7 +327,7 @@ class _Identities:
                     self._shelve(namespace, key)
 
     def _shelve(self, namespace: str, key: str) -> None:
-        """Take the identities of a namespace in by the value of one label."""
+        """Add a namespace's identities to the index of one label, by value."""
         shelves, done = self._by_label[namespace, key]
         everything, identities = self._of_namespace.setdefault(namespace, []), self._interner.identities
         for number in everything[done[0] :]:

@@ -52,8 +52,10 @@ READY: Final = ("", "True", "False", "Unknown")
 
 
 class PodFacts(NamedTuple):
-    """What a pod that keeps no text knows of itself besides its shape; moments in nanoseconds, ``ready`` into
-    :data:`READY`."""
+    """Fields of a pod without a stored text that its shape does not have.
+
+    Times are nanoseconds; ``ready`` is an index into :data:`READY`.
+    """
 
     node: str
     version: str

@@ -37,7 +37,7 @@ _STATUS: Final = attrgetter(
 
 
 class KnownLooks:
-    """Cache of an interner's classes for pods that are not written to anymore. Not safe for concurrent use."""
+    """Cache of an interner's classes for pods that are not modified any more. Not safe for concurrent use."""
 
     def __init__(self, interner: Interner) -> None:
         self.interner = interner
@@ -111,7 +111,7 @@ class NodeNumbers:
     def of_batch(self, names: list[str], which: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the numbers of some of a batch's names, -1 for -1.
 
-        ``names`` may have grown at the next call.
+        ``names`` may have grown since the last call.
         """
         if self._batch is None or self._batch[0] is not names:
             self._batch = names, Growing(np.int32)
@@ -172,7 +172,7 @@ class PlacedSums:
         return result
 
     def extend_to(self, size: int) -> None:
-        """Make room for so many nodes."""
+        """Make room for ``count`` nodes."""
         if size <= self.count.size:
             return
         self.count.extend_to(size)
@@ -198,7 +198,7 @@ class PlacedSums:
                 if column.array[class_of].any():
                     self._column(name)
             more = self._add(amounts, table, rows, sign)
-            assert more is not None  # all amounts are known by now
+            assert more is not None  # all amounts have been added before
         for row in more:
             at = table.column("at")[row]
             for name, amount in interner.classes[table.column("class_of")[row]].occupancy.items():
@@ -217,9 +217,8 @@ class PlacedSums:
 class _Amounts:
     """Resource amounts of classes, by class number.
 
-    ``fixed``: one column for each of :data:`FIXED_RESOURCES`. ``known``: 0 = not known yet, 1 = only fixed resources, 2
-    =
-    other resources, too.
+    ``fixed`` has one column for each of :data:`FIXED_RESOURCES`. ``known`` is 0 for unknown classes, 1 for classes with
+    only fixed resources, and 2 for those with other resources too.
     """
 
     __slots__ = ("fixed", "known")
@@ -250,8 +249,11 @@ class _Amounts:
 
 
 class BatchPlan(NamedTuple):
-    """Rows that go, rows that get another pod and which, and the pods that get new rows; ``row_of``: the rows of the
-    batch's keys before, -1 = none."""
+    """Changes of rows by a batch.
+
+    ``gone``: removed rows; ``rows`` and ``of_rows``: rows that get another pod, and the index of that pod in the batch;
+    ``fresh``: indices of pods that get new rows; ``row_of``: rows of the batch's keys before, -1 if new.
+    """
 
     gone: NDArray[np.int64]
     rows: NDArray[np.int64]
@@ -265,9 +267,9 @@ def plan_batch(
 ) -> BatchPlan:
     """Plan which rows a batch deletes, replaces and adds.
 
-    ``index`` has the rows of existing pods, ``deleted`` marks deleted pods. With ``anew``, entries with the version
-    that
-    the row has already count, too. All entries of a repeated key count, in order.
+    ``index`` has the rows of existing pods, ``deleted`` marks deleted pods. With ``anew``, entries whose version the
+    row
+    already has count too. All entries of a repeated key count, in order.
     """
     version = batch.column("version")
     row_of, fresh, changed, ended, repeated = index.plan(
@@ -338,9 +340,9 @@ def _fold(
 Texts = Literal["all", "pending"]
 """Which pods keep their text: all, or those that are not bound to a node and have not finished."""
 
-_FEW: Final = 64  # rows that are not worth being given back
-_STEP: Final = 4096  # rows that are moved at a time
-_IDLE: Final = 512  # numbers that may lie idle
+_FEW: Final = 64  # number of unused rows that are tolerated
+_STEP: Final = 4096  # number of rows moved at a time
+_IDLE: Final = 512  # number of unused numbers that are tolerated
 _OF_BATCH: Final = [_pod_columns.COLUMNS.index(name) if name in _pod_columns.COLUMNS else 0 for name in POD_COLUMNS]
 """Which column of a batch each of the table's is; some of them follow from several."""
 
@@ -415,7 +417,7 @@ class PodStore:
         self.table.see(row, self._listing)
 
     def put_all(self, pods: Iterable[Pod]) -> None:
-        """Add or replace many pods that nobody writes to from now on.
+        """Add or replace many pods that are not modified from now on.
 
         Parts that several pods share are classified once. The last pod of a repeated key counts.
         """
@@ -480,7 +482,7 @@ class PodStore:
         return True
 
     def has_version(self, key: str, version: str) -> bool:
-        """Whether the pod of a key is there as it was at this version."""
+        """Check whether the pod of a key exists and has this resource version."""
         row = self._row(key)
         return row >= 0 and bool(version) and self.table.version(row) == version
 
@@ -500,14 +502,14 @@ class PodStore:
             self.table.see(row, self._listing)
 
     def end(self) -> list[str]:
-        """Note it no longer; keys of those that were not seen."""
+        """Stop recording which pods are seen, and return the keys of those that were not."""
         self._listing = False
         rows = self.rows()
         keys = self.table.keys
         return [keys[row] for row in rows[self.table.column("seen")[rows] == 0].tolist()]
 
     def drop(self, keys: Iterable[str]) -> None:
-        """Remove those of some pods that are there."""
+        """Remove the pods of some keys, ignoring those that do not exist."""
         rows = [row for row in map(self._row, dict.fromkeys(keys)) if row >= 0]
         if rows:
             self._drop(np.array(rows))
@@ -520,8 +522,7 @@ class PodStore:
         """Put each pod of a batch that was read with this store's interner, or remove those ``deleted``.
 
         Returns the keys that changed in the end, in order. With ``refer``, texts are not copied; with ``anew``, entries
-        with
-        the version that the row has already count, too.
+        whose version the row already has count too.
         """
         plan = plan_batch(self._index, self.table, batch, deleted, anew=anew)
         keys, names = batch.keys, self.table.keys
@@ -565,8 +566,10 @@ class PodStore:
     # -- lifetimes ---------------------------------------------------------------------------------------------------
 
     def tidy(self) -> None:
-        """Give back what no pod uses any more, if that is worth it: a little at a time. Not while pods that were read
-        to columns wait to be put: their classes are in use, too."""
+        """Remove unused rows, classes, texts, stamps and node names, if there are many, a few at a time.
+
+        Must not be called while batches that were read wait to be put, as their classes are in use.
+        """
         table = self.table
         if len(table) - len(self._index) > _FEW + len(table) // 4 or table.closing:
             self._index.move(*table.close_up(max(_STEP, 8 * table.dropped)))
@@ -673,7 +676,7 @@ class PodStore:
         numbers = self.nodes.find(list(nodes))
         rows = np.flatnonzero(np.isin(at, numbers[numbers >= 0]) & (self.table.column("state") != GONE))
         pods = (self.table.record(row).pod for row in rows.tolist())
-        return (pod for pod in pods if pod.spec.node_name in nodes)  # others are nominated to them
+        return (pod for pod in pods if pod.spec.node_name in nodes)  # others are only nominated
 
     def pods(self) -> Iterator[Pod]:
         """Yield all pods, in order of first appearance."""

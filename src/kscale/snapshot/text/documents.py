@@ -32,12 +32,15 @@ _Placed: TypeAlias = "tuple[str, memoryview | Problem]"
 
 
 def check_syntax(view: memoryview) -> None:
-    """Raise DecodeError for what is no JSON text, at any depth; RecursionError for what is deep and damaged."""
+    """Raise DecodeError for a text that is not JSON, at any depth.
+
+    Raises RecursionError for a damaged text that is nested deeply.
+    """
     try:
         _RAW.decode(view)
     except RecursionError:
         end, _ = _projection.json_extent(view)
-        if end < 0:  # damaged somewhere, too
+        if end < 0:  # also damaged elsewhere
             raise
         rest = bytes(view[end:])
         if rest.strip():
@@ -206,7 +209,7 @@ _PARSERS_OWN = "exceeded maximum nesting depth"
 """What LibYAML says of a depth of 1,000, which it may read ahead to before it tells of the first collection."""
 _FAR_TO_THE_RIGHT = re.compile(rb"[ \t?:-]{%d}" % _DEEPEST)
 _LEAST_BUDGET = 1_000_000
-_PER_BYTE = 10  # values that aliases may make of one byte
+_PER_BYTE = 10  # allowed number of values per byte, with aliases expanded
 _NOT_JSON = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"})
 
 
@@ -254,9 +257,11 @@ def only_document(text: bytes, source: str) -> Any:
 
 
 def _is_too_deep(text: bytes) -> bool:
-    """Whether collections nest deeper than objects of an API do. The C loader builds them by recursion, and there is no
-    Python frame that could raise RecursionError before its stack is full: so it is asked event by event first, where
-    the text has as many brackets, or a line begins so far to the right."""
+    """Return whether collections are nested more deeply than in any API object.
+
+    The C loader builds them by recursion and overflows the stack without a RecursionError. Therefore a text with many
+    brackets or deep indentation is parsed event by event first.
+    """
     if text.count(b"[") + text.count(b"{") <= _DEEPEST and _FAR_TO_THE_RIGHT.search(text) is None:
         return False
     yaml = library("yaml", _READING)

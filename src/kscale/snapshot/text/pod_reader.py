@@ -81,7 +81,7 @@ _CONTAINER: Final = ("alike", _read(
 ))  # fmt: skip
 _VOLUME: Final = _read(
     Volume, "name", *READ_SOURCES, need=(*READ_SOURCES, "host_path", "empty_dir"),
-    host_path=("object", {"-": "keep"}, ()),  # that there is one, not what it says
+    host_path=("object", {"-": "keep"}, ()),  # only its presence
     empty_dir=("object", {"medium": "keep"}, ()),
 )  # fmt: skip
 _STATUS: Final = ("array", _read(ContainerStatus, "name", "allocated_resources", "resources"))
@@ -95,7 +95,7 @@ READ_OF_PODS: Final = _read(
     Pod, "api_version", "kind",
     metadata=_read(
         ObjectMeta,
-        also={"managedFields": ("span", SLOTS["managed"])},  # where they are, to leave them out
+        also={"managedFields": ("span", SLOTS["managed"])},  # its position, to leave it out
         name=_noted("name"),
         uid=_noted("uid"),
         creation_timestamp=_noted("created"),
@@ -176,7 +176,7 @@ _NODE, _NOMINATED = SLOTS["node"], SLOTS["nominated"]
 
 
 class ScannedItems(msgspec.Struct, frozen=True, eq=False):
-    """Items of a list from number ``first`` on, and where they are; ``pods`` has those of which ``fast`` is true."""
+    """Items of a list from number ``first`` on, and their positions. ``pods`` has those marked as ``fast``."""
 
     first: int
     begin: NDArray[np.int64]
@@ -223,9 +223,13 @@ class ScannedList:
 
 
 class ScannedLines(msgspec.Struct, frozen=True, eq=False):
-    """What a watch brought, a line an entry: ``type`` int8[n] (0 to 4: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR; -1 =
-    no event), ``line``: where the line begins, ``begin``, ``size``: where the event's object is; ``pods`` has those of
-    which ``fast`` is true, in order. ``used``: bytes of the text, without a piece of a line at its end."""
+    """Lines of a watch, one entry each.
+
+    ``type`` int8[n] is 0 to 4 for ADDED, MODIFIED, DELETED, BOOKMARK and ERROR, and -1 for other lines; ``line``: start
+    of
+    the line; ``begin``, ``size``: the event's object; ``pods`` has those marked as ``fast``, in order. ``used``: bytes
+    of the text, without an incomplete line at its end.
+    """
 
     used: int
     type: NDArray[np.int8]
@@ -305,7 +309,7 @@ class PodReader:
         )  # fmt: skip
 
     def _odd_moment(self, found: _Found, batch: PodBatch, i: int, slot: int) -> bool:
-        """Read a time that is not written as the API server does; whether it is one."""
+        """Read a time that is not written as API servers do, and return whether it is valid."""
         at = found.at[slot, (item := int(batch.column("where")[i]) - found.first)]
         text = str(found.view[at : at + found.length[slot, item]], "ascii")  # the scan notes only ASCII
         try:
@@ -317,8 +321,11 @@ class PodReader:
 
 
 class _Found(NamedTuple):
-    """What the projector found in a text; ``listed``: what does not say what it is, is a pod; ``first``: the number of
-    the first item; ``at``, ``length``: [slot, item]."""
+    """Result of a projector's scan of a text.
+
+    ``listed``: items without a kind are pods; ``first``: the number of the first item; ``at``, ``length``: positions of
+    values by [slot, item].
+    """
 
     view: memoryview
     source: str

@@ -81,7 +81,7 @@ _MODEL_NAME = re.compile(r"^(?:[A-Z][a-z]+)?(V[0-9]+(?:(?:alpha|beta)[0-9]+)?)([
 
 
 def is_client_object(value: Any) -> bool:
-    """Whether :func:`to_plain` knows what to do with the value."""
+    """Return whether :func:`to_plain` can convert the value."""
     if isinstance(value, (type, Mapping, str, bytes)):
         return False
     if hasattr(value, "attribute_map") or callable(getattr(value, "to_dict", None)):
@@ -136,7 +136,7 @@ def _plain(value: Any) -> Any:
 
 
 class NamedText(msgspec.Struct, frozen=True):
-    """The text of objects, and the name by which problems in it are told: text that is no file."""
+    """Text with objects that is not a file, and its name for messages."""
 
     name: str
     data: bytes
@@ -163,7 +163,7 @@ class RawObject(msgspec.Struct, frozen=True):
 
     ``data`` is JSON text (:class:`msgspec.Raw`), plain data, or a struct. ``source`` names the file (``-`` standard
     input, ``<bytes>``, empty for data given in Python); ``where`` the place in it (``items[17]``, ``line 5``).
-    ``empty``: no object but a list without items, which only those see who ask for it.
+    ``empty``: the record stands for an empty list, which is yielded only on request.
     """
 
     api_version: str
@@ -251,7 +251,7 @@ def _read(source: Source, scan: Scan | None) -> Iterator[_Found]:
 
 
 def _from_open_file(source: Any, scan: Scan | None) -> Iterator[_Found]:
-    """Read a file that the caller opened, binary or text, from where it stands."""
+    """Yield the objects of a file that the caller opened, binary or text, from its current position."""
     name = getattr(source, "name", "")
     name = name if isinstance(name, str) and name else f"<{type(source).__name__}>"
     try:
@@ -409,7 +409,7 @@ def _from_json_document(
     try:
         envelope = _envelope(view)
     except msgspec.ValidationError as error:
-        check_syntax(view)  # what is no JSON at all is said first
+        check_syntax(view)  # a syntax error is reported first
         yield Problem(f"not a Kubernetes object: {error}", source, where)
         return
     kind, api_version = envelope.kind or "", envelope.api_version or ""

@@ -45,8 +45,9 @@ T = TypeVar("T")
 class KnownTexts(Generic[T]):
     """Values of texts, by number + 1; 0 means no text. A pod with a text whose value is None is decoded by itself.
 
-    ``read`` maps a text's number to its value; ``absent`` is the value without a text; ``columns`` and ``entries`` are
-    the names and types of a value's columns and their entries; 0 for unusable texts.
+    ``read`` returns the value of a text by number, or None if it is unusual; ``absent`` is the value without a text;
+    ``columns`` are names and types of columns, and ``entries`` returns their values for a text's value. Unusual texts
+    have zeros there.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class KnownTexts(Generic[T]):
         return self._columns.array
 
     def learn(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Read the texts that are new; whether each is usable."""
+        """Read the texts that are new, and return whether each text is usable."""
         places = numbers + 1
         self._grow(int(places.max(initial=0)) + 1)
         fresh = places[~self._columns.array["known"][places]]
@@ -107,7 +108,7 @@ TOLD_TO_STOP: Final = '"2000-01-01T00:00:00Z"'
 """What stands in a rest for any moment at which a pod was told to stop."""
 
 _UNSEEN: Final = -2
-_FEW: Final = 16  # rows that are not worth being compared
+_FEW: Final = 16  # with fewer rows comparing does not pay off
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -125,7 +126,11 @@ _UNUSUAL: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _Affinity(msgspec.Struct, frozen=True, eq=False):
-    """``number``, ``settled_number``: equal for what makes equal classes, of a pod that moves and of one that stays."""
+    """An affinity of pods.
+
+    Affinities with the same ``number`` lead to the same class for pods that may move; with the same ``settled_number``
+    for pods that stay on their node.
+    """
 
     facet: AffinityFacet
     settled: AffinityFacet
@@ -134,16 +139,19 @@ class _Affinity(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Owner(msgspec.Struct, frozen=True, gc=False):
-    """The controller of pods. ``uid``: None = its pods stand alone."""
+    """The controller of pods. ``uid`` None: the pods are not compared with replicas."""
 
     facet: tuple[str, str, str] | None = None
     uid: str | None = None
 
 
 class _Rest(msgspec.Struct, frozen=True, eq=False):
-    """What the pods of one text have in common besides the facets. ``unplaced``: the state of one that has no node;
-    ``done``: whether they are finished; ``alone``: by annotation a DaemonSet's; ``bare``: without apiVersion and kind,
-    so that only a PodList tells that they are pods."""
+    """Fields of pods with the same remaining text, apart from the facets.
+
+    ``unplaced``: state of a pod without a node; ``done``: whether the pods are finished; ``alone``: whether they are a
+    DaemonSet's by owner or annotation; ``bare``: whether they have neither apiVersion nor kind, so that only a PodList
+    shows that they are pods.
+    """
 
     prototype: Prototype
     unplaced: int
@@ -170,7 +178,7 @@ class TextClasses:
         self._finished = finished
         self._same: dict[Any, int] = {}
         self._following = count()
-        self._bytes: tuple[dict[int, bytes], ...] = ({}, {}, {}, {})  # texts of facets that shapes hold
+        self._bytes: tuple[dict[int, bytes], ...] = ({}, {}, {}, {})  # texts of facets that shapes refer to
         self._labels = KnownTexts(self._read_labels, labels_facet(None))
         self._affinities = KnownTexts(
             self._read_affinity,
