@@ -251,11 +251,11 @@ class _Amounts:
 class BatchPlan(NamedTuple):
     """Changes of rows by a batch.
 
-    ``gone``: removed rows; ``rows`` and ``of_rows``: rows that get another pod, and the index of that pod in the batch;
+    ``removed``: removed rows; ``rows`` and ``of_rows``: rows that get another pod, and the index of that pod in the batch;
     ``fresh``: indices of pods that get new rows; ``row_of``: rows of the batch's keys before, -1 if new.
     """
 
-    gone: NDArray[np.int64]
+    removed: NDArray[np.int64]
     rows: NDArray[np.int64]
     of_rows: NDArray[np.int64]
     fresh: NDArray[np.int64]
@@ -302,7 +302,7 @@ def _folded(
     fresh = plan.fresh.tolist()
     late = [(at, i) for _, i, at, _ in folds if i >= 0 and at >= 0]
     return BatchPlan(
-        np.append(plan.gone, [row for row, _, _, went in folds if went]).astype(np.int64),
+        np.append(plan.removed, [row for row, _, _, went in folds if went]).astype(np.int64),
         np.append(plan.rows, [row for row, _ in replaced]).astype(np.int64),
         np.append(plan.of_rows, [i for _, i in replaced]).astype(np.int64),
         np.array([i for _, i in sorted([*zip(fresh, fresh, strict=True), *late])], dtype=np.int64),
@@ -530,13 +530,13 @@ class PodStore:
         change = ChangedKeys(
             added=keys if all_fresh else [keys[i] for i in plan.fresh.tolist()],
             modified=[keys[i] for i in plan.of_rows.tolist()],
-            removed=[names[row] for row in plan.gone.tolist()],
+            removed=[names[row] for row in plan.removed.tolist()],
         )
         if self._listing:
             there = plan.row_of >= 0
             self.table.see(plan.row_of[there if deleted is None else there & ~deleted], True)
-        if len(plan.gone):
-            self._drop(plan.gone)
+        if len(plan.removed):
+            self._drop(plan.removed)
         if len(plan.rows) or len(plan.fresh):
             part = batch if all_fresh else batch.pick(np.concatenate([plan.of_rows, plan.fresh]))
             values = self._values(part, refer=refer)
