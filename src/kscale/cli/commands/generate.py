@@ -105,7 +105,7 @@ def write_examples(
 ) -> None:
     """Write the bundled example: a cluster's dump, its node groups, scenarios, simulations, excerpts of real traces.
 
-    With the directory that it has by itself, examples, the commands of the documentation run as they are printed.
+    In the default directory, examples, the commands of the documentation run as they are printed.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise InputError(f"{directory}: is there already, and nothing is written over: name another directory")

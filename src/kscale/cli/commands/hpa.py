@@ -424,5 +424,5 @@ def explain_hpas(
     now: Annotated[str, typer.Option("--now", metavar="TIME", help="As of kscale hpa.")] = "",
     state: Annotated[str, typer.Option("--state", metavar="settled|fresh|FILE", help="As of kscale hpa.")] = "settled",
 ) -> Answer:
-    """How an HPA comes to its size: the pods by group, the ratio of usage to target, the proposal, and what held it."""
+    """How an HPA comes to its size: the pods by group, the ratio of usage to target, the proposal, and its limits."""
     return answer(names, source, show, options=controller.options(), metrics=metrics or (), now=now, state=state)

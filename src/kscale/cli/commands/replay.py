@@ -308,10 +308,10 @@ def replay_decisions(
     ] = "",
     show: Show,
 ) -> Answer:
-    """Would autoscalers still decide what they did? Runs a scenario again, and tells the first decision that differs.
+    """Would autoscalers still decide what they did? Runs a scenario again, and shows the first decision that differs.
 
-    What is to be compared is up to you: a later kscale, other flags in the scenario, slower machines. Options that the
-    run had (-f, --horizon, --seed) are needed again.
+    The difference may be a later kscale, other flags in the scenario, or slower machines. Options that the run had (-f,
+    --horizon, --seed) are needed again.
     """
     from kscale.simulation.replaying import read_decisions, replay_decisions
 

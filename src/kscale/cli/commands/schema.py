@@ -31,7 +31,7 @@ def command(
 ) -> Answer | None:
     """Print the JSON Schema of a document that -o json writes, or of an input file.
 
-    Without KIND: what there is.
+    Without KIND: list the documents and input files.
     """
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)

@@ -65,11 +65,12 @@ def serve_expander(
         str, typer.Option("--log-format", metavar="text|json", help="Format of the logs on stderr.")
     ] = "text",
 ) -> None:
-    """Rank the options of a Cluster Autoscaler's scale-ups, upstream's or ours, over gRPC.
+    """Rank the options of a Cluster Autoscaler's scale-ups over gRPC, for upstream's autoscaler or kscale's.
 
-    The autoscaler is told --expander=grpc --grpc-expander-url=HOST:PORT --grpc-expander-cert=FILE. It speaks TLS only.
-    A function gets the question (kscale.effects.RankOptions) and gives the ids of the best groups, the best first.
-    Runs until a signal ends it.
+    Start the autoscaler with --expander=grpc --grpc-expander-url=HOST:PORT --grpc-expander-cert=FILE. It speaks TLS
+    only.
+    A function takes a request (kscale.effects.RankOptions) and returns the ids of the best groups, best first. Runs
+    until a signal ends it.
     """
     if log_format not in ("text", "json"):
         raise InputError(Problem(f"{log_format!r} is neither text nor json", field="--log-format"))

@@ -50,8 +50,8 @@ def command(
 ) -> Answer:
     """What would the VPA's updater do in its next loop, why does it leave other pods alone, and what do new pods get?
 
-    Goes by the recommendations in the VPAs' status; kscale recommend computes new ones. Disruption budgets of the input
-    count. The admission webhook is taken to run.
+    Uses the recommendations in the VPAs' status; kscale recommend computes new ones. Disruption budgets of the input
+    count. The admission webhook is assumed to run.
     """
     from kscale.capacity.vpa_round_plan import newest_time, plan_of_dump
     from kscale.vpa.options import UpdaterOptions

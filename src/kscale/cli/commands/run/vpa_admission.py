@@ -218,8 +218,8 @@ def command(
 ) -> None:
     """Write recommendations into new pods, and validate VPAs, as upstream's vpa-admission-controller does.
 
-    It serves over TLS, registers itself ten seconds after it knows everything, and renews the lease that the updater
-    looks at. To be run in place of upstream's.
+    It serves over TLS, registers its webhook ten seconds after everything is listed, and renews the lease that the
+    updater checks. Runs instead of upstream's.
     """
     ignored = [each for each in webhook.ignored_vpa_object_namespaces.split(",") if each]
     if ignored and webhook.vpa_object_namespace:

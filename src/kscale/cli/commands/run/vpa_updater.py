@@ -97,8 +97,8 @@ def command(
 ) -> None:
     """Resize and evict pods that are too far from what is recommended, as upstream's vpa-updater does.
 
-    What is evicted comes back with other requests only where the admission controller lives. Runs instead of upstream's
-    updater, never beside it.
+    Evicted pods get other requests only if the admission controller runs. Runs instead of upstream's updater, never
+    beside it.
     """
     if not flags.admission_controller_status_lease_namespace and flags.profile != LEGACY:
         flags.admission_controller_status_lease_namespace = os.environ.get("NAMESPACE", "")
