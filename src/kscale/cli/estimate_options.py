@@ -122,8 +122,7 @@ class GpuLabel(OptionGroup):
         """Return the node label that names the GPU type.
 
         ``--gpu-label`` if it is set, else the only known cloud label on the nodes and templates, else the default
-        label.
-        Warns if there are labels of several clouds.
+        label. Warns if there are labels of several clouds.
         """
         from kscale.ca.gpu import DEFAULT_GPU_LABEL, find_cloud_gpu_labels
 

@@ -311,8 +311,7 @@ class LeaseFlags(OptionGroup):
         """Return the leader election options; None without leader election.
 
         ``identity`` defaults to the host name and a unique suffix, ``namespace`` to the flag's. Raises InputError for
-        what
-        upstream refuses.
+        what upstream refuses.
         """
         if not self.leader_elect:
             return None

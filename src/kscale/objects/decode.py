@@ -189,7 +189,23 @@ def decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
 def from_json(
     raw: bytes | bytearray | memoryview | msgspec.Raw | str, type_: type[T], *, source: str = "", object_path: str = ""
 ) -> T:
-    """Decode one object from its JSON text. Raises InputError."""
+    """Decode one object from its JSON text, treating null as absent like Go.
+
+    Parameters
+    ----------
+    raw : bytes, str or msgspec.Raw
+    type_ : type
+        The struct to decode to.
+    source : str
+        File or other source, for errors.
+    object_path : str
+        The object's place in the source, for errors.
+
+    Raises
+    ------
+    InputError
+        If the text is malformed, nested too deeply, or does not match the struct; names the field if possible.
+    """
     try:
         try:
             return decoder(type_).decode(raw)
@@ -219,7 +235,23 @@ def from_kept_json(raw: bytes | msgspec.Raw, type_: type[T], *, object_path: str
 
 
 def from_dict(data: Any, type_: type[T], *, source: str = "", object_path: str = "") -> T:
-    """Convert plain data (dicts, lists, strings, numbers) to an object. Raises InputError."""
+    """Convert plain data (dicts, lists, strings, numbers) to an object, treating null as absent like Go.
+
+    Parameters
+    ----------
+    data : Any
+    type_ : type
+        The struct to convert to.
+    source : str
+        File or other source, for errors.
+    object_path : str
+        The object's place in the source, for errors.
+
+    Raises
+    ------
+    InputError
+        If the data do not match the struct; names the field.
+    """
     try:
         return _from_dict(data, type_, source, object_path)
     except RecursionError:

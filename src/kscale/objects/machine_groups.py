@@ -258,8 +258,7 @@ def machine_groups(
 
     A group has both size annotations, a maximum above 0, and either machines or a known CPU and memory (by annotation
     or from ``infrastructure``). A node belongs to the owner that Cluster API names in its annotations. Paused owners
-    and
-    owners with malformed annotations are left out with a warning. Rollouts in progress also add a warning.
+    and owners with malformed annotations are left out with a warning. Rollouts in progress also add a warning.
 
     Parameters
     ----------

@@ -131,9 +131,14 @@ def _integer(text: str) -> int | None:
 def tolerates(toleration: Toleration, taint: Taint, *, comparison_operators: bool = False) -> bool:
     """Return whether the toleration covers the taint.
 
-    ``comparison_operators`` is the feature gate for the operators Lt and Gt (off by default). Without it a toleration
-    with such an operator covers nothing. An empty key matches every key, also with Equal: the API forbids this
-    combination, but upstream's code accepts it.
+    Parameters
+    ----------
+    toleration : Toleration
+        An empty key matches every key, also with Equal. The API forbids that combination, but upstream's code accepts
+        it.
+    taint : Taint
+    comparison_operators : bool
+        The feature gate for the operators Lt and Gt. Without it a toleration with such an operator covers nothing.
     """
     if toleration.effect and toleration.effect != taint.effect:
         return False
@@ -219,5 +224,15 @@ def tolerates_all(
     effects: Iterable[str] = _FILTERING,
     comparison_operators: bool = False,
 ) -> bool:
-    """Return whether the tolerations cover every taint that has one of the effects."""
+    """Return whether the tolerations cover every taint that has one of the effects.
+
+    Parameters
+    ----------
+    tolerations : iterable of Toleration
+    taints : iterable of Taint
+    effects : iterable of str
+        Default: the effects that the scheduler filters on, NoSchedule and NoExecute.
+    comparison_operators : bool
+        The feature gate for the operators Lt and Gt.
+    """
     return first_untolerated(tolerations, taints, effects=effects, comparison_operators=comparison_operators) is None

@@ -223,8 +223,7 @@ class NodeGroup(ApiStruct):
         """Return the group's options, with ``defaults`` for what it leaves out.
 
         ``defaults`` are returned if the cloud does not implement options. Raises :class:`ProviderError` for any other
-        error
-        of the cloud.
+        error of the cloud.
         """
         if self.options_error is not None and not is_not_implemented(self.options_error):
             raise ProviderError(self.options_error)

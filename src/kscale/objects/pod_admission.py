@@ -232,8 +232,16 @@ def with_defaults(
 ) -> PodSpec:
     """Return a copy of the spec as the API server would store it.
 
-    A priority class that is not among ``classes`` counts as priority 0, and such a runtime class as one without
-    overhead. An API server would refuse these pods.
+    Parameters
+    ----------
+    spec : PodSpec
+    labels : mapping or None
+        The pod's labels.
+    classes : PodClasses
+        Priority and runtime classes and limit ranges. A missing priority class counts as priority 0, and a missing
+        runtime class as one without overhead; an API server would refuse these pods.
+    namespace : str
+        Namespace of the limit ranges.
     """
     spec = _replace(
         spec,

@@ -147,7 +147,16 @@ def is_bound(claim: PersistentVolumeClaim) -> bool:
 def find_volume(
     claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume], node: Node | None = None
 ) -> PersistentVolume | None:
-    """Return the smallest volume that a claim may have (of a pod on ``node``), the first of equals; None without."""
+    """Return the smallest volume that a claim can be bound to, or None.
+
+    Parameters
+    ----------
+    claim : PersistentVolumeClaim
+    volumes : iterable of PersistentVolume
+        The first of several volumes of the same size wins.
+    node : Node, optional
+        The node of the claim's pod, from which the volume must be accessible.
+    """
     candidates = [volume for volume in volumes if _may_have(claim, volume, node)]
     return min(candidates, key=lambda volume: _storage(volume.spec.capacity), default=None)
 

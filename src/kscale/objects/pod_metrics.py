@@ -531,9 +531,24 @@ class PodUsage:
         ]
 
     def samples(self, resource: str, rows: NDArray[np.int64], container: str = "") -> Samples:
-        """Return the usage of the pods of some rows, of one container or of all; negative rows have no sample.
+        """Return the usage of the pods of some rows.
 
-        A pod has no sample if one of its containers lacks the resource, or if it lacks the named container.
+        Parameters
+        ----------
+        resource : str
+        rows : int64[n]
+            Negative rows have no sample.
+        container : str
+            Name of a container. Default: the sum of all containers.
+
+        Returns
+        -------
+        present : uint8[n]
+            0 if the pod has no sample: a container lacks the resource, or there is no container of that name.
+        value : int64[n]
+            Milli-units.
+        time, window : int64[n]
+            Nanoseconds.
         """
         if resource not in self.resources or (container and container not in self.containers):
             present, value, time, window = np.zeros(len(rows), np.uint8), *np.zeros((3, len(rows)), np.int64)
@@ -599,8 +614,7 @@ class PodUsage:
         """Return a copy in which the rows of ``changes`` replace those of the same pods.
 
         Raises KeyError for a pod that is not in this list, and ValueError if a pod's containers or resources differ
-        (build a
-        new list then).
+        (build a new list then).
         """
         rows = self.rows(changes.keys)
         if (rows < 0).any():

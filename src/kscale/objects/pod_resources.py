@@ -161,10 +161,15 @@ def _filled(requests_of: _RequestsOf, missing: Mapping[str, Quantity]) -> _Reque
 
 
 def demand(pod: Pod, missing: Mapping[str, Quantity] = _NONE, *, pod_level: bool = True) -> ResourceList:
-    """Return the requests of a pending pod.
+    """Return the requests of a pending pod. Status and limits are ignored, and zero requests are included.
 
-    The status and limits are ignored, and zero requests are included. ``missing`` has defaults for containers without a
-    request. ``pod_level``: whether pod-level requests count.
+    Parameters
+    ----------
+    pod : Pod
+    missing : mapping of str to Quantity
+        Default requests of containers without a request.
+    pod_level : bool
+        Whether pod-level requests replace those of the containers.
     """
     total = container_requests(pod.spec, _filled(_of_spec, missing))
     if pod_level and pod.spec.resources is not None:

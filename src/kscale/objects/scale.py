@@ -224,10 +224,22 @@ def scale_of_workload(held: Deployment | StatefulSet) -> Scale:
 def with_replicas(
     data: Mapping[str, Any], scale: Scale, replicas: int, paths: ScalePaths | None = None
 ) -> dict[str, Any]:
-    """Return the object (plain data) after its scale was PUT, with only the replicas changed.
+    """Return the object after its scale was PUT, with only the replicas changed.
 
-    UID and resource version of ``scale`` must be the object's if they are set. Raises :class:`ScaleError` if the API
-    server would refuse the request; the error has ``conflict`` set for a conflict.
+    Parameters
+    ----------
+    data : mapping
+        The object as plain data.
+    scale : Scale
+        UID and resource version must be the object's if they are set.
+    replicas : int
+    paths : ScalePaths, optional
+        Paths of a custom resource. Default: the usual paths.
+
+    Raises
+    ------
+    ScaleError
+        If the API server would refuse the request; ``conflict`` is set for a conflict.
     """
     if replicas < 0:
         raise ScaleError(f"spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0")
@@ -394,10 +406,21 @@ def _label_selector(selector: Selector) -> LabelSelector:
 
 
 def written_scale(scale: Scale, replicas: int, api_version: str = CURRENT) -> dict[str, Any]:
-    """Return the body (plain data) of a PUT to a ``/scale`` endpoint, with another number of replicas.
+    """Return the body (plain data) of a PUT to a ``/scale`` endpoint.
 
-    ``api_version`` is the version that the endpoint takes. Raises :class:`~kscale.objects.scale.ScaleError` for an
-    unknown version, or a selector that the older kinds cannot represent.
+    Parameters
+    ----------
+    scale : Scale
+        The scale as it was read.
+    replicas : int
+        The new number of replicas.
+    api_version : str
+        Version of the scale that the endpoint takes.
+
+    Raises
+    ------
+    ScaleError
+        If the version is unknown, or an older kind cannot represent the selector.
     """
     if api_version not in SCALE_VERSIONS:
         raise ScaleError(f'no kind "Scale" is registered for version "{api_version}"')

@@ -191,7 +191,10 @@ def is_share(value: int | str) -> bool:
 
 
 def share_of(value: int | str, of: int, *, up: bool) -> int:
-    """Return a number unchanged, or a percentage of ``of`` rounded up or down (``GetScaledValueFromIntOrPercent``)."""
+    """Return a number unchanged, or a percentage of ``of`` rounded ``up`` or down.
+
+    Upstream: ``GetScaledValueFromIntOrPercent``.
+    """
     if isinstance(value, int):
         return value
     hundredfold = int(value.removesuffix("%")) * of

@@ -125,9 +125,8 @@ class Relist:
     """Context manager that replaces a kind's objects by a list, from :meth:`kscale.snapshot.cluster.Cluster.relist`.
 
     On exit, objects of the kind that were not seen are removed; ``change.removed`` has their keys then. Nothing is
-    removed
-    after an exception, or if the list is incomplete, which raises InputError. ``change``: all differences since entry;
-    ``version``: the resource version of the list, to watch from.
+    removed after an exception, or if the list is incomplete, which raises InputError. ``change``: all differences since
+    entry; ``version``: the resource version of the list, to watch from.
     """
 
     def __init__(self, kind: str, contents: Contents, busy: Busy) -> None:
@@ -241,13 +240,11 @@ class Cluster:
     """Objects by kind and key, and the running sums from which snapshots are built.
 
     ``apply`` adds or replaces in place (a pod under an old key with another UID replaces the old one); ``remove``
-    closes
-    the gap. Node order is the order of first appearance. A snapshot never changes after it was returned.
+    closes the gap. Node order is the order of first appearance. A snapshot never changes after it was returned.
 
     Use a cluster from one thread at a time. It may be handed over from one thread to another between two calls; a call
     while another thread changes it raises :class:`~kscale.errors.ConcurrentUseError` and changes nothing. Threads may
-    take
-    snapshots at the same time if nobody changes the cluster. Callers must protect iterators (``pods``, ``nodes``,
+    take snapshots at the same time if nobody changes the cluster. Callers must protect iterators (``pods``, ``nodes``,
     ``all``). Snapshots may be shared by threads.
 
     Parameters
@@ -352,8 +349,7 @@ class Cluster:
         """Remove the pods under the keys ``gone``, if they exist, then :meth:`apply` many pods, without :meth:`tidy`.
 
         Do not modify these structs afterwards: parts that several pods share are classified once. Raises InputError for
-        an
-        invalid time; then no pod was applied.
+        an invalid time; then no pod was applied.
         """
         self._contents.pods.drop(gone)
         self._contents.pods.put_all(pods)
@@ -376,12 +372,17 @@ class Cluster:
     def remove(self, kind: str, key: str, /, uid: str = "") -> bool: ...
     @exclusive
     def remove(self, item: Any, key: str | None = None, /, uid: str = "") -> bool:
-        """Remove an object, given as such or by kind and key (``namespace/name``, or ``name`` without a namespace).
+        """Remove an object, given as such or by kind and key, and return whether it existed.
 
-        Returns False if it does not exist. If both UIDs are set and differ, nothing is removed: a newer object has the
-        key,
-        and a late deletion of the old one has no effect. If one has no UID (neither its own nor ``uid``), kind and key
-        decide.
+        Parameters
+        ----------
+        item : object or str
+            A struct, dict or client object, or the kind.
+        key : str, optional
+            ``namespace/name``, or ``name`` without a namespace.
+        uid : str
+            UID of the object to remove by key. If both UIDs are set and differ, nothing is removed: the key belongs to
+            a newer object, and a late deletion of the old one has no effect.
         """
         if key is not None:
             kind = item
@@ -420,10 +421,8 @@ class Cluster:
         """Return a context manager that replaces the objects of a kind by a new list.
 
         With ``with cluster.relist("Pod") as listing:``, pass the pages of a list to ``listing.pages``, or the events of
-        a
-        streaming list to ``listing.watched``. Objects whose version is already stored are skipped. On exit, objects
-        that
-        were not seen are removed; ``listing.change`` has all differences.
+        a streaming list to ``listing.watched``. Objects whose version is already stored are skipped. On exit, objects
+        that were not seen are removed; ``listing.change`` has all differences.
         """
         return Relist(kind, self._contents, self._busy)
 
@@ -513,8 +512,7 @@ class Cluster:
             Dynamic resource allocation.
         now : datetime or int, optional
             Time by which devices with binding conditions must be ready: an aware datetime, or nanoseconds since 1970.
-            None
-            means no time limit.
+            None means no time limit.
 
         Raises
         ------

@@ -58,8 +58,7 @@ def from_columns(
         Maximum number of pods per node. Default: 110.
     labels : mapping of str to sequence, optional
         Label key -> N values; None if the node lacks the label. A node has its name as ``kubernetes.io/hostname``
-        unless
-        ``labels`` has that key.
+        unless ``labels`` has that key.
     taints : sequence, optional
         N lists of taints.
     unschedulable : bool[N], optional
@@ -82,10 +81,8 @@ def from_columns(
     ------
     InputError
         With the argument's name and the index, for shapes or numbers that do not match, negative amounts, amounts or
-        sums
-        per node outside int64, invalid or repeated names, and examples with generic ephemeral volumes or resource
-        claims
-        (these depend on the pod's name).
+        sums per node outside int64, invalid or repeated names, and examples with generic ephemeral volumes or resource
+        claims (these depend on the pod's name).
     """
     resources, node_names = _strings(resources, "resources"), _strings(node_names, "node_names")
     columns = _nodes(resources, node_names, allocatable, slots, labels, taints, unschedulable)

@@ -126,8 +126,7 @@ def load_objects(
     *sources : Source
     strict : bool
         Raise all problems at the end. Otherwise damaged objects are left out and counted in ``report``, but a source
-        that
-        cannot be read at all (missing, damaged or truncated) is still an error.
+        that cannot be read at all (missing, damaged or truncated) is still an error.
     validate : bool, optional
         Whether objects that no API server would store are problems. Default: true for files and bytes, false for data
         passed from Python, which decisions treat as upstream's code would.

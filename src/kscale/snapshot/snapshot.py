@@ -280,9 +280,16 @@ class Snapshot:
     def with_placed(
         self, pods: Sequence[PodRecord], nodes: Sequence[int], informers: Informers | None = None
     ) -> Snapshot:
-        """Return another snapshot in which pods run on nodes (by number), after those already placed.
+        """Return another snapshot with more placed pods, which are no longer pending.
 
-        ``informers``: the new informers' objects, if these change.
+        Parameters
+        ----------
+        pods : sequence of PodRecord
+            They follow the pods that are already placed.
+        nodes : sequence of int
+            Index of each pod's node.
+        informers : Informers, optional
+            Changed objects. Default: those of this snapshot.
         """
         classes = self.classify(pods)
         used = {name: column.copy() for name, column in self.used.items()}
@@ -331,12 +338,21 @@ class Snapshot:
     ) -> Snapshot:
         """Return another snapshot with nodes removed, replaced and added.
 
-        Removed nodes (``without``) take their pods along. ``replaced`` nodes replace those of the same names. New nodes
-        (``fresh``) are added at the end, with their pods and devices.
+        Parameters
+        ----------
+        fresh : sequence of NodeTemplate
+            New nodes, added at the end with their pods and devices.
+        without : collection of str
+            Names of nodes to remove, together with their pods.
+        replaced : sequence of Node
+            Nodes that replace those of the same names.
 
-        Raises InputError if another node has the name of a new one, and KeyError if a node to remove or replace does
-        not
-        exist.
+        Raises
+        ------
+        InputError
+            If another node has the name of a new one.
+        KeyError
+            If a node to remove or replace does not exist.
         """
         known = self.columns.index
         for name, count in Counter(each.node.metadata.name for each in fresh).items():

@@ -285,8 +285,7 @@ class QueueingNumbers:
     """Numbers for the distinct :class:`Queueing` values, from 1; 0 means none.
 
     The number is negative if the pod has a delay annotation, as messages about it name the pod. Equal numbers mean
-    equal
-    values. When the table is full it is cleared, and values get new numbers.
+    equal values. When the table is full it is cleared, and values get new numbers.
     """
 
     __slots__ = ("_last", "_lock", "_numbers")

@@ -137,8 +137,7 @@ class PodSelection:
         """Return the JSON texts of shapes of existing pods, without labels, affinity, volumes and owners.
 
         A shape without a text is represented by its exemplar pod. Cheaper than :meth:`exemplar` for callers that read
-        few
-        fields.
+        few fields.
         """
         known = self._table.interner.shapes
         return [known[shape].text for shape in shapes]  # type: ignore[union-attr]  # none of them went

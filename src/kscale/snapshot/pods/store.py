@@ -251,7 +251,7 @@ class _Amounts:
 class BatchPlan(NamedTuple):
     """Changes of rows by a batch.
 
-    ``removed``: removed rows; ``rows`` and ``of_rows``: rows that get another pod, and the index of that pod in the batch;
+    ``removed``: removed rows; ``rows`` and ``of_rows``: rows that get another pod, and its index in the batch;
     ``fresh``: indices of pods that get new rows; ``row_of``: rows of the batch's keys before, -1 if new.
     """
 
@@ -268,8 +268,7 @@ def plan_batch(
     """Plan which rows a batch deletes, replaces and adds.
 
     ``index`` has the rows of existing pods, ``deleted`` marks deleted pods. With ``anew``, entries whose version the
-    row
-    already has count too. All entries of a repeated key count, in order.
+    row already has count too. All entries of a repeated key count, in order.
     """
     version = batch.column("version")
     row_of, fresh, changed, ended, repeated = index.plan(

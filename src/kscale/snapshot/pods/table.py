@@ -339,8 +339,7 @@ class CopiedRows(NamedTuple):
     """Concatenated texts of rows.
 
     ``offset`` is the position of each row's text, ``uid_offset`` that of the UID in it, and ``used`` the number of
-    bytes
-    that the row used in the old buffer.
+    bytes that the row used in the old buffer.
     """
 
     block: bytearray
@@ -574,8 +573,7 @@ class PodTable:
         """Replace the pods of existing rows, then add new rows with the given keys; return all these rows.
 
         ``values`` has the columns of :data:`~kscale.snapshot.pods.table.POD_COLUMNS`, one entry per pod. This method
-        sets
-        the stamps.
+        sets the stamps.
         """
         there = len(rows)
         if there:

@@ -226,9 +226,8 @@ class ScannedLines(msgspec.Struct, frozen=True, eq=False):
     """Lines of a watch, one entry each.
 
     ``type`` int8[n] is 0 to 4 for ADDED, MODIFIED, DELETED, BOOKMARK and ERROR, and -1 for other lines; ``line``: start
-    of
-    the line; ``begin``, ``size``: the event's object; ``pods`` has those marked as ``fast``, in order. ``used``: bytes
-    of the text, without an incomplete line at its end.
+    of the line; ``begin``, ``size``: the event's object; ``pods`` has those marked as ``fast``, in order. ``used``:
+    bytes of the text, without an incomplete line at its end.
     """
 
     used: int
