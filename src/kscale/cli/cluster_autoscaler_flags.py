@@ -254,14 +254,16 @@ class LoopFlags(OptionGroup):
             have a flag that was set.
         """
         defaults = AutoscalingOptions()
-        written = {name: getattr(self, name) for name in fields(type(self))}
-        profile = written.pop("profile")
-        values = {name: _read(name, value, getattr(defaults, name)) for name, value in written.items()}
+        typed_values = {name: getattr(self, name) for name in fields(type(self))}
+        profile = typed_values.pop("profile")
+        values = {name: _read(name, value, getattr(defaults, name)) for name, value in typed_values.items()}
         typed = {flag.removeprefix("--").replace("-", "_") for flag in flags_given_of(self)}
         changed = {name: value for name, value in values.items() if name in typed or value != getattr(defaults, name)}
         options = AutoscalingOptions.for_profile(profile, **changed)
-        asked = [name for name, value in changed.items() if value is not False]  # a switch that is off requests nothing
-        problems = options.problems() + options.misplaced(profile, asked)
+        requested = [
+            name for name, value in changed.items() if value is not False
+        ]  # a switch that is off requests nothing
+        problems = options.problems() + options.misplaced(profile, requested)
         if problems:
             raise InputError([Problem(each.message, field=f"--{each.field.replace('_', '-')}") for each in problems])
         return options

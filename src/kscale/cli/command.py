@@ -103,12 +103,12 @@ def _view(results: Sequence[ClusterAnswer], views: Mapping[str, View]) -> View:
     tables = [Table((Column("CLUSTER"), *columns), joined, title) for (title, columns), joined in rows.items()]
     if errors := {each.cluster: each.error for each in results if each.error}:
         tables[:1] = [_with_errors(tables[0] if tables else Table((Column("CLUSTER"),), []), errors, results)]
-    said = [f"{each.cluster}: {each.error or views[each.cluster].headline}" for each in results]
+    sentences = [f"{each.cluster}: {each.error or views[each.cluster].headline}" for each in results]
     more = [f"{name}: {line}" for name, view in views.items() for line in view.footer]
     return View(
         headline=f"{len(views):,} of {len(results):,} {plural('cluster', len(results))} answered.",
         tables=tables,
-        footer=[*said, *more],
+        footer=[*sentences, *more],
         names=[f"{name}/{each}" for name, view in views.items() for each in view.names],
     )
 
@@ -139,9 +139,9 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
     ``function``, prints the answer and returns the exit status.
     """
     flat: list[inspect.Parameter] = []
-    taken = _taken(function)
-    groups = _groups_of(taken)
-    for parameter in taken:
+    function_parameters = _taken(function)
+    groups = _groups_of(function_parameters)
+    for parameter in function_parameters:
         if parameter.name in groups:
             flat += parameters(groups[parameter.name])
         else:

@@ -224,9 +224,9 @@ class GroupSource(OptionGroup):
         """
         from kscale.capacity.architectures import architectures_of
 
-        known = architectures_of(cluster)
-        there = ", ".join(sorted(known.nodes))
-        allowed = known.allowed if not self.arch else {arch.value for arch in self.arch}
+        cluster_architectures = architectures_of(cluster)
+        node_architectures = ", ".join(sorted(cluster_architectures.nodes))
+        allowed = cluster_architectures.allowed if not self.arch else {arch.value for arch in self.arch}
         if not allowed:
             if len({kind.arch for kind in kinds}) > 1:
                 terminal.warn("no node says its architecture: types of all are offered (--arch chooses)")
@@ -234,16 +234,24 @@ class GroupSource(OptionGroup):
         named = set(self.instance_type or []) if not self.arch else set()
         runnable = [kind for kind in kinds if kind.arch in allowed or kind.name in named]
         left = Counter(kind.arch for kind in kinds) - Counter(kind.arch for kind in runnable)
-        why = "--arch" if self.arch else f"the nodes of the cluster are {there or 'none'}; --arch offers them"
+        why = (
+            "--arch"
+            if self.arch
+            else f"the nodes of the cluster are {node_architectures or 'none'}; --arch offers them"
+        )
         for arch, count in left.items():
             terminal.note(f"{count:,} {arch} types of the catalogue left out ({why})")
         if not runnable:
             chosen = " or ".join(sorted(allowed))
             raise InputError(f"{catalogue.source}: none of the types is {chosen}, which the nodes of the cluster are"
                              if not self.arch else f"{catalogue.source}: none of the types is {chosen}")  # fmt: skip
-        if others := sorted({kind.arch for kind in runnable} - known.nodes) if known.nodes else []:
+        if (
+            others := sorted({kind.arch for kind in runnable} - cluster_architectures.nodes)
+            if cluster_architectures.nodes
+            else []
+        ):
             terminal.warn(
-                f"{' and '.join(others)} types are offered, the nodes of the cluster are {there}: "
+                f"{' and '.join(others)} types are offered, the nodes of the cluster are {node_architectures}: "
                 "pods that name no architecture may be planned on them"
             )
         return runnable

@@ -387,5 +387,5 @@ def workloads_without_pods(cluster: Cluster, how: str = "kscale estimate --pod F
     counts = {kind: len(cluster.keys(kind)) for kind in WORKLOADS}
     if counts.pop("Pod") or not any(counts.values()):
         return ""
-    there = counted({kind: count for kind, count in counts.items() if count})
-    return f"The input has {there}, but no Pods. {how} asks about the pods that the workloads of FILE would create."
+    workloads = counted({kind: count for kind, count in counts.items() if count})
+    return f"The input has {workloads}, but no Pods. {how} asks about the pods that the workloads of FILE would create."

@@ -161,10 +161,10 @@ def ran_simulated(
         if flags.scenario:
             raise InputError(Problem("is of use with --world simulated only", field="--scenario"))
         return False
-    meant = [flag for group in idle for flag in flags_given_of(group) if flag not in heeded]
-    meant += idle_flags()
-    if meant:
-        raise InputError([Problem("has no effect with --world simulated", field=flag) for flag in meant])
+    useless = [flag for group in idle for flag in flags_given_of(group) if flag not in heeded]
+    useless += idle_flags()
+    if useless:
+        raise InputError([Problem("has no effect with --world simulated", field=flag) for flag in useless])
     from kscale.simulation import BUNDLED, BUNDLED_VPA, build, read_scenario, simulate
 
     bundled = BUNDLED_VPA if controller.startswith("vpa") else BUNDLED
@@ -219,7 +219,7 @@ def run_program(
     """
     if flags.log_format not in ("text", "json"):
         raise InputError(Problem(f"{flags.log_format!r} is neither text nor json", field="--log-format"))
-    least = flags.least_level()
+    level = flags.least_level()
     from kscale.drivers.process import ProcessOptions
     from kscale.world.kubernetes.kubeconfig import load_access, without_password
     from kscale.world.serve.app import parse_address
@@ -239,7 +239,7 @@ def run_program(
     access = load_access(flags.kubeconfig, context=flags.context)
     if server:
         access = access.at(server)
-    set_up_logs(flags.verbosity, flags.log_format, least=least)
+    set_up_logs(flags.verbosity, flags.log_format, least=level)
     _log.info("kscale %s %s%s", name, kscale.__version__, " (dry run: nothing is written)" if flags.dry_run else "")
     _log.info("flags", extra={flag: without_password(value) for flag, value in given_flags()})
     for flag, why in idle_flags().items():

@@ -419,9 +419,10 @@ def _effect(advice: RecommendationReport) -> list[str]:
     ]
     if effect.saved_per_hour is not None and effect.node_price is not None:
         verb = "saves" if effect.saved_per_hour >= 0 else "costs"
-        worth = abs(effect.saved_per_hour)
+        amount = abs(effect.saved_per_hour)
         lines.append(
-            f"At {effect.node_price:,.4g} an hour a node that {verb} {worth:,.4g} an hour, {worth * 730:,.0f} a month."
+            f"At {effect.node_price:,.4g} an hour a node that {verb} {amount:,.4g} an hour, "
+            f"{amount * 730:,.0f} a month."
         )
     if effect.homeless_after or effect.homeless_before:
         lines.append(
@@ -448,8 +449,8 @@ def _pools(before: PackedPools, after: PackedPools) -> list[str]:
         return f"${packed.cost:,.2f} an hour ({pools or 'no node'})"
 
     changes = [
-        f"{what} {'falls' if new < old else 'rises'} to {_share(new, old)}"
-        for what, new, old in (
+        f"{resource} {'falls' if new < old else 'rises'} to {_share(new, old)}"
+        for resource, new, old in (
             ("cpu", after.millicores, before.millicores),
             ("memory", after.bytes, before.bytes),
         )

@@ -121,11 +121,11 @@ def _total(plan: ScaleUpPlan, real: str, fake: int, helped: int | None = None) -
     if not fake:
         return real or pods(0)
     kinds = plan.fake_pods
-    what = "that nobody has made" if kinds.missing else "of capacity buffers"
+    description = "that nobody has made" if kinds.missing else "of capacity buffers"
     if kinds.missing and not kinds.buffers:
-        what = "that controllers have yet to make"
+        description = "that controllers have yet to make"
     count = pods(fake) if helped is None else f"{helped:,} of {pods(fake)}"
-    return f"{real} and {count} {what}" if real else f"{count} {what}"
+    return f"{real} and {count} {description}" if real else f"{count} {description}"
 
 
 def _raised(plan: ScaleUpPlan) -> str:

@@ -90,8 +90,8 @@ def rejected(rejection: Rejection, between: str = ", ") -> str:
 def expendable_room(running: int, cutoff: int) -> str:
     """Return a note about running pods that the Cluster Autoscaler treats as already evicted."""
     verb = "is" if running == 1 else "are"
-    what = f"{running:,} running {plural('pod', running)} of a priority below {cutoff}"
-    return f"{what} {verb} expendable: their room counts as free."
+    subject = f"{running:,} running {plural('pod', running)} of a priority below {cutoff}"
+    return f"{subject} {verb} expendable: their room counts as free."
 
 
 PROGRESS_AFTER = 0.5  # seconds

@@ -192,20 +192,20 @@ def _union(args: tuple[Any, ...]) -> _Type | None:
     types = [_type_of(arg) for arg in args]
     if any(each is None for each in types):
         return None
-    known = [each for each in types if each is not None]
-    texts = [each.text for each in known if each.text != "None"]
+    checks = [each for each in types if each is not None]
+    texts = [each.text for each in checks if each.text != "None"]
     text = texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}" if texts else "None"
 
     def within(value: Any) -> tuple[str, Any, _Type] | None:
         inner = None
-        for each in known:
+        for each in checks:
             if each.accepts(value):
                 inner = each.within(value) if each.within is not None else None
                 if inner is None:
                     return None
         return inner
 
-    return _Type(text, lambda value: any(each.accepts(value) for each in known), within)
+    return _Type(text, lambda value: any(each.accepts(value) for each in checks), within)
 
 
 def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
@@ -241,7 +241,7 @@ def _many(element: Any) -> _Type:
     A single text, bytes or mapping is refused although it can be iterated.
     """
     one = _type_of(element)
-    what = "" if one is None else f" of {_plural(one.text)}"
+    suffix = "" if one is None else f" of {_plural(one.text)}"
     of_texts = one is not None and one.accepts("")
     known_good: set[type] = set()
     any_literal = get_origin(element) is Literal or any(get_origin(arg) is Literal for arg in get_args(element))
@@ -268,7 +268,7 @@ def _many(element: Any) -> _Type:
             known_good.update(examples)
         return None
 
-    return _Type(f"a list{what}", accepts, within)
+    return _Type(f"a list{suffix}", accepts, within)
 
 
 def _values(one: _Type | None) -> _Within | None:

@@ -366,10 +366,10 @@ def _field_path(message: str, path: str, data: Any, type_: type) -> str:
 
 def _guilty_key(message: str, steps: list[str | int], data: Any, type_: type) -> str:
     """Find the key of the map at ``steps`` whose value alone gives the same message."""
-    here = data
+    node = data
     for step in steps:
-        here = here[step]
-    for key, value in here.items():
+        node = node[step]
+    for key, value in node.items():
         try:
             msgspec.convert(_replaced(data, steps, {key: value}), type_, dec_hook=dec_hook)
         except msgspec.ValidationError as error:

@@ -339,10 +339,10 @@ def _group(
     sizes = {which: notes.get(f"{api_group}/{_SIZE.format(which)}") for which in ("min", "max")}
     if sizes["min"] is None and sizes["max"] is None:
         return None
-    least, most = (_size(which, text) for which, text in sizes.items())
-    if most < least:
-        raise ValueError(f"its maximum size {most} is below its minimum {least}")
-    if most == 0:
+    minimum, maximum = (_size(which, text) for which, text in sizes.items())
+    if maximum < minimum:
+        raise ValueError(f"its maximum size {maximum} is below its minimum {minimum}")
+    if maximum == 0:
         return None
     if _PAUSED in notes:
         raise ValueError(f"annotation {_PAUSED}")
@@ -356,8 +356,8 @@ def _group(
         warnings.append(f"{id_of_owner(each)}: not looked at: {', '.join(driven)}")
     return NodeGroup(
         id=id_of_owner(each),
-        min_size=least,
-        max_size=most,
+        min_size=minimum,
+        max_size=maximum,
         target_size=replicas,
         nodes=nodes,
         template=template,

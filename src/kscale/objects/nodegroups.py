@@ -94,13 +94,13 @@ class Groups:
         Repeated calls with the same names return the same list. Do not modify it.
         """
         names = tuple(names)
-        asked, group_ids = self._asked
-        if names == asked:
+        last_names, group_ids = self._asked
+        if names == last_names:
             return group_ids
         group_ids = [*map(self._id_of.get, names)]
         if self.node_errors:
             group_ids = [None if name in self.node_errors else of for name, of in zip(names, group_ids, strict=True)]
-        if len(names) >= len(asked):
+        if len(names) >= len(last_names):
             self._asked = names, group_ids
         return group_ids
 
@@ -110,8 +110,8 @@ class Groups:
         Do not modify the result.
         """
         group_of = self.ids_of_nodes(names)
-        asked, by_group = self._members
-        if group_of is not asked:
+        last_ids, by_group = self._members
+        if group_of is not last_ids:
             by_group = {group: [] for group in group_of}
             for name, group in zip(names, group_of, strict=True):
                 by_group[group].append(name)
@@ -181,8 +181,8 @@ def _settled(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[No
         assigned.update(members)
         instances = item.instances
         if instances is None:
-            known = [instance_id_of(by_name[name]) for name in members if name in by_name]
-            instances = [*known, *item.unregistered_instances]
+            instance_ids = [instance_id_of(by_name[name]) for name in members if name in by_name]
+            instances = [*instance_ids, *item.unregistered_instances]
         by_id[item.id] = replace(
             item,
             target_size=len(members) if item.target_size is None else item.target_size,

@@ -421,10 +421,10 @@ class PodUsage:
             described = item.described_object
             keys.append(f"{described.namespace}/{described.name}")
             namespace.append(namespaces.number(described.namespace))
-            known = labels.get((described.namespace, described.name))
-            if known is not None:
+            pod_labels = labels.get((described.namespace, described.name))
+            if pod_labels is not None:
                 numbers[row] = len(label_sets)
-                label_sets.append(dict(known))
+                label_sets.append(dict(pod_labels))
             try:
                 time.append(_moment(item.timestamp))
             except ValueError as error:

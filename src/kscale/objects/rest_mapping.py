@@ -115,8 +115,8 @@ class RESTMapper:
             name = each.group_resource
             self._preferred.setdefault(name, each)
             for table, kind in ((self._by_kind, each.kind), (lower, each.kind.lower())):
-                known = table.get((each.group, kind), ())
-                table[each.group, kind] = known if name in known else (*known, name)
+                existing = table.get((each.group, kind), ())
+                table[each.group, kind] = existing if name in existing else (*existing, name)
         self._by_kind = {**lower, **self._by_kind}
 
     def resources(self, group: str, kind: str) -> tuple[str, ...]:

@@ -295,10 +295,10 @@ def _counts(data: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _at(data: Mapping[str, Any], path: str) -> Any:
-    here: Any = data
+    node: Any = data
     for part in path.strip(".").split("."):
-        here = here.get(part) if isinstance(here, Mapping) else None
-    return here
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
 
 
 def _scale(data: Mapping[str, Any], replicas: Any, ready: Any, selector: Any) -> Scale:
@@ -367,8 +367,8 @@ def read_scale(data: Mapping[str, Any]) -> Scale:
     try:
         selector = _selector(status)
     except SelectorError as error:
-        what = "received an object from a /scale endpoint which was not convertible to autoscaling Scale"
-        raise ScaleError(f"{what}: {error}") from None
+        prefix = "received an object from a /scale endpoint which was not convertible to autoscaling Scale"
+        raise ScaleError(f"{prefix}: {error}") from None
     return Scale(
         metadata=old.metadata or ObjectMeta(),
         spec=old.spec or ScaleSpec(),

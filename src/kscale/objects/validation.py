@@ -133,11 +133,11 @@ def _repeated(value: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, _Pairs):
         seen: set[str] = set()
         for key, item in value:
-            here = f"{path}[{key}]" if "." in key or "/" in key else f"{path}.{key}".removeprefix(".")
+            key_path = f"{path}[{key}]" if "." in key or "/" in key else f"{path}.{key}".removeprefix(".")
             if key in seen:
-                yield here, key
+                yield key_path, key
             seen.add(key)
-            yield from _repeated(item, here)
+            yield from _repeated(item, key_path)
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _repeated(item, f"{path}[{index}]")
@@ -372,10 +372,10 @@ def _node(node: Any, found: list[Finding]) -> None:
 def _limit_range(obj: Any, found: list[Finding]) -> None:
     for index, item in enumerate(obj.spec.limits):
         path = f"spec.limits[{index}]"
-        for name, least in (item.min or {}).items():
-            most = (item.max or {}).get(name)
-            if most is not None and least > most:
-                found.append(Finding(_entry(f"{path}.min", name), f"{least} is above the maximum {most}", True))
+        for name, minimum in (item.min or {}).items():
+            maximum = (item.max or {}).get(name)
+            if maximum is not None and minimum > maximum:
+                found.append(Finding(_entry(f"{path}.min", name), f"{minimum} is above the maximum {maximum}", True))
 
 
 def _workload(*fields: str) -> Callable[[Any, list[Finding]], None]:
@@ -421,9 +421,9 @@ def _volume(obj: Any, found: list[Finding]) -> None:
 
 
 def _autoscaler(obj: Any, found: list[Finding]) -> None:
-    least, most = obj.spec.min_replicas, obj.spec.max_replicas
-    if least is not None and least > most:
-        found.append(Finding("spec.minReplicas", f"{least} is above maxReplicas {most}", True))
+    minimum, maximum = obj.spec.min_replicas, obj.spec.max_replicas
+    if minimum is not None and minimum > maximum:
+        found.append(Finding("spec.minReplicas", f"{minimum} is above maxReplicas {maximum}", True))
 
 
 # By name, so that checking a pod does not import every group.

@@ -544,11 +544,11 @@ class Cluster:
         node_of = np.full(len(pods.nodes) + 1, -1, dtype=np.int32)
         node_of[numbers] = np.arange(len(nodes), dtype=np.int32)
         node_of[-1] = -1
-        known = numbers >= 0
+        exists = numbers >= 0
 
         def of_nodes(column: Growing) -> NDArray[np.int64]:
             out = np.zeros(len(nodes), dtype=np.int64)
-            out[known] = column.array[numbers[known]]
+            out[exists] = column.array[numbers[exists]]
             return out
 
         state = table.column("state")

@@ -123,9 +123,9 @@ def from_columns(
     for name in dict.fromkeys(name for one in classes for name in one.occupancy):
         amounts = np.array([one.occupancy.get(name, 0) for one in classes], dtype=np.int64)
         used[name] = np.zeros(len(columns), dtype=np.int64)
-        taken = amounts[class_of[placed]]
-        _check_sums(name, nodes_of, taken, columns.names)
-        np.add.at(used[name], nodes_of, taken)
+        occupied = amounts[class_of[placed]]
+        _check_sums(name, nodes_of, occupied, columns.names)
+        np.add.at(used[name], nodes_of, occupied)
     waiting = np.flatnonzero(~placed)
     counts = dict.fromkeys(("gated", "terminating", "finished", "on unknown nodes"), 0)
     return Snapshot(
@@ -282,9 +282,9 @@ def _nodes(
     cordoned = np.zeros(count, dtype=bool) if unschedulable is None else _flags(unschedulable, "unschedulable", count)
     lists: dict[str, Any] = {"slots": room, "unschedulable": cordoned, "taints": taints}
     lists |= {f"labels[{key!r}]": values for key, values in (labels or {}).items()}
-    for what, values in lists.items():
+    for argument, values in lists.items():
         if values is not None and len(values) != count:
-            raise InputError(f"from_columns: {what} has not one entry a node")
+            raise InputError(f"from_columns: {argument} has not one entry a node")
     for key, values in (labels or {}).items():
         for i, value in enumerate(values):
             if not (value is None or isinstance(value, str)):

@@ -82,15 +82,15 @@ class LoadReport(msgspec.Struct):
         self.read["Pod"] += len(keys)
         if len(change.added) == len(keys):
             return
-        known = set(change.modified)
+        modified = set(change.modified)
         for key, position in zip(keys, batch.column("where").tolist(), strict=True):
-            if key in known:
+            if key in modified:
                 self.duplicates += 1
                 where = f"{batch.place}[{position}]"
                 namespace, _, name = key.rpartition("/")
                 named = Pod(metadata=ObjectMeta(namespace=namespace, name=name))
                 self.warn(_TWICE, RawObject("v1", "Pod", named, batch.source, where))
-            known.add(key)
+            modified.add(key)
 
     def missing(self, kinds: Iterable[str]) -> list[str]:
         """Return those of the kinds that did not occur."""

@@ -210,10 +210,10 @@ class ObjectStore:
             if kind in INFORMED_KINDS:
                 self._changed_kinds.add(kind)
         key = item.name if kind == "Node" else item.key
-        known = key in by_key
+        exists = key in by_key
         by_key[key] = item
         self.see(kind, key)
-        return known
+        return exists
 
     def see(self, kind: str, key: str) -> None:
         """Mark an object as seen, if its kind is being listed."""

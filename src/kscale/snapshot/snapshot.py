@@ -181,8 +181,8 @@ class Snapshot:
         Empty if the pod is not in the input.
         """
         for row, other_key in enumerate(self.table.keys):
-            if other_key == key and (said := ELSEWHERE.get(int(self.table.column("state")[row]))):
-                return said
+            if other_key == key and (reason := ELSEWHERE.get(int(self.table.column("state")[row]))):
+                return reason
         return ""
 
     def records(self, keys: Sequence[str]) -> Sequence[PodRecord]:
@@ -202,8 +202,8 @@ class Snapshot:
 
     def nodes_of(self, keys: Sequence[str]) -> list[int]:
         """Return the numbers of the nodes that pods run on, by pod name; -1 = pending. Raises KeyError."""
-        known, waiting = len(self._placed_rows), self._pending_row_of
-        added = {pod.key: at for at, pod in enumerate(self._added, known)}
+        placed_count, waiting = len(self._placed_rows), self._pending_row_of
+        added = {pod.key: at for at, pod in enumerate(self._added, placed_count)}
         numbers = []
         for key in keys:
             at = added.get(key, -1)
@@ -252,9 +252,9 @@ class Snapshot:
         """Return allocatable minus used of one resource: int64[N]."""
         column = self.columns.allocatable.get(resource)
         have = np.zeros(len(self.columns), np.int64) if column is None else column.copy()
-        taken = self.used.get(resource)
-        if taken is not None:
-            have -= taken
+        used = self.used.get(resource)
+        if used is not None:
+            have -= used
         return have
 
     @cached_property
@@ -354,13 +354,13 @@ class Snapshot:
         KeyError
             If a node to remove or replace does not exist.
         """
-        known = self.columns.index
+        node_index = self.columns.index
         for name, count in Counter(each.node.metadata.name for each in fresh).items():
-            if count > 1 or (name in known and name not in without):
+            if count > 1 or (name in node_index and name not in without):
                 raise InputError(f"there are two nodes {name}")
         columns = self.columns.changed(without, replaced, [each.node for each in fresh])
         stays = np.ones(len(self.columns), dtype=np.bool_)
-        stays[[known[name] for name in without]] = False
+        stays[[node_index[name] for name in without]] = False
         kept_nodes = np.flatnonzero(stays)
         base = self.keeping(stays[self.placed_node]) if without else self
         number = np.full(len(self.columns), -1, dtype=np.int32)
@@ -370,12 +370,12 @@ class Snapshot:
             return np.append(column[kept_nodes], np.zeros(len(fresh), dtype=np.int64))
 
         records, homes = [], []
-        for home, each in enumerate(fresh, len(columns) - len(fresh)):
+        for node, each in enumerate(fresh, len(columns) - len(fresh)):
             for pod in each.pods:
                 record = PodRecord(pod)
                 record.pod_class = self.interner.classify(pod, placed=True)
                 records.append(record)
-                homes.append(home)
+                homes.append(node)
         result = Snapshot(
             interner=self.interner,
             nodes=columns,

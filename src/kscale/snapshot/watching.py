@@ -41,14 +41,14 @@ class Contents(NamedTuple):
             if self.pods.has_version(key, version):
                 self.pods.see(key)
                 return ChangedKeys()
-            known = key in self.pods
+            exists = key in self.pods
             self.pods.put(item, raw)
         else:
             if self.objects.has_version(item.kind, key, version):
                 self.objects.see(item.kind, key)
                 return ChangedKeys()
-            known = self.objects.put(item)
-        return ChangedKeys(modified=[key]) if known else ChangedKeys(added=[key])
+            exists = self.objects.put(item)
+        return ChangedKeys(modified=[key]) if exists else ChangedKeys(added=[key])
 
     def remove(self, item: KubeObject) -> ChangedKeys:
         """Remove an object, unless its key belongs to another one by now."""

@@ -125,8 +125,8 @@ def _whether(report: Explanation, nodes: str) -> str:
         on = f"{len(fitting):,} of {nodes}: {', '.join(fitting[:5])}"
         more = ", ..." if len(fitting) > 5 else ""
         if report.taken_by:
-            taken = f"pods that are placed before it take that room: {', '.join(report.taken_by)}"
-            return f"{report.pod} alone would fit on {on}{more}. But {taken}.{_eviction(report)}"
+            reason = f"pods that are placed before it take that room: {', '.join(report.taken_by)}"
+            return f"{report.pod} alone would fit on {on}{more}. But {reason}.{_eviction(report)}"
         return f"{report.pod} fits on {on}{more}.{_eviction(report)}"
     return f"{report.pod} does not fit on any of {nodes}." if report.nodes else f"{report.pod} does not fit: no nodes."
 
@@ -144,11 +144,11 @@ def _eviction(report: Explanation) -> str:
 def _verdict_row(verdict: NodeVerdict) -> list[Cell | str | float | None]:
     first = verdict.first
     if first.shortages:
-        asked = ", ".join(f"{short.resource} {short.asked}" for short in first.shortages)
+        requested = ", ".join(f"{short.resource} {short.asked}" for short in first.shortages)
         free = ", ".join(short.free for short in first.shortages)
     else:
-        asked, free = first.detail or ", ".join(first.reasons), ""
-    return [verdict.node, first.plugin or "PreFilter", asked, free, ", ".join(map(_also, verdict.also)) or None]
+        requested, free = first.detail or ", ".join(first.reasons), ""
+    return [verdict.node, first.plugin or "PreFilter", requested, free, ", ".join(map(_also, verdict.also)) or None]
 
 
 def _also(verdict: PluginVerdict) -> str:

@@ -111,7 +111,7 @@ def command(
     if pods is Which.ALL and (source.namespace is not None or source.selector):
         raise typer.BadParameter("--pods all is about all pods: leave out -n and -l", param_hint="--pods")
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
-    asked: Sequence[str] | str | None = source.asked(cluster, snapshot, show.terminal)
+    pod_names: Sequence[str] | str | None = source.asked(cluster, snapshot, show.terminal)
     named = group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.ALL)
     groups = _priced(group_source, named, show.terminal)
     if not groups:
@@ -131,7 +131,7 @@ def command(
     world = cluster if pods is Which.ALL else snapshot
     stop = within(budget, few_types=curve or max_types is not None)
     with show.terminal.step("looking for the cheapest mix"):
-        plan = mix(world, groups, pods=ALL if pods is Which.ALL else asked, options=options, stop=stop,
+        plan = mix(world, groups, pods=ALL if pods is Which.ALL else pod_names, options=options, stop=stop,
                    placements=show.whole)  # fmt: skip
     _write(plan, groups, to_groups, to_nodepool, chosen_class, show.terminal)
     architectures = architectures_of(cluster).nodes
@@ -342,8 +342,8 @@ def _headline(plan: MixPlan, of: str) -> str:
     nodes = "1 new node" if plan.nodes == 1 else f"{plan.nodes:,} new nodes"
     parts.append(f"{nodes} of {types}, ${_money(plan.cost)}/h")
     if plan.bound.gap is not None and plan.bound.cost is not None and plan.nodes:
-        least = _money(plan.bound.cost)
-        parts.append(f", proven within {plan.bound.gap:.2%} of the cheapest (at least ${least})")
+        bound = _money(plan.bound.cost)
+        parts.append(f", proven within {plan.bound.gap:.2%} of the cheapest (at least ${bound})")
     if plan.nowhere:
         parts.append(f"; {plan.nowhere:,} stay without")
     return "".join(parts) + "."

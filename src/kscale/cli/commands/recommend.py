@@ -218,8 +218,8 @@ def _prices(cluster: Any, catalogue: str | None, groups: str | None) -> Callable
 
     types = read_catalogue(catalogue) if catalogue is not None else None
     names = {node.metadata.name: i for i, node in enumerate(cluster.nodes())}
-    known = read_groups(groups, node_names=names, catalogue=catalogue) if groups is not None else []
-    return lambda node: price_of(node, known, types)
+    priced_groups = read_groups(groups, node_names=names, catalogue=catalogue) if groups is not None else []
+    return lambda node: price_of(node, priced_groups, types)
 
 
 def _pools(cluster: Cluster, catalogue: str | None, groups: str | None, terminal: Terminal) -> list[NodeGroup]:

@@ -90,12 +90,12 @@ def command(
     source.check()
     if jobs is not None and executor is not None:
         raise typer.BadParameter("--jobs and --executor exclude each other", param_hint="--jobs")
-    asked = read_scenarios(scenarios) if scenarios is not None else []
-    asked = varied(vary, asked) if vary else asked or [Scenario(name="as-it-is")]
+    all_scenarios = read_scenarios(scenarios) if scenarios is not None else []
+    all_scenarios = varied(vary, all_scenarios) if vary else all_scenarios or [Scenario(name="as-it-is")]
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     options = AutoscalingOptions(expander=expander)
     catalogue = group_source.known_types(show.terminal)
-    simulate = simulator(asked, simulation)
+    simulate = simulator(all_scenarios, simulation)
     dumps = _fleet(source)
     with workers_of(executor, jobs) as (pool, count, share):
         if dumps is None:
@@ -104,16 +104,16 @@ def command(
             folder = scenarios.parent if scenarios is not None else "."
             base = Base(cluster, groups, moment, options, catalogue, folder, simulate=simulate)
             answers: Iterator[Done[Any]] = sweep(
-                rows_of_base, asked, base=base, executor=pool, workers=count, share=share
+                rows_of_base, all_scenarios, base=base, executor=pool, workers=count, share=share
             )
-            names = [("", [each.name]) for each in asked]
+            names = [("", [each.name]) for each in all_scenarios]
         else:
             if group_source.node is not None or group_source.instance_type:
                 raise typer.BadParameter("a fleet takes -g, or groups recognised in the labels", param_hint="-f")
             fleet = Fleet(group_source.groups_file, catalogue, moment, options, simulate)
-            tasks = [(dump, asked) for dump in dumps]
+            tasks = [(dump, all_scenarios) for dump in dumps]
             answers = sweep(rows_of_fleet, tasks, base=fleet, executor=pool, workers=count, chunk=1, share=share)
-            names = [(dump, [each.name for each in asked]) for dump in dumps]
+            names = [(dump, [each.name for each in all_scenarios]) for dump in dumps]
         rows, interrupted = _collected(answers, names, show)
     all_rows = [row for each in rows for row in each or ()]
     undecided = sum(len(expected) for each, (_, expected) in zip(rows, names, strict=True) if each is None)

@@ -70,18 +70,18 @@ def command(
     )
     with terminal.step("deciding"):
         plan = plan_of_dump(cluster, now=ZERO_TIME if at is None else at, options=options)
-    wanted = [name if "/" in name else f"{namespace or 'default'}/{name}" for name in names or ()]
-    known = {f"{each.namespace}/{each.name}" for each in plan.vpas}
-    if unknown := [name for name in wanted if name not in known]:
+    selected = [name if "/" in name else f"{namespace or 'default'}/{name}" for name in names or ()]
+    existing = {f"{each.namespace}/{each.name}" for each in plan.vpas}
+    if unknown := [name for name in selected if name not in existing]:
         raise InputError([Problem(f"no {KIND} {name} in the input") for name in unknown])
     shown = [
         each
         for each in plan.vpas
-        if (not wanted or f"{each.namespace}/{each.name}" in wanted) and namespace in ("", each.namespace)
+        if (not selected or f"{each.namespace}/{each.name}" in selected) and namespace in ("", each.namespace)
     ]
     for note in plan.notes[: None if terminal.verbose else 5]:
         terminal.note(note)
-    return Answer(plan, lambda: vpa_view(plan, shown, pods=bool(wanted)))
+    return Answer(plan, lambda: vpa_view(plan, shown, pods=bool(selected)))
 
 
 def vpa_view(plan: VPARoundPlan, vpas: Sequence[PlannedVPA], *, pods: bool = False) -> View:
@@ -149,12 +149,12 @@ def _details(vpa: PlannedVPA) -> list[Table]:
         heads = [Column("CONTAINER"), Column("RESOURCE"), Column("NOW", "right"), Column("NEW POD", "right")]
         lines: list[list[Cell | str | float | None]] = []
         for each in vpa.admission:
-            for what, old, new in (
+            for label, old, new in (
                 ("request", each.requests, each.new_requests),
                 ("limit", each.limits, each.new_limits),
             ):
                 lines += [
-                    [each.container, f"{resource} {what}", old.get(resource), new.get(resource, old.get(resource))]
+                    [each.container, f"{resource} {label}", old.get(resource), new.get(resource, old.get(resource))]
                     for resource in sorted(old | new)
                 ]
         tables.append(Table(heads, lines, title=f"{name}: admission"))

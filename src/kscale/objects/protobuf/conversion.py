@@ -396,8 +396,8 @@ def _bool(given: Any) -> bool:
 def _integer(given: Any, bits: int) -> int:
     if given is None:
         return 0
-    most = 1 << (bits - 1)
-    if not isinstance(given, int) or isinstance(given, bool) or not -most <= given < most:
+    limit = 1 << (bits - 1)
+    if not isinstance(given, int) or isinstance(given, bool) or not -limit <= given < limit:
         raise _BadValueError(f"a whole number of {bits} bits is expected, not {_shown(given)}")
     return given
 

@@ -446,8 +446,8 @@ def message_types(package: str, messages: Iterable[Message]) -> dict[str, Any]:
 @cache
 def _kubernetes() -> dict[str, Any]:
 
-    known = [of for name in names() if (of := message(name)) is not None]
-    return message_types(_KUBERNETES, [*parse(_HELPERS).values(), *known])
+    messages = [of for name in names() if (of := message(name)) is not None]
+    return message_types(_KUBERNETES, [*parse(_HELPERS).values(), *messages])
 
 
 def kubernetes_message(name: str) -> Any:

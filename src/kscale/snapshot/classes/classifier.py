@@ -54,9 +54,9 @@ class Classifier:
     def _class_of(self, record: PodRecord) -> PodClass:
         if self._leftovers and record.pod.metadata.uid in self._leftovers:
             return self._interner.classify(record.pod, placed=False, named=True)
-        known, classes = record.pod_class, self._interner.classes
-        if known is not None and known.index < len(classes) and classes[known.index] is known:
-            return known  # of this interner
+        pod_class, classes = record.pod_class, self._interner.classes
+        if pod_class is not None and pod_class.index < len(classes) and classes[pod_class.index] is pod_class:
+            return pod_class  # of this interner
         return self._interner.classify(record.pod, placed=False)
 
 

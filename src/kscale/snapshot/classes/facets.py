@@ -194,11 +194,11 @@ def _requested(exact: Mapping[str, Quantity], rounded: Mapping[str, int]) -> tup
 
 def amounts_facet(pod: Pod) -> AmountsFacet:
     """Return the facet (key, class fields) of the pod's requests and of what it occupies on its node."""
-    asked = demand_of(pod)
-    taken = asked if takes_what_it_asks(pod) else occupancy_of(pod)
-    occupancy = to_integers(taken)
-    demand = floored(occupancy) if taken is asked else to_integers(asked, floor=True)
-    first, requested = _first_request(pod), _requested(taken, occupancy)
+    requests = demand_of(pod)
+    occupied = requests if takes_what_it_asks(pod) else occupancy_of(pod)
+    occupancy = to_integers(occupied)
+    demand = floored(occupancy) if occupied is requests else to_integers(requests, floor=True)
+    first, requested = _first_request(pod), _requested(occupied, occupancy)
     key = (
         tuple(sorted(demand.items())),
         tuple(sorted(occupancy.items())) if occupancy is not demand and occupancy != demand else None,

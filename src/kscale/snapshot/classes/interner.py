@@ -399,14 +399,14 @@ class Interner:
         """Return the parts of a pod's class that :meth:`variant` does not add."""
         key = frame_key(pod, placed, named)
         number = self._frames.get(key)
-        looks = None if number is None else self._looks.get(number)
-        if looks is None:
-            looks = PodClass(
+        cached = None if number is None else self._looks.get(number)
+        if cached is None:
+            cached = PodClass(
                 index=-1, labels=None, demand={}, occupancy={}, volumes=(), owner=None, first_request=None,
                 requested=(0, 0), identity_id=-1, selection_id=-1, tolerations_id=-1,
                 **NO_AFFINITY[1], **frame_fields(pod, key),
             )  # fmt: skip
-        return Prototype(key, looks, amounts_facet(pod))
+        return Prototype(key, cached, amounts_facet(pod))
 
     def variant(
         self,
@@ -433,9 +433,9 @@ class Interner:
         volumes: VolumesFacet,
         owner: tuple[str, str, str] | None,
     ) -> PodClass:
-        looks, amounts = prototype.looks, prototype.amounts
+        base, amounts = prototype.looks, prototype.amounts
         _, _, _, tolerations, selector, *_ = prototype.frame
-        identity = looks.namespace, labels[0], looks.terminating
+        identity = base.namespace, labels[0], base.terminating
         identity_id = self._identity.get(identity)
         fresh = identity_id is None
         if identity_id is None:
@@ -444,7 +444,7 @@ class Interner:
         self._identity_users[identity_id] += 1
         index = self._class_of.next
         pod_class = msgspec.structs.replace(
-            looks,
+            base,
             index=index,
             labels=labels[1],
             volumes=volumes[1],
@@ -461,7 +461,7 @@ class Interner:
         if index < self._identity_of.size:
             self._identity_of.array[index] = identity_id
         frame = self._frames.take(prototype.frame)
-        self._looks.setdefault(frame, looks)
+        self._looks.setdefault(frame, base)
         self._class_of.add((frame, amounts[0], labels[0], affinity[0], volumes[0], owner))
         self.made += 1
         return pod_class

@@ -114,11 +114,11 @@ def shape_key(pod: Pod, class_of: int) -> tuple[Any, ...]:
 def _asked(pod: Pod) -> tuple[Any, ...]:
     """Return the requests of each regular container and sidecar, and of the pod as a whole if it has any."""
     spec = pod.spec
-    lasting = [*spec.containers, *(each for each in spec.init_containers if is_sidecar(each))]
-    asked = [(each.name, tuple((each.resources.requests or {}).items())) for each in lasting]
+    containers = [*spec.containers, *(each for each in spec.init_containers if is_sidecar(each))]
+    requests = [(each.name, tuple((each.resources.requests or {}).items())) for each in containers]
     if spec.resources is not None and spec.resources.requests is not None:
-        return (*asked, tuple(spec.resources.requests.items()))
-    return tuple(asked)
+        return (*requests, tuple(spec.resources.requests.items()))
+    return tuple(requests)
 
 
 def _fractions(pod: Pod) -> tuple[tuple[str, str], ...] | None:
@@ -165,11 +165,11 @@ def numbered(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.
     """
     if not len(numbers):
         return numbers, np.zeros(0, dtype=np.int64)
-    most = int(numbers.max()) + 1
-    if most > _SPARSE * len(numbers):  # few distinct values in a large range: sorting is cheaper than counting
+    limit = int(numbers.max()) + 1
+    if limit > _SPARSE * len(numbers):  # few distinct values in a large range: sorting is cheaper than counting
         _, where, inverse = np.unique(numbers, return_index=True, return_inverse=True)
         return inverse.reshape(-1).astype(np.int32), where.astype(np.int64)
-    first = np.full(most, -1, dtype=np.int64)
+    first = np.full(limit, -1, dtype=np.int64)
     first[numbers[::-1]] = np.arange(len(numbers))[::-1]
     used = np.flatnonzero(first >= 0)
     number = np.zeros(len(first), dtype=np.int32)

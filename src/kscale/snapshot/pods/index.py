@@ -139,8 +139,8 @@ class PodSelection:
         A shape without a text is represented by its exemplar pod. Cheaper than :meth:`exemplar` for callers that read
         few fields.
         """
-        known = self._table.interner.shapes
-        return [known[shape].text for shape in shapes]  # type: ignore[union-attr]  # none of them went
+        all_shapes = self._table.interner.shapes
+        return [all_shapes[shape].text for shape in shapes]  # type: ignore[union-attr]  # none of them went
 
     @property
     def label_numbers(self) -> NDArray[np.int32]:

@@ -117,9 +117,9 @@ class NodeNumbers:
             self._batch = names, Growing(np.int32)
         column = self._batch[1]
         if column.size <= len(names):
-            known = max(column.size - 1, 0)
+            old_count = max(column.size - 1, 0)
             column.extend_to(len(names) + 1)  # -1 (no node) indexes the last entry
-            column.array[known:] = -1
+            column.array[old_count:] = -1
         numbers = column.array
         result: NDArray[np.int32] = numbers[which]
         if (result < 0).any() and len(fresh := which[(result < 0) & (which >= 0)]):
@@ -299,12 +299,12 @@ def _folded(
     folds = [_fold(table, batch, deleted, int(plan.row_of[of[0]]), of, anew=anew) for of in places.values()]
     replaced = [(row, i) for row, i, at, _ in folds if i >= 0 > at]
     fresh = plan.fresh.tolist()
-    late = [(at, i) for _, i, at, _ in folds if i >= 0 and at >= 0]
+    appended = [(at, i) for _, i, at, _ in folds if i >= 0 and at >= 0]
     return BatchPlan(
         np.append(plan.removed, [row for row, _, _, went in folds if went]).astype(np.int64),
         np.append(plan.rows, [row for row, _ in replaced]).astype(np.int64),
         np.append(plan.of_rows, [i for _, i in replaced]).astype(np.int64),
-        np.array([i for _, i in sorted([*zip(fresh, fresh, strict=True), *late])], dtype=np.int64),
+        np.array([i for _, i in sorted([*zip(fresh, fresh, strict=True), *appended])], dtype=np.int64),
         plan.row_of,
     )
 
@@ -317,23 +317,23 @@ def _fold(
     Returns the key's row, the entry that counts in the end (or -1), the position of the entry that gets a new row (or
     -1), and whether the existing row is deleted.
     """
-    there, went, last, at = row >= 0, False, -1, -1
+    exists, is_removed, last, at = row >= 0, False, -1, -1
     version = batch.column("version")
-    held_version = int(table.column("version")[row]) if there and not anew else -1
+    held_version = int(table.column("version")[row]) if exists and not anew else -1
     for i in of:
         if deleted is None or not deleted[i]:
-            if not there:
-                there, at = True, i
+            if not exists:
+                exists, at = True, i
             elif at < 0 and last < 0 and held_version == version[i] >= 0:
                 continue
             last = i
-        elif there:
+        elif exists:
             current_uid = batch.uid(last) if last >= 0 else uid_text(table, row)
             uid = batch.uid(i)
             if current_uid == uid or not (current_uid and uid):
-                went = went or (at < 0)
-                there, last, at = False, -1, -1
-    return row, last, at, went
+                is_removed = is_removed or (at < 0)
+                exists, last, at = False, -1, -1
+    return row, last, at, is_removed
 
 
 Texts = Literal["all", "pending"]
@@ -446,10 +446,12 @@ class PodStore:
         for name, column in zip(MOMENTS, zip(*moments, strict=True), strict=False):
             values[COLUMN[name]] = column
         row_of = [self._row(record.key) for record in records]
-        known, fresh = ([i for i, row in enumerate(row_of) if (row >= 0) == there] for there in (True, False))
-        order = [*known, *fresh]
+        existing, fresh = (
+            [i for i, row in enumerate(row_of) if (row >= 0) == is_existing] for is_existing in (True, False)
+        )
+        order = [*existing, *fresh]
         rows = self._put(
-            np.array([row_of[i] for i in known], dtype=np.int64),
+            np.array([row_of[i] for i in existing], dtype=np.int64),
             [records[i].key for i in fresh],
             np.ascontiguousarray(values[:, order]),
         )
@@ -458,9 +460,9 @@ class PodStore:
     def _put(self, rows: NDArray[np.int64], keys: list[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Put rows as :meth:`PodTable.put` does, and update the sums."""
         self._count(rows, -1)
-        there = len(rows)
+        existing = len(rows)
         rows = self.table.put(rows, keys, values)
-        self._index.add(keys, rows[there:])
+        self._index.add(keys, rows[existing:])
         self._count(rows, 1)
         return rows
 
@@ -532,8 +534,8 @@ class PodStore:
             removed=[names[row] for row in plan.removed.tolist()],
         )
         if self._listing:
-            there = plan.row_of >= 0
-            self.table.see(plan.row_of[there if deleted is None else there & ~deleted], True)
+            exists = plan.row_of >= 0
+            self.table.see(plan.row_of[exists if deleted is None else exists & ~deleted], True)
         if len(plan.removed):
             self._drop(plan.removed)
         if len(plan.rows) or len(plan.fresh):
@@ -585,10 +587,10 @@ class PodStore:
         """Remove classes, shapes and controllers that no pod has."""
         table, interner = self.table, self.interner
         table.own()  # from here on, frozen tables learn shapes separately
-        there = table.column("state") != GONE
+        exists = table.column("state") != GONE
 
         def unused(name: str, size: int) -> NDArray[np.bool_]:
-            numbers = table.column(name)[there]
+            numbers = table.column(name)[exists]
             is_unused: NDArray[np.bool_] = np.bincount(numbers[numbers >= 0], minlength=size) == 0
             return is_unused
 
@@ -610,18 +612,18 @@ class PodStore:
     def _forget_texts(self, known: TextClasses) -> None:
         """Remove cached texts that no existing pod was read from."""
         table = self.table
-        there = np.bincount(table.column("combined")[table.column("state") != GONE], minlength=known.size + 1)
-        known.retain(there[1:] > 0)
+        in_use = np.bincount(table.column("combined")[table.column("state") != GONE], minlength=known.size + 1)
+        known.retain(in_use[1:] > 0)
         self._texts_at_most = _IDLE + 5 * len(known) // 4
 
     def _renumber_nodes(self) -> None:
         """Remove node names that no pod refers to, and renumber the others."""
         table = self.table
         at = table.column("at")[table.column("state") != GONE]
-        there = np.bincount(at[at >= 0], minlength=len(table.nodes)) > 0
-        table.keep_nodes(there)
+        in_use = np.bincount(at[at >= 0], minlength=len(table.nodes)) > 0
+        table.keep_nodes(in_use)
         self.nodes = NodeNumbers(table.nodes)
-        self.sums = self.sums.of(there)
+        self.sums = self.sums.of(in_use)
         if self._reader is not None:
             self._reader.forget_nodes()
         self._nodes_at_most = _IDLE + 2 * len(self.nodes)

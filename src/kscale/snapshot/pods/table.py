@@ -164,13 +164,13 @@ class PodMemo:
         """
         result = PodMemo(len(stamps))
         with self.lock:
-            for what in list(self._numbers):
-                numbers = self.of(what)[stamps]
-                values = self._values.get(what, {})
+            for name in list(self._numbers):
+                numbers = self.of(name)[stamps]
+                values = self._values.get(name, {})
                 if len(values) > 2 * len(distinct(numbers[there])) + _FEW_OF_POD_MEMO:
                     continue
-                result._numbers[what] = Growing.of(numbers)
-                result._values[what] = dict(values)
+                result._numbers[name] = Growing.of(numbers)
+                result._values[name] = dict(values)
         return result
 
 
@@ -575,21 +575,21 @@ class PodTable:
         ``values`` has the columns of :data:`~kscale.snapshot.pods.table.POD_COLUMNS`, one entry per pod. This method
         sets the stamps.
         """
-        there = len(rows)
-        if there:
-            self._own_what_changes(rows, values[:, :there])
+        existing = len(rows)
+        if existing:
+            self._own_what_changes(rows, values[:, :existing])
             self._let_go(rows)
-            if (self.column("class_of")[rows] != values[COLUMN["class_of"], :there]).any():
+            if (self.column("class_of")[rows] != values[COLUMN["class_of"], :existing]).any():
                 self.population = object()
         if len(keys):
             rows = np.concatenate([rows, self._grow(keys)])
         values[COLUMN["stamp"]] = self._stamps(len(rows))
         columns = [column.array for column in self.columns.values()]
-        if there and self._shared:
+        if existing and self._shared:
             mine = [number for number, name in enumerate(self.columns) if name not in self._shared]
-            changed = np.ascontiguousarray(values[mine, :there])
-            _rows.scatter(rows[:there], [columns[number] for number in mine], changed)
-            _rows.scatter(rows[there:], columns, np.ascontiguousarray(values[:, there:]))
+            changed = np.ascontiguousarray(values[mine, :existing])
+            _rows.scatter(rows[:existing], [columns[number] for number in mine], changed)
+            _rows.scatter(rows[existing:], columns, np.ascontiguousarray(values[:, existing:]))
         else:
             _rows.scatter(rows, columns, values)
         return rows
@@ -658,8 +658,8 @@ class PodTable:
     def renew_stamps(self) -> None:
         """Set each row's stamp to its row number, and renumber the cached facts."""
         self.own()
-        there = self.column("state") != GONE
-        self.memo = self.memo.renewed(self.column("stamp"), there)
+        exists = self.column("state") != GONE
+        self.memo = self.memo.renewed(self.column("stamp"), exists)
         self.columns["stamp"].array[:] = np.arange(len(self))
 
     def keep_nodes(self, there: NDArray[np.bool_]) -> None:
@@ -733,9 +733,9 @@ class PodTable:
         source, controller = int(self.column("source")[row]), int(self.column("controller")[row])
         owner = None if controller < 0 else interner.controllers[controller]
         priority, key, state = int(self.column("priority")[row]), self.keys[row], self.column("state")[row]
-        known = interner.classes[self.column("class_of")[row]] if state == PENDING else None
+        pod_class = interner.classes[self.column("class_of")[row]] if state == PENDING else None
         if source < -1:
-            return PodRecord.lazy(key, "", priority, owner, exemplar=self.exemplars[-2 - source], pod_class=known)
+            return PodRecord.lazy(key, "", priority, owner, exemplar=self.exemplars[-2 - source], pod_class=pod_class)
         buffer, size = self.buffers[source], int(self.column("size")[row])
         mapped = file_of(buffer)
         if mapped is not None:
@@ -747,7 +747,7 @@ class PodTable:
             return PodRecord.lazy(key, uid, priority, owner, exemplar=shape.exemplar, facts=self._facts(row))
         offset = int(self.column("offset")[row])
         raw = msgspec.Raw(buffer[offset : offset + size])
-        return PodRecord.lazy(key, uid, priority, owner, raw=raw, pod_class=known, mapped=mapped)
+        return PodRecord.lazy(key, uid, priority, owner, raw=raw, pod_class=pod_class, mapped=mapped)
 
     def _facts(self, row: int) -> PodFacts:
         at = int(self.column("at")[row])

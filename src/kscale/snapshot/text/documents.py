@@ -237,10 +237,10 @@ def documents(text: bytes, source: str) -> Iterator[Any | Problem]:
             return
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        what = error.problem or error.context
+        cause = error.problem or error.context
         if b"{{" in text:
-            what = "it looks like a template: render it first (helm template)"
-        yield Problem(f"{place}malformed YAML: {what}", source)
+            cause = "it looks like a template: render it first (helm template)"
+        yield Problem(f"{place}malformed YAML: {cause}", source)
     except (yaml.YAMLError, ValueError) as error:
         yield Problem(f"malformed YAML: {error}", source)
 

@@ -222,10 +222,10 @@ class TextClasses:
     @property
     def looks(self) -> NDArray[Any]:
         """Return the values of all combinations by number + 1: :data:`kscale._native._pod_columns.LOOKS`."""
-        known, size = self._looks.size, self.size + 1
-        if size > known:
+        old_size, size = self._looks.size, self.size + 1
+        if size > old_size:
             self._looks.extend_to(size)
-            fresh = self._looks.array[known:]
+            fresh = self._looks.array[old_size:]
             fresh["waiting"] = fresh["settled"] = -1
         return self._looks.array
 
@@ -263,8 +263,8 @@ class TextClasses:
         """Read the texts of new combinations."""
         rows = self._rows(places)
         usable = self._rests.learn(rows[:, -1])
-        for number, known in enumerate(self._facets):
-            usable[usable] = known.learn(rows[usable, number])
+        for number, facet_texts in enumerate(self._facets):
+            usable[usable] = facet_texts.learn(rows[usable, number])
         looks = self.looks
         looks["known"][places] = True
         looks["waiting"][places] = looks["settled"][places] = np.where(usable, np.int32(_UNSEEN), np.int32(-1))
@@ -345,9 +345,9 @@ class TextClasses:
     def retain(self, keep: NDArray[np.bool_]) -> None:
         """Forget the other combinations (bool by number), and the texts that only they have."""
         *facets, rests = self._projector.retain(keep.view(np.uint8))
-        for known, cached, there in zip(self._facets, self._bytes, facets, strict=True):
-            removed = np.flatnonzero(~there)
-            known.forget(removed)
+        for facet_texts, cached, in_use in zip(self._facets, self._bytes, facets, strict=True):
+            removed = np.flatnonzero(~in_use)
+            facet_texts.forget(removed)
             for number in removed.tolist():
                 cached.pop(number, None)
         self._rests.forget(np.flatnonzero(~rests))
