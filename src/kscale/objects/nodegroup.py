@@ -72,7 +72,7 @@ class NodeTemplate(ApiStruct):
 
 
 class NodeGroupAutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """Options for the nodes of one group. Fields have the names of upstream's flags; durations are ``timedelta``."""
+    """Options for the nodes of one group: upstream's flags of the same names. Durations are ``timedelta``."""
 
     scale_down_utilization_threshold: float = 0.0
     scale_down_gpu_utilization_threshold: float = 0.0

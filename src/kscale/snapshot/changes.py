@@ -1,4 +1,7 @@
-"""Keys of the objects that an input changed, and the page or watch data that came with it."""
+"""Keys of the objects that an input changed, and the page or watch data that came with it.
+
+Not in upstream.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class ChangedKeys(msgspec.Struct, frozen=True):
 
     @staticmethod
     def joined(parts: Sequence[ChangedKeys]) -> ChangedKeys:
-        """Concatenate consecutive changes."""
+        """Concatenate consecutive changes (``parts``)."""
         if len(parts) == 1:
             return parts[0]
         return ChangedKeys(

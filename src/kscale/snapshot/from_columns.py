@@ -1,4 +1,7 @@
-"""``kscale.from_columns``: build a snapshot from arrays."""
+"""``kscale.from_columns``: build a snapshot from arrays.
+
+Not in upstream.
+"""
 
 from __future__ import annotations
 

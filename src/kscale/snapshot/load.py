@@ -1,4 +1,7 @@
-"""``kscale.load``: read files, data and objects into a cluster."""
+"""``kscale.load``: read files, data and objects into a cluster.
+
+Not in upstream.
+"""
 
 from __future__ import annotations
 

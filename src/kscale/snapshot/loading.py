@@ -1,4 +1,7 @@
-"""Decode records into objects, collecting all problems and counting all objects that were not read."""
+"""Decode records into objects, collecting all problems and counting all objects that were not read.
+
+Not in upstream.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,7 @@ class LoadReport(msgspec.Struct):
         return [kind for kind in kinds if not self.read[kind]]
 
     def warn_of_source(self, message: str, source: str) -> None:
-        """Record a warning about an entire source."""
+        """Record a warning (``message``) about an entire source."""
         self.warning_count += 1
         self.warnings.append(Problem(message, source))
 
