@@ -83,7 +83,7 @@ _RESOLUTION: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC) - datetime(1970, 
 
 
 def duration(value: timedelta) -> int:
-    """Return a timedelta in nanoseconds (timedeltas have microsecond resolution)."""
+    """Return a timedelta (``value``) in nanoseconds. Timedeltas have microsecond resolution."""
     return value // _MICROSECOND * 1000
 
 
