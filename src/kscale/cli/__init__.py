@@ -1,4 +1,4 @@
-"""The command line: ``kscale`` and ``kubectl kscale``. How to add a command is told in ``kscale.cli.app``."""
+"""The command line: ``kscale`` and ``kubectl kscale``. :mod:`kscale.cli.app` describes how to add a command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 __all__ = ["main"]
 
-# Told apart from a bug: without these the command line cannot start at all.
+# Missing dependencies of the command line get a message of their own, not a traceback.
 _NEEDED = ("typer", "rich", "yaml")
 
 
@@ -24,8 +24,8 @@ def main() -> None:
     from kscale.cli.inputs import start
 
     start()
-    # NumPy's OpenBLAS starts a thread a processor when it is loaded, and they spin. The kernels' threads are their own,
-    # and the few products of matrices are small.
+    # NumPy's OpenBLAS starts one spinning thread per processor when it is loaded. The kernels have threads of their
+    # own, and the few matrix products are small.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from kscale.cli.app import run
 

@@ -55,7 +55,7 @@ EPILOG = (
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands come from the registry and are imported when they are run."""
+    """A command group that takes its commands from the registry and imports each one when it runs."""
 
     words = ""
 
@@ -73,7 +73,7 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if len(args) > 1 and registry.find(f"{self.words} {args[0]}".strip()) is not None:
-            # A command of two words beside one of its first word alone: explain POD, explain hpa NS/NAME.
+            # A command of two words may share its first word with another command: explain POD, explain hpa NS/NAME.
             longer = registry.find(f"{self.words} {args[0]} {args[1]}".strip())
             if longer is not None:
                 return f"{args[0]} {args[1]}", command_of(longer), args[2:]
@@ -113,12 +113,12 @@ class LazyGroup(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        given = sys.argv[1:] if args is None else list(args)
-        flags = set(given)
+        arguments = sys.argv[1:] if args is None else list(args)
+        flags = set(arguments)
         terminal = Terminal(no_color="--no-color" in flags, verbose=bool({"-v", "--verbose"} & flags))
         run_typer = super().main
         code = guarded(
-            lambda: run_typer(given, prog_name or program(), complete_var, False, windows_expand_args, **extra),
+            lambda: run_typer(arguments, prog_name or program(), complete_var, False, windows_expand_args, **extra),
             terminal,
         )
         if not standalone_mode:
@@ -128,7 +128,10 @@ class LazyGroup(TyperGroup):
 
 @contextmanager
 def _own_statuses() -> Iterator[None]:
-    """Exit with kscale's statuses on Ctrl-C and on a closed pipe. typer would exit with 1, which has a meaning here."""
+    """Replace typer's exit statuses for Ctrl-C and a closed pipe by kscale's.
+
+    typer would exit with 1, which has another meaning in kscale.
+    """
     try:
         yield
     except KeyboardInterrupt:
@@ -144,24 +147,24 @@ def _group_section(words: str) -> str:
 
 @cache
 def command_of(entry: registry.Entry) -> Any:
-    """What typer makes of a command."""
+    """Return the click command for a registry entry. Imports the command's module; cached per entry."""
     from kscale.cli.command import callback
 
-    made = typer.Typer(rich_markup_mode=None, add_completion=False)
+    app_of_command = typer.Typer(rich_markup_mode=None, add_completion=False)
     module = entry.load_module()
     name = entry.name.split()[-1]
     kind = getattr(module, "COMMAND", None)
-    made.command(name, cls=kind, short_help=entry.help, epilog=getattr(module, "EPILOG", None), **_HELP)(
+    app_of_command.command(name, cls=kind, short_help=entry.help, epilog=getattr(module, "EPILOG", None), **_HELP)(
         callback(entry.load())
     )
-    return typer.main.get_command(made)
+    return typer.main.get_command(app_of_command)
 
 
 def _group(words: str) -> Any:
     group = type("Group", (LazyGroup,), {"words": words})
-    made = typer.Typer(cls=group, rich_markup_mode=None, add_completion=False, no_args_is_help=True, **_HELP)
-    made.callback()(lambda: None)
-    return typer.main.get_command(made)
+    app_of_group = typer.Typer(cls=group, rich_markup_mode=None, add_completion=False, no_args_is_help=True, **_HELP)
+    app_of_group.callback()(lambda: None)
+    return typer.main.get_command(app_of_group)
 
 
 def _version(value: bool) -> None:
@@ -175,7 +178,7 @@ _HELP: dict[str, Any] = {"context_settings": {"help_option_names": ["-h", "--hel
 app = typer.Typer(
     cls=LazyGroup,
     name="kscale",
-    rich_markup_mode=None,  # plain help: no import of rich for it, the same text in a pipe
+    rich_markup_mode=None,  # plain help: no import of rich, and the same text in a pipe
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     epilog=EPILOG,
@@ -197,18 +200,22 @@ def root(
 
 
 def run() -> None:
-    """The command line with ``sys.argv``."""
+    """Run the command line with ``sys.argv`` and exit the process with the command's status.
+
+    Repairs the standard streams first: UTF-8 where the locale is ASCII, buffered output, a closed stderr.
+    Exits with the status of bad input if stdout is closed.
+    """
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until the process ends
     if sys.stdout is None:
         Terminal(stdout=sys.stderr).error("stdout is closed: there is nowhere to write the answer")
         sys.exit(BAD_INPUT)
     raw = getattr(sys.stdout, "buffer", None)
-    if isinstance(raw, io.RawIOBase):  # PYTHONUNBUFFERED: a write that a closed pipe cuts short would pass for whole
+    if isinstance(raw, io.RawIOBase):  # PYTHONUNBUFFERED: a partial write to a closed pipe would go unnoticed
         sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding=sys.stdout.encoding)
     if hasattr(sys.stdout, "reconfigure"):
-        # A name that the terminal's encoding lacks is no reason to fail. ASCII is what Python makes of a missing
-        # locale: JSON and YAML are UTF-8 all the same.
+        # Characters that the terminal's encoding lacks must not cause errors. Python uses ASCII without a locale, but
+        # JSON and YAML are UTF-8 anyway.
         ascii_only = codecs.lookup(sys.stdout.encoding).name == "ascii"
         sys.stdout.reconfigure(encoding="utf-8" if ascii_only else None, errors="backslashreplace")
     typer.main.get_command(app).main()

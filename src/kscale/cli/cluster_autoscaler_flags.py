@@ -1,6 +1,6 @@
-"""The flags of ``kscale run cluster-autoscaler``: upstream's, by upstream's names.
+"""The flags of ``kscale run cluster-autoscaler``, with upstream's names.
 
-Types and defaults are those of :mod:`kscale.ca.options`; here is what help says of them.
+Types and defaults come from :mod:`kscale.ca.options`; this module adds the help texts.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ IDLE: Final[Mapping[str, Idle]] = {
 
 
 def _with_options(cls: type[_T]) -> type[_T]:
-    """Gives a group a field for every option of a decision."""
+    """Add a field for every option of a decision to an option group."""
     defaults = AutoscalingOptions()
     for panel, texts in _PANELS.items():
         for name, text in texts.items():
@@ -230,7 +230,7 @@ def _with_options(cls: type[_T]) -> type[_T]:
 
 
 def _flag(name: str, default: Any) -> tuple[Any, Any]:
-    """The type of a flag, and its default as it is written."""
+    """Return a flag's type and its default in the form that the command line takes."""
     if isinstance(default, timedelta):
         return str, format_duration(default // timedelta(microseconds=1) * 1000)
     if isinstance(default, list):
@@ -242,20 +242,28 @@ def _flag(name: str, default: Any) -> tuple[Any, Any]:
 
 @_with_options
 class LoopFlags(OptionGroup):
-    """What the decisions of a loop go by: fields named as those of :class:`kscale.ca.AutoscalingOptions`."""
+    """Flags of the loop's decisions. Fields have the names of :class:`kscale.ca.AutoscalingOptions`."""
 
     def options(self) -> AutoscalingOptions:
-        """As options. Raises InputError for what upstream refuses at start-up, with its texts, and for flags that the
-        release of the profile does not have."""
+        """Return the flags as AutoscalingOptions.
+
+        Raises
+        ------
+        InputError
+            If upstream refuses a value at start-up (with upstream's text), or if the release of ``--profile`` does not
+            have a flag that was set.
+        """
         defaults = AutoscalingOptions()
-        written = {name: getattr(self, name) for name in fields(type(self))}
-        profile = written.pop("profile")
-        values = {name: _read(name, value, getattr(defaults, name)) for name, value in written.items()}
+        typed_values = {name: getattr(self, name) for name in fields(type(self))}
+        profile = typed_values.pop("profile")
+        values = {name: _read(name, value, getattr(defaults, name)) for name, value in typed_values.items()}
         typed = {flag.removeprefix("--").replace("-", "_") for flag in flags_given_of(self)}
         changed = {name: value for name, value in values.items() if name in typed or value != getattr(defaults, name)}
         options = AutoscalingOptions.for_profile(profile, **changed)
-        asked = [name for name, value in changed.items() if value is not False]  # a switch that is off asks for nothing
-        problems = options.problems() + options.misplaced(profile, asked)
+        requested = [
+            name for name, value in changed.items() if value is not False
+        ]  # a switch that is off requests nothing
+        problems = options.problems() + options.misplaced(profile, requested)
         if problems:
             raise InputError([Problem(each.message, field=f"--{each.field.replace('_', '-')}") for each in problems])
         return options
@@ -282,7 +290,7 @@ _LOOP: Final = "Loop"
 
 @dataclass
 class AutoscalerFlags(ProcessFlags):
-    """What the process is told."""
+    """Flags of the autoscaler's process."""
 
     kubernetes: Annotated[
         str, typer.Option("--kubernetes", metavar="URL", help="URL of the API server, instead of the kubeconfig's.")
@@ -410,7 +418,7 @@ class AutoscalerFlags(ProcessFlags):
 
 @dataclass
 class AutoscalerLease(LeaseFlags):
-    """The lease stands in ``--namespace``, whatever ``--leader-elect-resource-namespace`` says."""
+    """Flags of leader election. The lease is in ``--namespace``; ``--leader-elect-resource-namespace`` is ignored."""
 
     leader_elect_resource_name: Annotated[
         str, typer.Option("--leader-elect-resource-name", help="Name of the lease.", rich_help_panel="Leader election")

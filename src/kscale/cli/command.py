@@ -1,4 +1,4 @@
-"""From a command's function to what typer runs, for one cluster or several."""
+"""Converts a command's function to the callback that typer runs, for one cluster or several."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ __all__ = ["ClusterAnswer", "ClusterAnswers", "callback", "of_all", "option_grou
 
 
 class ClusterAnswer(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """The document that a command wrote about one cluster, or the ``error`` that it ended with. ``cluster`` is the name
-    of its context."""
+    """The answer of a command about one cluster, or an ``error``. ``cluster`` is the name of the cluster's context."""
 
     cluster: str
     answer: dict[str, Any] | None = None
@@ -32,15 +31,33 @@ class ClusterAnswer(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ClusterAnswers(Record, frozen=True):
-    """What a command says of several clusters, in the order in which they were named."""
+    """Answers of a command about several clusters, in the order in which they were named."""
 
     KIND: ClassVar[str] = "ClusterAnswers"
     clusters: list[ClusterAnswer]
 
 
 def of_all(commands: Mapping[str, Callable[[], Answer]], terminal: Terminal) -> Answer:
-    """The answers of ``commands``, by cluster, as one. A cluster that fails is an error of its own, and the exit status
-    is then that of bad input; else it is the greatest of all. Raises BadParameter for arguments that do for none."""
+    """Run a command once per cluster and combine the answers into one.
+
+    Parameters
+    ----------
+    commands : mapping of str to callable
+        Cluster name -> call that returns the cluster's Answer.
+    terminal : Terminal
+        Gets one error message per cluster that failed.
+
+    Returns
+    -------
+    Answer
+        Record ``ClusterAnswers``. The exit status is the greatest of the clusters' statuses. If a cluster failed, it
+        is at least that of bad input.
+
+    Raises
+    ------
+    typer.BadParameter
+        If all clusters refused the arguments.
+    """
     answers: dict[str, Answer] = {}
     failures: dict[str, KscaleError | OSError | typer.BadParameter] = {}
     for name, command in commands.items():
@@ -51,20 +68,20 @@ def of_all(commands: Mapping[str, Callable[[], Answer]], terminal: Terminal) -> 
     refusals = [error for error in failures.values() if isinstance(error, typer.BadParameter)]
     if len(refusals) == len(commands):
         raise refusals[0]
-    told: list[ClusterAnswer] = []
+    results: list[ClusterAnswer] = []
     for name in commands:
         failure = failures.get(name)
         if failure is None:
-            told.append(ClusterAnswer(cluster=name, answer=to_builtins(answers[name].record)))
+            results.append(ClusterAnswer(cluster=name, answer=to_builtins(answers[name].record)))
         else:
             text = failure.format_message() if isinstance(failure, typer.BadParameter) else str(failure)
             terminal.error(f"{name}: {text}")
-            told.append(ClusterAnswer(cluster=name, error=text))
+            results.append(ClusterAnswer(cluster=name, error=text))
     code = max((answer.exit_code for answer in answers.values()), default=0)
     return Answer(
-        ClusterAnswers(clusters=told),
-        lambda: _view(told, {name: answer.view() for name, answer in answers.items()}),
-        exit_code=code if len(answers) == len(told) else max(code, BAD_INPUT),
+        ClusterAnswers(clusters=results),
+        lambda: _view(results, {name: answer.view() for name, answer in answers.items()}),
+        exit_code=code if len(answers) == len(results) else max(code, BAD_INPUT),
         blocks=lambda: _blocks(answers),
     )
 
@@ -72,33 +89,35 @@ def of_all(commands: Mapping[str, Callable[[], Answer]], terminal: Terminal) -> 
 _Row = list[Cell | str | float | None]
 
 
-def _view(told: Sequence[ClusterAnswer], views: Mapping[str, View]) -> View:
-    """Tables of the same columns are one, with the cluster before each row; every cluster's sentence comes below.
-    A cluster that failed is a row of the first table."""
+def _view(results: Sequence[ClusterAnswer], views: Mapping[str, View]) -> View:
+    """Merge the clusters' views into one.
+
+    Tables with the same title and columns are joined, with the cluster as the first column. The headlines of the
+    clusters form the footer. A cluster that failed becomes a row of the first table.
+    """
     rows: dict[tuple[str, tuple[Column, ...]], list[_Row]] = {}
     for name, view in views.items():
         for table in view.tables:
-            here = rows.setdefault((table.title, tuple(table.columns)), [])
-            here += [[name, *row] for row in table.rows]
-    tables = [Table((Column("CLUSTER"), *columns), found, title) for (title, columns), found in rows.items()]
-    if errors := {each.cluster: each.error for each in told if each.error}:
-        tables[:1] = [_with_errors(tables[0] if tables else Table((Column("CLUSTER"),), []), errors, told)]
-    said = [f"{each.cluster}: {each.error or views[each.cluster].headline}" for each in told]
+            same_table = rows.setdefault((table.title, tuple(table.columns)), [])
+            same_table += [[name, *row] for row in table.rows]
+    tables = [Table((Column("CLUSTER"), *columns), joined, title) for (title, columns), joined in rows.items()]
+    if errors := {each.cluster: each.error for each in results if each.error}:
+        tables[:1] = [_with_errors(tables[0] if tables else Table((Column("CLUSTER"),), []), errors, results)]
+    sentences = [f"{each.cluster}: {each.error or views[each.cluster].headline}" for each in results]
     more = [f"{name}: {line}" for name, view in views.items() for line in view.footer]
     return View(
-        headline=f"{len(views):,} of {len(told):,} {plural('cluster', len(told))} answered.",
+        headline=f"{len(views):,} of {len(results):,} {plural('cluster', len(results))} answered.",
         tables=tables,
-        footer=[*said, *more],
+        footer=[*sentences, *more],
         names=[f"{name}/{each}" for name, view in views.items() for each in view.names],
     )
 
 
-def _with_errors(table: Table, errors: Mapping[str, str], told: Sequence[ClusterAnswer]) -> Table:
-    """The table with a row for each cluster that failed, at its place: nothing but its error, in a column of its
-    own."""
+def _with_errors(table: Table, errors: Mapping[str, str], results: Sequence[ClusterAnswer]) -> Table:
+    """Return the table with an ERROR column and one row per failed cluster, in the order of the clusters."""
     blank = [Cell("", value=("",) * len(column.fields) if column.fields else "") for column in table.columns[1:]]
     rows: list[_Row] = []
-    for name in (each.cluster for each in told):
+    for name in (each.cluster for each in results):
         if name in errors:
             rows.append([name, *blank, Cell(errors[name], "bad")])
         rows += [[*row, ""] for row in table.rows if row[0] == name]
@@ -114,11 +133,15 @@ def _blocks(answers: Mapping[str, Answer]) -> list[Block]:
 
 
 def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
-    """What typer runs for a command: option groups flattened to options, the answer shown, the exit status returned."""
+    """Return the function that typer runs for a command.
+
+    Its signature has the options of the option groups as keyword-only parameters. It builds the groups, calls
+    ``function``, prints the answer and returns the exit status.
+    """
     flat: list[inspect.Parameter] = []
-    taken = _taken(function)
-    groups = _groups_of(taken)
-    for parameter in taken:
+    function_parameters = _taken(function)
+    groups = _groups_of(function_parameters)
+    for parameter in function_parameters:
         if parameter.name in groups:
             flat += parameters(groups[parameter.name])
         else:
@@ -141,7 +164,7 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
 
 
 def _answer(function: Callable[..., Answer | None], arguments: dict[str, Any], show: Show) -> Answer | None:
-    """What the command says; of several clusters, where its options name them."""
+    """Call the command once, or once per cluster if an option group names several clusters."""
     for name, value in arguments.items():
         if isinstance(value, OptionGroup) and (parts := value.apart()):
             answering = cast("Callable[..., Answer]", function)  # who asks about clusters answers
@@ -151,7 +174,7 @@ def _answer(function: Callable[..., Answer | None], arguments: dict[str, Any], s
 
 
 def option_groups(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
-    """The option groups that a command's function takes, by parameter, with the ``values`` of its flat options."""
+    """Build the option groups that a command's function takes, by parameter, from ``values`` of flat options."""
     return _filled(_groups_of(_taken(function)), dict(values))
 
 
@@ -165,5 +188,5 @@ def _groups_of(taken: list[inspect.Parameter]) -> dict[str, type[Any]]:
 
 
 def _filled(groups: dict[str, type[Any]], values: dict[str, Any]) -> dict[str, Any]:
-    """Takes out of ``values`` what belongs to the groups."""
+    """Build the option groups, removing their options from ``values``."""
     return {name: kind(**{option: values.pop(option) for option in fields(kind)}) for name, kind in groups.items()}

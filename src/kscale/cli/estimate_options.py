@@ -35,7 +35,7 @@ __all__ = ["BoundSource", "CSIOption", "GpuLabel", "LoopMemory", "check_expander
 
 
 class Method(StrEnum):
-    """How."""
+    """Method of the lower bound."""
 
     FAST = "fast"
     LP = "lp"
@@ -43,7 +43,7 @@ class Method(StrEnum):
 
 @dataclass(eq=False, repr=False)
 class BoundSource(OptionGroup):
-    """How a proven least number of nodes, or cost, is found."""
+    """Options of the lower bound on the number or cost of nodes."""
 
     bound: Annotated[
         Method | None,
@@ -55,7 +55,10 @@ class BoundSource(OptionGroup):
     ] = None
 
     def effort(self, count: int) -> int:
-        """Work for the bound of each of ``count`` groups; at most as much as for ten altogether."""
+        """Return the work limit for the bound of each of ``count`` groups; 0 without a solver or with ``--bound fast``.
+
+        The total of all groups is at most that of ten. Raises MissingExtraError for ``--bound lp`` without a solver.
+        """
         from kscale.capacity.estimate import BOUND_EFFORT
         from kscale.errors import MissingExtraError
         from kscale.scheduling.bounds.master import have_solver
@@ -69,13 +72,13 @@ class BoundSource(OptionGroup):
 
     @property
     def threads(self) -> int:
-        """Threads for it; the bound never depends on how many."""
+        """Return the number of threads for the bound (at most 8). The bound does not depend on it."""
         return min(os.cpu_count() or 1, 8)
 
 
 @dataclass(eq=False, repr=False)
 class CSIOption(OptionGroup):
-    """Whether new nodes have the CSINode of their template: its drivers, and how many volumes each takes."""
+    """Whether new nodes get their template's CSINode, which has the CSI drivers and their volume limits."""
 
     enable_csi_node_aware_scheduling: Annotated[
         bool,
@@ -97,13 +100,13 @@ class CSIOption(OptionGroup):
         return aware
 
     def words(self) -> list[str]:
-        """The option as it would be typed again."""
+        """Return the option as command-line words; empty if it is off."""
         return ["--enable-csi-node-aware-scheduling"] if self.enable_csi_node_aware_scheduling else []
 
 
 @dataclass
 class GpuLabel(OptionGroup):
-    """The option; without it the label of a cloud, if nodes or groups carry one."""
+    """Option for the GPU label. By default a cloud's label, if the nodes or groups carry one."""
 
     gpu_label: Annotated[
         str | None,
@@ -116,7 +119,11 @@ class GpuLabel(OptionGroup):
     ] = None
 
     def key(self, nodes: Iterable[Node], groups: Iterable[NodeGroup], terminal: Terminal) -> str:
-        """The label."""
+        """Return the node label that names the GPU type.
+
+        ``--gpu-label`` if it is set, else the only known cloud label on the nodes and templates, else the default
+        label. Warns if there are labels of several clouds.
+        """
         from kscale.ca.gpu import DEFAULT_GPU_LABEL, find_cloud_gpu_labels
 
         if self.gpu_label:
@@ -126,18 +133,20 @@ class GpuLabel(OptionGroup):
             labels.append(group.labels or {})
             if group.template is not None:
                 labels.append(group.template.node.metadata.labels or {})
-        found = find_cloud_gpu_labels(labels)
-        if len(found) == 1:
-            terminal.note(f"types of GPUs by the label {found[0]} (--gpu-label)")
-            return found[0]
-        if found:
-            terminal.warn(f"nodes have labels of several clouds for GPUs: {', '.join(found)}; say which (--gpu-label)")
+        cloud_labels = find_cloud_gpu_labels(labels)
+        if len(cloud_labels) == 1:
+            terminal.note(f"types of GPUs by the label {cloud_labels[0]} (--gpu-label)")
+            return cloud_labels[0]
+        if cloud_labels:
+            terminal.warn(
+                f"nodes have labels of several clouds for GPUs: {', '.join(cloud_labels)}; say which (--gpu-label)"
+            )
         return DEFAULT_GPU_LABEL
 
 
 @dataclass
 class LoopMemory(OptionGroup):
-    """The options that say when a loop is run, and what is remembered from run to run."""
+    """Options for the time of a loop and for the state that is passed from run to run."""
 
     state: Annotated[
         Path | None,
@@ -151,11 +160,14 @@ class LoopMemory(OptionGroup):
     ] = None
 
     def moment(self) -> datetime:
-        """When the loop is run."""
+        """Return the time of the loop: ``--now``, or the current time."""
         return datetime.now(UTC) if self.now is None else parse_moment(self.now)
 
     def remembered(self) -> LoopState | None:
-        """What an earlier run left; None for the first. Raises StateError for a file that is none of it."""
+        """Return the state that an earlier run saved; None if ``--state`` is not set or the file does not exist.
+
+        Raises StateError if the file is not a loop state.
+        """
         from kscale.ca.state.loop_state import LoopState
 
         if self.state is None or not self.state.exists():
@@ -166,7 +178,7 @@ class LoopMemory(OptionGroup):
             raise StateError(f"{self.state}: {error}") from None
 
     def save(self, state: LoopState) -> None:
-        """Leaves it to the next run, if one is meant to follow."""
+        """Write the state to the file of ``--save-state``, if it is set."""
         if self.save_state is not None:
             replace_file(self.save_state, state.to_json())
 
@@ -188,8 +200,8 @@ def check_expanders(options: AutoscalingOptions) -> None:
 
 
 def ranker(options: AutoscalingOptions) -> AbstractContextManager[GrpcExpander | None]:
-    """Who answers for the grpc expander."""
-    if "grpc" not in options.expander_names or options.legacy:  # which release 1.3 did not have
+    """Return a context manager with the client of the grpc expander, or with None if that expander is not used."""
+    if "grpc" not in options.expander_names or options.legacy:  # release 1.3 had no grpc expander
         return nullcontext()
     from kscale.drivers.grpc_expander import GrpcExpander
 
@@ -231,7 +243,10 @@ def expander_input(
 
 
 def _config_map(path: Path) -> dict[str, str]:
-    """The data of the ConfigMap. A file that is none is the value of its key; what that is worth, the expander says."""
+    """Return the data of the ConfigMap in a file. Any other text becomes the value of the key ``priorities``.
+
+    Raises InputError if the file is not UTF-8 or the ConfigMap's data are not texts.
+    """
     import yaml
 
     try:
@@ -239,12 +254,12 @@ def _config_map(path: Path) -> dict[str, str]:
     except UnicodeDecodeError as error:
         raise InputError(Problem(f"not UTF-8: {error}", str(path))) from None
     try:
-        found: Any = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):  # such as a date that there is not
-        found = None
-    if not isinstance(found, dict) or found.get("kind") != "ConfigMap":
+        document: Any = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):  # such as an invalid date
+        document = None
+    if not isinstance(document, dict) or document.get("kind") != "ConfigMap":
         return {"priorities": text}
-    data = found.get("data") or {}
+    data = document.get("data") or {}
     if not isinstance(data, dict):
         raise InputError(Problem("is no object", str(path), "ConfigMap", "data"))
     wrong = [key for key, value in data.items() if not isinstance(value, str)]

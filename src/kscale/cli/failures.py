@@ -1,4 +1,7 @@
-"""What goes wrong is said in one place: the thing by name, a hint, status 2, a traceback only with KSCALE_DEBUG."""
+"""Error messages and exit statuses of the command line.
+
+A message names the object and gives a hint; the status of bad input is 2. Tracebacks appear only with KSCALE_DEBUG.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,18 @@ __all__ = ["BAD_INPUT", "BROKEN_PIPE", "INTERRUPTED", "DumpError", "abandon_stdo
 
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
-BROKEN_PIPE = 141  # 128 + SIGPIPE: never 1, which means that a pod stays without
+BROKEN_PIPE = 141  # 128 + SIGPIPE; 1 would mean that a pod does not fit
 _NOT_WRITTEN = (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT)
 SHOWN = 20  # problems listed before "and N more"
 
 
 class DumpError(InputError):
-    """What is wrong with the dump (-f), and not with a manifest, a groups file or a catalogue."""
+    """An error in the dump (-f), not in a manifest, groups file or catalogue."""
 
 
 @contextlib.contextmanager
 def of_dump() -> Iterator[None]:
-    """Around the reading of the dump: damaged objects of it, and of nothing else, may be left out."""
+    """Turn InputError into DumpError while a dump is read, so that the hint can offer ``--skip-invalid``."""
     try:
         yield
     except InputError as error:
@@ -35,7 +38,10 @@ def of_dump() -> Iterator[None]:
 
 
 def guarded(work: Callable[[], Any], terminal: Terminal) -> int:
-    """Run ``work``; its exit status, or the status of what went wrong after saying it."""
+    """Run ``work`` and return its exit status.
+
+    If it fails, reports the error and returns the status of the error.
+    """
     try:
         code = work()
         terminal.stdout.flush()
@@ -51,7 +57,7 @@ def guarded(work: Callable[[], Any], terminal: Terminal) -> int:
             raise
         return _say(error, terminal)
     finally:
-        # What an error left in the buffer goes out, or nowhere: the interpreter would try it again at its end.
+        # Flush what an error left in the buffer, or discard it: the interpreter would try to write it again at exit.
         try:
             terminal.stdout.flush()
         except (OSError, ValueError):
@@ -108,6 +114,6 @@ def _say_usage(error: Any, terminal: Terminal) -> None:
 
 
 def abandon_stdout() -> None:
-    """Send the rest of stdout's buffer nowhere: it cannot be written, and the interpreter must not try again."""
+    """Send the rest of stdout's buffer to the null device, so that the interpreter does not try to write it again."""
     with contextlib.suppress(OSError, ValueError):  # not a real file, as under a test runner
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

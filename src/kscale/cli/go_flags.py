@@ -1,4 +1,4 @@
-"""Flags as Go's programs take them: ``--leader-elect=false``, and flags without effect."""
+"""Flags in the syntax of Go programs (``--leader-elect=false``), and flags that have no effect."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _idle: ContextVar[Mapping[str, str]] = ContextVar("idle", default=MappingProxyTy
 
 
 class Idle(NamedTuple):
-    """A flag that upstream takes, and that has no effect here: a stock Deployment with it starts here, too.
+    """A flag of upstream that has no effect here, so that a stock Deployment with it starts.
 
-    ``why``: it has none, for the log; ``read``: raises ValueError for a value that upstream refuses; ``switch``: it is
-    on or off, so that no value follows it.
+    ``why``: the reason, for the log; ``read``: raises ValueError for a value that upstream refuses; ``switch``: whether
+    the flag is boolean, so that no value follows it.
     """
 
     why: str
@@ -68,7 +68,7 @@ def _read_count(text: str) -> int:
 
 
 def _read_modules(text: str) -> None:
-    """klog's ``moduleSpec``."""
+    """Check a ``moduleSpec`` of klog (``filename=N,...``). Raises ValueError if it is malformed."""
     for part in filter(None, text.split(",")):
         pattern, _, level = part.partition("=")
         if not pattern or parse_int64(level) is None:
@@ -96,34 +96,38 @@ KLOG_IDLE: Final[Mapping[str, Idle]] = {
 
 
 def given_flags() -> tuple[tuple[str, str], ...]:
-    """All flags of the command that runs, with their values as text; those that may hold a secret do not show it."""
+    """Return all flags of the running command as pairs of name and text of the value.
+
+    Values of flags that may contain a secret are replaced by ``<hidden>``.
+    """
     return _flags.get()
 
 
 def read_int(text: str) -> int:
-    """The value of a flag that is a whole number. Raises ValueError."""
-    found = parse_int64(text)
-    if found is None:
+    """Return the value of an integer flag. Raises ValueError."""
+    value = parse_int64(text)
+    if value is None:
         raise ValueError("a whole number is expected")
-    return found
+    return value
 
 
 def idle_flags() -> Mapping[str, str]:
-    """The :class:`Idle` flags that the command which runs was started with, and why nothing comes of them."""
+    """Return the :class:`Idle` flags that the user set on the running command, with the reason why each has no
+    effect."""
     return _idle.get()
 
 
 def flags_given_of(group: OptionGroup) -> list[str]:
-    """The flags of a group of options that the command which runs was started with."""
+    """Return the flags of an option group that the user set on the running command."""
     typed = _typed.get()
     return [typed[name] for name in fields(type(group)) if name in typed]
 
 
 class GoCommand(TyperCommand):
-    """A command whose flags are those of a program in Go.
+    """A command with flags in the syntax of Go programs.
 
-    ``refused``: flags that upstream has and this program does not take, and why; ``off``: switches among them that may
-    be given as ``--NAME=false``, which is upstream's default; ``idle``: flags that are taken, without an effect.
+    ``refused``: upstream's flags that this program does not take, with the reason; ``off``: switches among them that
+    may be set as ``--NAME=false``, which is upstream's default; ``idle``: flags that are accepted without effect.
     """
 
     refused: ClassVar[Mapping[str, str]] = {}
@@ -131,7 +135,7 @@ class GoCommand(TyperCommand):
     idle: ClassVar[Mapping[str, Idle]] = {}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads the arguments."""
+        """Parse the arguments in the syntax of Go's flags, and record which flags the user set."""
         switches = {name: no for parameter in self.params for name, no in _switches(parameter)}
         rest: list[str] = super().parse_args(ctx, self._without_idle(self._translated_all(args, switches, ctx), ctx))
         _flags.set(tuple(_shown(self.params, ctx.params)))
@@ -145,8 +149,8 @@ class GoCommand(TyperCommand):
         return rest
 
     def _translated_all(self, args: list[str], switches: Mapping[str, str], ctx: Any) -> list[str]:
-        found = (self._translated(each, switches, ctx) for each in args)
-        return [each for each in found if each is not None]
+        translated = (self._translated(each, switches, ctx) for each in args)
+        return [each for each in translated if each is not None]
 
     def _without_idle(self, args: list[str], ctx: Any) -> list[str]:
         left: list[str] = []
@@ -164,14 +168,14 @@ class GoCommand(TyperCommand):
                 read = flag.read(value)
             except ValueError as error:
                 ctx.fail(f'invalid argument "{value}" for {name}: {error}')
-            if read is not False:  # what is off asks for nothing else than what there is
+            if read is not False:  # a switch that is off requests nothing
                 idle[name] = flag.why
         _idle.set(MappingProxyType(idle))
         return left
 
     def _translated(self, argument: str, switches: Mapping[str, str], ctx: Any) -> str | None:
         name, is_given, value = argument.partition("=")
-        if name.startswith("--") and "_" in name:  # pflag takes one for the other
+        if name.startswith("--") and "_" in name:  # pflag treats underscores as dashes
             name = name.replace("_", "-")
             argument = f"{name}{is_given}{value}"
         if is_given and len(name) == 2 and name[0] == "-" and name[1].isalpha():
@@ -189,21 +193,21 @@ class GoCommand(TyperCommand):
 
 
 def _switches(parameter: Any) -> list[tuple[str, str]]:
-    """A flag that is either on or off, and its opposite."""
+    """Return (name, name that switches it off) for each name of a boolean flag; empty for other flags."""
     off = [name for name in parameter.secondary_opts if name.startswith("--")]
     return [(name, off[0]) for name in parameter.opts] if off else []
 
 
 def _shown(parameters: Any, values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    found = []
+    shown = []
     for parameter in parameters:
         names = [name for name in parameter.opts if name.startswith("--")]
         if not names or names[0] == "--help" or parameter.name not in values:
             continue
         name, value = names[0], values[parameter.name]
         secret = any(word in name for word in _SECRET) and not name.endswith("-file")
-        found.append((name, "<hidden>" if secret and value else _text(value)))
-    return found
+        shown.append((name, "<hidden>" if secret and value else _text(value)))
+    return shown
 
 
 def _text(value: Any) -> str:

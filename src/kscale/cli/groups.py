@@ -1,4 +1,4 @@
-"""Options for node groups: groups file, catalogue, a node of the dump, or labels in the dump."""
+"""Options for node groups: from a groups file, a catalogue, a node of the dump, or node labels."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def catalogue_of(name: str, terminal: Terminal) -> Catalogue:
 
 
 def warn_of_left_out(catalogue: Catalogue, terminal: Terminal) -> None:
-    """Warn about entries of the source that are no types of the catalogue."""
+    """Log a warning for entries of the catalogue's source that were left out."""
     for reason, count in catalogue.left_out.items():
         terminal.warn(f"{count:,} left out: {reason}")
 
@@ -56,7 +56,7 @@ class Arch(StrEnum):
 
 
 class Untyped(Enum):
-    """What ``--catalogue`` without ``--instance-type`` and ``-g`` means to a command."""
+    """Meaning of ``--catalogue`` without ``--instance-type`` and ``-g`` for a command."""
 
     REFUSED = auto()
     ALL = auto()
@@ -67,7 +67,7 @@ class Untyped(Enum):
 
 @dataclass(eq=False, repr=False)
 class GroupSource(OptionGroup):
-    """The options that say which node groups may grow; without any, those recognised by the labels of the nodes."""
+    """Options for the node groups that may grow. By default, groups are recognised by node labels."""
 
     groups_file: Annotated[
         str | None,
@@ -122,7 +122,10 @@ class GroupSource(OptionGroup):
         now: datetime | None = None,
         untyped: Untyped = Untyped.REFUSED,
     ) -> list[NodeGroup]:
-        """The groups, with their templates: as an autoscaler with these options makes them at that moment."""
+        """Return the node groups with their templates, built as an autoscaler with these options does at time ``now``.
+
+        Raises InputError or typer.BadParameter if the groups cannot be read.
+        """
         self._check(untyped)
         from kscale.capacity.group_templates import with_templates
 
@@ -132,12 +135,12 @@ class GroupSource(OptionGroup):
     def described(
         self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal, *, untyped: Untyped = Untyped.REFUSED
     ) -> list[NodeGroup]:
-        """The groups as they are described: a template only where the description has one."""
+        """Return the node groups as described, with a template only if the description has one."""
         self._check(untyped)
         groups = self._named(cluster, snapshot, terminal, untyped)
         if self.groups_file is not None or self.node is not None or self._offers_types(untyped):
             return groups
-        # Of a recognised group the nodes are known; which is the example, a loop finds out.
+        # A recognised group has its nodes: the loop itself chooses the node to copy.
         return [msgspec.structs.replace(group, from_node=None) if group.nodes else group for group in groups]
 
     def known_types(self, terminal: Terminal) -> Catalogue | None:
@@ -148,7 +151,7 @@ class GroupSource(OptionGroup):
         return catalogue
 
     def _offers_types(self, untyped: Untyped) -> bool:
-        """Whether the groups are types of the catalogue."""
+        """Return whether the groups come from instance types of the catalogue."""
         if self.catalogue is None or self.groups_file is not None:
             return False
         return bool(self.instance_type) or untyped is Untyped.ALL
@@ -176,7 +179,7 @@ class GroupSource(OptionGroup):
         if self.groups_file is not None:
             known = None
             if self.catalogue is not None:
-                known = self.known_types(terminal)  # also where no entry needs it: it may be misspelt
+                known = self.known_types(terminal)  # also if no entry needs it, as its name may be misspelt
             return read_groups(self.groups_file, node_names=snapshot.columns.index, catalogue=known)
         if self.node is not None:
             return [NodeGroup(id=f"like-{self.node}", from_node=self.node, target_size=0, max_size=UNLIMITED)]
@@ -186,7 +189,10 @@ class GroupSource(OptionGroup):
         return self._recognised(cluster, snapshot.columns.objects, terminal)
 
     def _of_types(self, catalogue: Catalogue, cluster: Cluster, terminal: Terminal) -> list[NodeGroup]:
-        """A group for each chosen type and zone, and with ``--spot`` another one where there is a spot price."""
+        """Build one group per selected instance type and zone.
+
+        With ``--spot``, types with a spot price get a second group. Raises InputError if no type has one.
+        """
         region = self.region or ""
         catalogue.check_region(region)
         kinds = self._runnable(catalogue.select(self.instance_type or ["*"]), catalogue, cluster, terminal)
@@ -211,13 +217,16 @@ class GroupSource(OptionGroup):
     def _runnable(
         self, kinds: list[InstanceType], catalogue: Catalogue, cluster: Cluster, terminal: Terminal
     ) -> list[InstanceType]:
-        """Return the types of the architectures in ``--arch``; by default those of :func:`architectures_of`, and types
-        that are named without a pattern. What is left out, and what is of another architecture, is reported."""
+        """Return the types with an architecture of ``--arch``, by default of :func:`architectures_of`.
+
+        Types that are named without a pattern are always included. Types that are left out and types of another
+        architecture are reported.
+        """
         from kscale.capacity.architectures import architectures_of
 
-        known = architectures_of(cluster)
-        there = ", ".join(sorted(known.nodes))
-        allowed = known.allowed if not self.arch else {arch.value for arch in self.arch}
+        cluster_architectures = architectures_of(cluster)
+        node_architectures = ", ".join(sorted(cluster_architectures.nodes))
+        allowed = cluster_architectures.allowed if not self.arch else {arch.value for arch in self.arch}
         if not allowed:
             if len({kind.arch for kind in kinds}) > 1:
                 terminal.warn("no node says its architecture: types of all are offered (--arch chooses)")
@@ -225,22 +234,30 @@ class GroupSource(OptionGroup):
         named = set(self.instance_type or []) if not self.arch else set()
         runnable = [kind for kind in kinds if kind.arch in allowed or kind.name in named]
         left = Counter(kind.arch for kind in kinds) - Counter(kind.arch for kind in runnable)
-        why = "--arch" if self.arch else f"the nodes of the cluster are {there or 'none'}; --arch offers them"
+        why = (
+            "--arch"
+            if self.arch
+            else f"the nodes of the cluster are {node_architectures or 'none'}; --arch offers them"
+        )
         for arch, count in left.items():
             terminal.note(f"{count:,} {arch} types of the catalogue left out ({why})")
         if not runnable:
             chosen = " or ".join(sorted(allowed))
             raise InputError(f"{catalogue.source}: none of the types is {chosen}, which the nodes of the cluster are"
                              if not self.arch else f"{catalogue.source}: none of the types is {chosen}")  # fmt: skip
-        if others := sorted({kind.arch for kind in runnable} - known.nodes) if known.nodes else []:
+        if (
+            others := sorted({kind.arch for kind in runnable} - cluster_architectures.nodes)
+            if cluster_architectures.nodes
+            else []
+        ):
             terminal.warn(
-                f"{' and '.join(others)} types are offered, the nodes of the cluster are {there}: "
+                f"{' and '.join(others)} types are offered, the nodes of the cluster are {node_architectures}: "
                 "pods that name no architecture may be planned on them"
             )
         return runnable
 
     def _recognised(self, cluster: Cluster, nodes: Sequence[Node], terminal: Terminal) -> list[NodeGroup]:
-        """What the dump itself says: the groups of Cluster API, then those in the labels of other nodes."""
+        """Return the groups in the dump: those of Cluster API, then those recognised by labels of the other nodes."""
         from kscale.capacity.groups import MACHINE_KINDS, machine_groups, recognise_groups
 
         machines = machine_groups([each for kind in MACHINE_KINDS for each in cluster.all(kind)], nodes)
@@ -248,19 +265,23 @@ class GroupSource(OptionGroup):
             terminal.warn(text)
         if machines.groups:
             terminal.note(f"node groups of Cluster API in the input: {len(machines.groups):,}")
-        taken = {name for group in machines.groups for name in group.nodes}
-        found = recognise_groups(node for node in nodes if node.metadata.name not in taken)
-        if found.groups:
-            who = ", ".join(dict.fromkeys(each.provider for each in found.groups))
-            terminal.note(f"node groups recognised in the labels ({who}): {len(found.groups):,}; sizes have no limit")
-        if found.others:
-            terminal.note(f"nodes in no recognised group: {len(found.others):,}")
-        # The labels do not say a target size: it is the number of nodes, unless an earlier loop asked for more.
-        unlimited = [msgspec.structs.replace(each.group, max_size=UNLIMITED, target_size=None) for each in found.groups]
+        machine_nodes = {name for group in machines.groups for name in group.nodes}
+        recognised = recognise_groups(node for node in nodes if node.metadata.name not in machine_nodes)
+        if recognised.groups:
+            providers = ", ".join(dict.fromkeys(each.provider for each in recognised.groups))
+            terminal.note(
+                f"node groups recognised in the labels ({providers}): {len(recognised.groups):,}; sizes have no limit"
+            )
+        if recognised.others:
+            terminal.note(f"nodes in no recognised group: {len(recognised.others):,}")
+        # Labels have no target size. It is the number of nodes, unless an earlier loop requested more.
+        unlimited = [
+            msgspec.structs.replace(each.group, max_size=UNLIMITED, target_size=None) for each in recognised.groups
+        ]
         return [*machines.groups, *unlimited]
 
     def words(self) -> list[str]:
-        """The options that name the groups, as they would be typed again."""
+        """Return the options that name the groups as command-line words."""
         pairs = [("-g", self.groups_file), ("--node", self.node), ("--catalogue", self.catalogue)]
         pairs += [("--instance-type", name) for name in self.instance_type or []]
         pairs += [("--arch", arch.value) for arch in self.arch or []]

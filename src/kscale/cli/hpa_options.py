@@ -21,7 +21,7 @@ _PANEL = "Flags of kube-controller-manager"
 
 @dataclass
 class DecisionFlags(OptionGroup):
-    """The options that say how the cluster's controller decides."""
+    """Flags of kube-controller-manager that change HPA decisions."""
 
     tolerance: Annotated[
         float,
@@ -68,7 +68,10 @@ class DecisionFlags(OptionGroup):
     ] = field(default_factory=list)
 
     def options(self, **more: Any) -> HPAOptions:
-        """What decisions take; ``more``: other fields. Raises ``typer.BadParameter``."""
+        """Return the flags as HPAOptions; ``more`` sets further fields.
+
+        Raises ``typer.BadParameter`` for a malformed feature gate, duration or value.
+        """
         gates = {}
         for text in ",".join(self.feature_gates).split(",") if self.feature_gates else ():
             name, _, value = text.partition("=")
@@ -97,7 +100,7 @@ class DecisionFlags(OptionGroup):
 
 @dataclass
 class ControllerFlags(DecisionFlags):
-    """Besides, which controller it is."""
+    """The decision flags and the controller's release."""
 
     profile: Annotated[
         str,
@@ -111,17 +114,18 @@ class ControllerFlags(DecisionFlags):
     ] = "current"
 
     def options(self, **more: Any) -> HPAOptions:
-        """What decisions take."""
+        """Return the flags as HPAOptions, with the profile; ``more`` sets further fields."""
         return super().options(profile=self.profile, **more)
 
 
 def hpa_duration(text: str, name: str) -> timedelta:
-    """The value of ``--horizontal-pod-autoscaler-NAME``. Raises ``typer.BadParameter``."""
+    """Parse the value of ``--horizontal-pod-autoscaler-NAME``. Raises ``typer.BadParameter`` if it is malformed or
+    negative."""
     option = f"--horizontal-pod-autoscaler-{name}"
     try:
-        found = parse_duration(text)
+        nanoseconds = parse_duration(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
-    if found < 0:
+    if nanoseconds < 0:
         raise typer.BadParameter("a duration must not be negative", param_hint=option)
-    return timedelta_of(found)
+    return timedelta_of(nanoseconds)

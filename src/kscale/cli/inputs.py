@@ -1,6 +1,6 @@
-"""Input options of commands, reading dumps, and messages about what was read.
+"""Input options of commands, reading of dumps, and messages about what was read.
 
-Where ``kscale.cli.app.app`` is called in the process of another program, its collector is left as it is.
+The garbage collector is tuned only in kscale's own process, not where another program calls ``kscale.cli.app.app``.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ _ours = False
 
 
 def start() -> None:
-    """While the process imports there is nothing to collect."""
+    """Stop the garbage collector while the process imports: imported objects are not garbage."""
     global _ours  # noqa: PLW0603 - there is one collector a process
     _ours = True
     gc.disable()
 
 
 def started() -> None:
-    """The command begins: what was imported stays."""
+    """Start the garbage collector, ignoring all imported objects. Called when a command begins."""
     if _ours:
         gc.freeze()
         gc.set_threshold(_MADE)
@@ -73,13 +73,16 @@ def started() -> None:
 
 
 def keep() -> None:
-    """Everything that is there now stays, too."""
+    """Skip all current objects in later garbage collections. Called after a dump was read."""
     if _ours:
         gc.freeze()
 
 
 def parse_moment(text: str, option: str = "--now") -> datetime:
-    """The value of an option that is a time: RFC 3339."""
+    """Parse an option's RFC 3339 time.
+
+    Raises typer.BadParameter if the text is malformed or outside the years 1678 to 2262.
+    """
     from kscale.objects.times import nanoseconds, to_datetime
 
     try:
@@ -103,7 +106,8 @@ _KINDS: Final = {kind.lower(): kind for kind in (*_SHORT.values(), "Job")}
 
 
 def kind_of(text: str) -> str:
-    """``Deployment`` of ``deployments``, ``deploy``, ``deployment.apps``; anything else as it is."""
+    """Return the kind for a resource name such as ``deployments``, ``deploy`` or ``deployment.apps``; other text as it
+    is."""
     name = text.lower().partition(".")[0]
     return _SHORT.get(name) or _KINDS.get(name) or _KINDS.get(name.removesuffix("s")) or text
 
@@ -115,7 +119,7 @@ DUMP_COMMAND = (
     "horizontalpodautoscalers "
     "-A -o json"
 )
-# A paragraph after \b is printed as it is, to be copied.
+# A paragraph after \b is printed without wrapping, so that it can be copied.
 DUMP_HELP = f"""A full dump comes from
 
 \b
@@ -125,9 +129,9 @@ DUMP_HELP = f"""A full dump comes from
 permission to list these kinds in all namespaces (the built-in ClusterRole view, and list on nodes, persistentvolumes
 and the storage.k8s.io kinds) and nothing else: secrets and configmaps are not read."""
 
-SHOWN = 10  # warnings said without -v
+SHOWN = 10  # warnings shown without -v
 
-# Kinds whose absence changes an answer, and what is then taken for granted.
+# Kinds whose absence changes a result, and what is assumed then.
 _MATTER: dict[str, str] = {
     "PodDisruptionBudget": "every pod may be moved",
     "DaemonSet": "new nodes are taken to carry the DaemonSet pods of the node they are modelled on only",
@@ -143,7 +147,7 @@ _MATTER: dict[str, str] = {
 
 @dataclass(eq=False, repr=False)
 class Files(OptionGroup):
-    """The option that says what is read."""
+    """The option that names the files to read."""
 
     filename: Annotated[
         list[str],
@@ -156,7 +160,10 @@ class Files(OptionGroup):
     ] = field(default_factory=list)
 
     def check(self) -> None:
-        """Usage that cannot be meant."""
+        """Check the input options.
+
+        Raises typer.BadParameter if nothing is named, a name is empty, or stdin is closed or named twice.
+        """
         if not self.named:
             raise typer.BadParameter("nothing to read: name a dump, or - for stdin", param_hint="-f")
         if "" in self.filename:
@@ -168,27 +175,27 @@ class Files(OptionGroup):
 
     @property
     def named(self) -> bool:
-        """Whether there is anything to read."""
+        """Return whether the options name any input."""
         return bool(self.filename) or self.live
 
     @property
     def live(self) -> bool:
-        """Whether a cluster itself is read."""
+        """Return whether a live cluster is read."""
         return False
 
     @property
     def what(self) -> str:
-        """The sources, as they are named in what is said."""
+        """Return the sources' names for messages."""
         return ", ".join("stdin" if name == "-" else name for name in self.filename)
 
     def words(self) -> list[str]:
-        """The options that name the input, as they would be typed again."""
+        """Return the options that name the input as command-line words."""
         return [word for name in self.filename for word in ("-f", shlex.quote(name))]
 
 
 @dataclass(eq=False, repr=False)
 class Dump(Files):
-    """The options of a question about the whole cluster."""
+    """Options of commands that read the whole cluster."""
 
     skip_invalid: Annotated[
         bool, typer.Option("--skip-invalid", help="Go on without the objects that cannot be read; they are counted.")
@@ -199,18 +206,18 @@ class Dump(Files):
     ] = None
 
     def unknown(self, kinds: Iterable[str]) -> Iterable[str]:
-        """Those of ``kinds`` of which the cluster may have objects where :meth:`load` found none."""
+        """Return those of ``kinds`` that the cluster may have although :meth:`load` read none."""
         return kinds
 
     def load(self, terminal: Terminal, tell: Callable[[str], None]) -> Cluster:  # noqa: ARG002  # a live cluster says more
-        """The cluster. Raises InputError. ``tell`` is told of progress."""
+        """Load the cluster from the files. Raises InputError. ``tell`` is called with progress messages."""
         with of_dump():
             return kscale.load(*self.filename, strict=not self.skip_invalid, threads=self.threads)
 
 
 @dataclass(eq=False, repr=False)
 class NamingSource(Dump):
-    """The options of a question about what is named."""
+    """Options of commands about named objects."""
 
     namespace: Annotated[
         str | None, typer.Option("-n", "--namespace", help="Namespace of objects that are named without one.")
@@ -219,7 +226,7 @@ class NamingSource(Dump):
 
 @dataclass(eq=False, repr=False)
 class Source(NamingSource):
-    """The options of a question about some of the pods."""
+    """Options of commands about some of the pods."""
 
     namespace: Annotated[
         str | None, typer.Option("-n", "--namespace", help="Ask about the pods of this namespace only.")
@@ -232,13 +239,16 @@ class Source(NamingSource):
     ] = ""
 
     def check(self) -> None:
-        """Usage that cannot be meant."""
+        """Check the input options. Raises typer.BadParameter for contradictions."""
         super().check()
         if self.namespace is not None and self.all_namespaces:
             raise typer.BadParameter("-n and -A exclude each other", param_hint="-n")
 
     def asked(self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal) -> list[str] | None:
-        """The pending pods the question is about; None = all of them."""
+        """Return the keys of the pending pods that ``-n`` and ``-l`` select; None if all are.
+
+        Raises typer.BadParameter for a malformed selector. Warns if the namespace is not in the input.
+        """
         if self.namespace is None and not self.selector:
             return None
         from kscale.objects.selectors import SelectorError, parse_selector
@@ -258,10 +268,10 @@ class Source(NamingSource):
 
 
 def manifests(names: Sequence[str], source: Files, terminal: Terminal, namespace: str | None = None) -> Manifests:
-    """Read the manifests of ``--pod``, and report what was read on stderr.
+    """Read the manifests of ``--pod``, and log what was read.
 
-    Objects that name no namespace are in ``namespace``. Raises BadParameter where both ``--pod`` and ``-f`` read stdin,
-    and InputError for manifests without a workload.
+    Objects without a namespace are in ``namespace``. Raises BadParameter if both ``--pod`` and ``-f`` read stdin, and
+    InputError if the manifests have no workload.
     """
     from kscale.capacity.manifests import read_manifests
     from kscale.objects.kinds import DEFAULT_NAMESPACE
@@ -274,40 +284,54 @@ def manifests(names: Sequence[str], source: Files, terminal: Terminal, namespace
 
 
 def check_namespace(name: str | None, known: Iterable[str], terminal: Terminal) -> None:
-    """Warns of a namespace that the input does not have."""
-    there = set(known)
-    if name is None or name in there:
+    """Log a warning if the input does not have namespace ``name``, with similar names as a hint."""
+    existing = set(known)
+    if name is None or name in existing:
         return
     from difflib import get_close_matches
 
-    near = get_close_matches(name, there, n=3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    similar = get_close_matches(name, existing, n=3)
+    hint = f"; did you mean {' or '.join(similar)}?" if similar else ""
     terminal.warn(f'there is no namespace "{name}" in the input{hint}')
 
 
 def namespaces_of(cluster: Cluster, snapshot: Snapshot) -> set[str]:
-    """The namespaces of an input: those that are objects, and those of pods."""
+    """Return the namespaces of an input, both from Namespace objects and from pods."""
     return {item.name for item in cluster.all("Namespace")} | {key.partition("/")[0] for key in snapshot.table.keys}
 
 
 def read(
     source: Dump, terminal: Terminal, *, matter: Iterable[str] = (), manifests: Manifests | None = None
 ) -> tuple[Cluster, Snapshot]:
-    """The cluster in the sources, with the objects of ``manifests`` applied to it, and its snapshot. What was read is
-    said on stderr, which kinds of ``matter`` are missing, and what is lacking to judge the cluster's pods and those of
-    the manifests' workloads."""
+    """Read the cluster from the sources, apply ``manifests``, and build its snapshot.
+
+    Logs the number of objects per kind and the missing kinds of ``matter``. Warns about pods on unknown nodes and about
+    pods (also those of the manifests' workloads) that cannot be judged without namespace labels.
+
+    Returns
+    -------
+    cluster : Cluster
+    snapshot : Snapshot
+
+    Raises
+    ------
+    InputError
+        If an object cannot be read.
+    typer.BadParameter
+        If the options contradict each other.
+    """
     from kscale.capacity.namespace_labels import pods_in_doubt, warning
 
-    brought = set() if manifests is None else {item.kind for item in manifests.objects}
-    cluster = read_cluster(source, terminal, matter=[kind for kind in matter if kind not in brought])
+    added_kinds = set() if manifests is None else {item.kind for item in manifests.objects}
+    cluster = read_cluster(source, terminal, matter=[kind for kind in matter if kind not in added_kinds])
     if manifests is not None:
         from kscale.capacity.manifests import with_objects
 
         cluster = with_objects(cluster, manifests.objects)
     snapshot = cluster.snapshot(dra=True)  # as the autoscaler of 1.37, where the flag is locked
-    lost = snapshot.counts["on unknown nodes"]
-    if lost:
-        terminal.warn(f"{lost:,} {'pod runs' if lost == 1 else 'pods run'} on a node that is not in the input")
+    orphaned = snapshot.counts["on unknown nodes"]
+    if orphaned:
+        terminal.warn(f"{orphaned:,} {'pod runs' if orphaned == 1 else 'pods run'} on a node that is not in the input")
     in_doubt = pods_in_doubt(snapshot, manifests.workloads if manifests is not None else ())
     if in_doubt:
         terminal.warn(warning(in_doubt))
@@ -315,7 +339,11 @@ def read(
 
 
 def read_cluster(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()) -> Cluster:
-    """The cluster in the sources. What was read is said on stderr, and which kinds of ``matter`` are missing."""
+    """Read the cluster from the sources.
+
+    Logs the number of objects per kind and the missing kinds of ``matter``. Raises InputError, or typer.BadParameter if
+    the options contradict each other.
+    """
     source.check()
     with terminal.step(f"reading {source.what}") as tell, collector_paused():
         cluster = source.load(terminal, tell)
@@ -325,7 +353,7 @@ def read_cluster(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()
 
 
 def say_read(report: LoadReport, what: str, terminal: Terminal, matter: Iterable[str] = ()) -> None:
-    """On stderr: the counts per kind, what was left out or is odd, and the kinds of ``matter`` that are missing."""
+    """Log the counts per kind, skipped and odd objects, and the missing kinds of ``matter``."""
     terminal.note(f"read {what}: {counted(report.read)}")
     if report.skipped:
         terminal.note(f"not modelled: {counted(report.skipped)}")
@@ -353,11 +381,11 @@ def _list(problems: Sequence[Problem], count: int, terminal: Terminal) -> None:
 
 
 def workloads_without_pods(cluster: Cluster, how: str = "kscale estimate --pod FILE") -> str:
-    """Return how to ask about an input with workloads and without any pod; empty for other inputs."""
+    """Return a hint for an input that has workloads but no pods; empty for other inputs."""
     from kscale.objects.workloads import WORKLOADS
 
     counts = {kind: len(cluster.keys(kind)) for kind in WORKLOADS}
     if counts.pop("Pod") or not any(counts.values()):
         return ""
-    there = counted({kind: count for kind, count in counts.items() if count})
-    return f"The input has {there}, but no Pods. {how} asks about the pods that the workloads of FILE would create."
+    workloads = counted({kind: count for kind, count in counts.items() if count})
+    return f"The input has {workloads}, but no Pods. {how} asks about the pods that the workloads of FILE would create."

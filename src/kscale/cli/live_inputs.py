@@ -1,4 +1,4 @@
-"""What a command reads, where that may be clusters themselves instead of a dump."""
+"""Input options for commands that read a dump or live clusters."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 __all__ = ["AskedClusters", "BeginningCluster", "Clusters", "NamingClusters"]
 
-_QPS, _BURST = 50.0, 300  # as kubectl asks a server
+_QPS, _BURST = 50.0, 300  # as kubectl's client-side rate limit
 _T = TypeVar("_T")
 
 
 @dataclass(eq=False, repr=False)
 class Clusters(Dump):
-    """The options of a question about a dump, or about clusters themselves."""
+    """Options of commands that read a dump or live clusters."""
 
     context: Annotated[
         list[str] | None,
@@ -53,7 +53,7 @@ class Clusters(Dump):
     """Kinds that the cluster did not let us list."""
 
     def check(self) -> None:
-        """Usage that cannot be meant."""
+        """Check the input options. Raises typer.BadParameter for contradictions."""
         super().check()
         if self.live and self.filename:
             raise typer.BadParameter("-f and a live cluster exclude each other", param_hint="-f")
@@ -61,7 +61,7 @@ class Clusters(Dump):
             raise typer.BadParameter("a context is named twice", param_hint="--context")
 
     def apart(self) -> dict[str, OptionGroup]:
-        """For each context by itself, where there are several."""
+        """Return the options for each context by its name if there are several contexts; else empty."""
         self.check()
         names = self.context or []
         parts: dict[str, OptionGroup] = {}
@@ -71,47 +71,55 @@ class Clusters(Dump):
         return parts
 
     def check_alone(self, *options: tuple[str, object]) -> None:
-        """Raises BadParameter for options, by name and value, that are given and mean one cluster only."""
+        """Raise BadParameter if several contexts are named but an option is set that is about one cluster only.
+
+        ``options`` are pairs of name and value.
+        """
         for name, value in options:
             if self.several and value is not None:
                 raise typer.BadParameter("it is of one cluster: name one context", param_hint=name)
 
     @property
     def live(self) -> bool:
-        """Whether a cluster itself is read."""
+        """Return whether a live cluster is read."""
         return bool(self.context or self.kubeconfig)
 
     @property
     def what(self) -> str:
-        """The sources, as they are named in what is said."""
+        """Return the sources' names for messages."""
         if not self.live:
             return super().what
         return f"context {self.context[0]}" if self.context else f"the current context of {self.kubeconfig}"
 
     def words(self) -> list[str]:
-        """The options that name the input, as they would be typed again."""
+        """Return the options that name the input as command-line words."""
         named = [("--context", name) for name in self.context or ()]
         named += [("--kubeconfig", self.kubeconfig)] if self.kubeconfig else []
         return [*super().words(), *(word for option, value in named for word in (option, shlex.quote(value)))]
 
     def unknown(self, kinds: Iterable[str]) -> Iterable[str]:
-        """Of a live cluster the kinds that may not be listed: of the others it has none."""
+        """Return those of ``kinds`` that the input may lack by accident.
+
+        For a live cluster these are the kinds that may not be listed; for a dump, all.
+        """
         return [kind for kind in kinds if kind in self.refused] if self.live else kinds
 
     def load(self, terminal: Terminal, tell: Callable[[str], None]) -> Cluster:
-        """The cluster, as a dump or by asking its API server. Raises InputError."""
+        """Load the cluster from files or from its API server. Raises InputError."""
         if not self.live:
             return super().load(terminal, tell)
         from kscale.world.kubernetes.listing import list_cluster
 
-        found = self.ask(lambda client: list_cluster(client, tell=self.shown(tell)))
-        self.say_refused(found, terminal)
+        listing = self.ask(lambda client: list_cluster(client, tell=self.shown(tell)))
+        self.say_refused(listing, terminal)
         with of_dump():
-            return kscale.load(*found.pages, strict=not self.skip_invalid, threads=self.threads)
+            return kscale.load(*listing.pages, strict=not self.skip_invalid, threads=self.threads)
 
     def ask(self, question: Callable[[Client], Awaitable[_T]]) -> _T:
-        """What the cluster's API server answers. Raises what ``question`` does, and InputError for a kubeconfig that
-        cannot be used."""
+        """Run ``question`` with a client of the cluster's API server and return its result.
+
+        Raises whatever ``question`` raises, and InputError if the kubeconfig cannot be used.
+        """
         import asyncio
 
         from kscale.world.clock import SystemClock
@@ -130,34 +138,34 @@ class Clusters(Dump):
         return asyncio.run(asked())
 
     def shown(self, tell: Callable[[str], None]) -> Callable[[int, int], None]:
-        """Progress of a listing as text."""
+        """Return a callback that reports the progress of a listing as text to ``tell``."""
         return lambda come, expected: tell(f"reading {self.what} {progress(come, expected)} objects")
 
-    def say_refused(self, found: Listing, terminal: Terminal) -> None:
-        """On stderr: what may not be listed."""
-        self.refused = found.refused.keys()
-        for kind, why in found.refused.items():
+    def say_refused(self, listing: Listing, terminal: Terminal) -> None:
+        """Log a warning for each kind that may not be listed, and remember these kinds."""
+        self.refused = listing.refused.keys()
+        for kind, why in listing.refused.items():
             terminal.warn(f"{plural(kind, 2)} are not read: {why}")
 
 
 @dataclass(eq=False, repr=False)
 class BeginningCluster(Clusters):
-    """The options of a command that goes on from a dump or a cluster if one is named."""
+    """Options of a command that can start from a dump or a cluster, or from neither."""
 
     def check(self) -> None:
-        """Usage that cannot be meant."""
+        """Check the input options. Raises typer.BadParameter for options that need an input."""
         if self.named:
             super().check()
-        for name, given in (("--skip-invalid", self.skip_invalid), ("--threads", self.threads)):
-            if given and not self.named:
+        for name, value in (("--skip-invalid", self.skip_invalid), ("--threads", self.threads)):
+            if value and not self.named:
                 raise typer.BadParameter("nothing is read: name a dump, or a context", param_hint=name)
 
 
 @dataclass(eq=False, repr=False)
 class NamingClusters(Clusters, NamingSource):
-    """The options of a question about what is named."""
+    """Options of commands about named objects, in a dump or live clusters."""
 
 
 @dataclass(eq=False, repr=False)
 class AskedClusters(Clusters, Source):
-    """The options of a question about some of the pods."""
+    """Options of commands about some of the pods, in a dump or live clusters."""

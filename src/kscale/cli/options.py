@@ -1,4 +1,4 @@
-"""Groups of options that commands share: a dataclass whose fields are options."""
+"""Option groups: dataclasses whose fields are options that commands share."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ class OptionGroup:
     """Base of the option groups: dataclasses with fields ``Annotated[type, typer.Option(...)] = default``."""
 
     def apart(self) -> dict[str, OptionGroup]:
-        """Options that name several clusters: the same ones for each cluster by itself, by its name. Else empty."""
+        """Return the options for each cluster by its name if they name several clusters; else empty."""
         return {}
 
 
 def fields(group: type[Any]) -> list[str]:
-    """The names of a group's options."""
+    """Return the names of a group's options."""
     return [field.name for field in dataclasses.fields(group) if field.init]
 
 
 def parameters(group: type[Any]) -> list[inspect.Parameter]:
-    """The group's options as the parameters that typer reads."""
+    """Return the group's options as the keyword-only parameters that typer reads."""
     hints = get_type_hints(group, include_extras=True)
-    found = []
+    options = []
     for field in dataclasses.fields(group):
         if not field.init:
             continue
@@ -34,7 +34,7 @@ def parameters(group: type[Any]) -> list[inspect.Parameter]:
             default = field.default_factory()
         elif default is dataclasses.MISSING:
             default = inspect.Parameter.empty
-        found.append(
+        options.append(
             inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[field.name], default=default)
         )
-    return found
+    return options

@@ -1,4 +1,4 @@
-"""How an answer is shown: one record, and a view of it, in any of eight formats."""
+"""Output of an answer: one record, and a view of it, in any of eight formats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STYLES: dict[Tone, str] = {"": "", "good": "green", "warn": "yellow", "bad": "r
 
 
 class Format(StrEnum):
-    """What ``-o`` takes."""
+    """Output formats of ``-o``."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -38,8 +38,11 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Answer:
-    """What a command returns. ``view`` is called only for the formats that need it: texts cost more than decisions.
-    ``blocks``: what a page shows beside the view."""
+    """Result of a command.
+
+    ``view`` is called only for formats that need it, as texts take longer than decisions. ``blocks`` returns what an
+    HTML page shows beside the view.
+    """
 
     record: Record
     view: Callable[[], View]
@@ -52,7 +55,7 @@ def _shown(table: Table, wide: bool) -> list[int]:
 
 
 def _plain(table: Table, wide: bool) -> str:
-    """The table as wide as its cells are: for a pipe."""
+    """Format a table for a pipe, with columns as wide as their cells."""
     shown = _shown(table, wide)
     rows = [[on_one_line(as_cell(row[index]).text) for index in shown] for row in _cut(table, wide)]
     rows.insert(0, [table.columns[index].title for index in shown])
@@ -88,7 +91,7 @@ def _rich(table: Table, wide: bool) -> RichTable:
     grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
     for index in shown:
         column = table.columns[index]
-        # Only text columns give way on a narrow terminal: a number broken over two lines is a wrong number.
+        # Only text columns shrink on a narrow terminal: a number broken over two lines would be misread.
         grid.add_column(column.title, justify=column.align, no_wrap=column.align == "right", overflow="fold")
     for row in _cut(table, wide):
         cells = [as_cell(row[index]) for index in shown]
@@ -97,7 +100,7 @@ def _rich(table: Table, wide: bool) -> RichTable:
 
 
 def _parts(view: View, wide: bool) -> Iterator[str | Table]:
-    """What is printed, in order: lines, and tables."""
+    """Yield what is printed, in order, as lines and tables."""
     if view.headline:
         yield printable(view.headline)
     for table in view.tables:
@@ -129,7 +132,7 @@ def _print_view(view: View, terminal: Terminal, wide: bool) -> None:
         for part in _parts(view, wide):
             if isinstance(part, Table):
                 console.print(_rich(part, wide))
-            else:  # broken by the terminal, not by us: a command that is copied stays one
+            else:  # wrapped by the terminal, so that a copied command stays in one piece
                 console.print(Text(part, style="bold" if part in bold else ""), soft_wrap=part not in bold)
     terminal.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
 
@@ -148,7 +151,7 @@ def _csv(view: View) -> str:
 
 
 def _values(cell: Cell) -> tuple[Any, ...]:
-    """The columns of CSV that a cell is."""
+    """Return the CSV values of a cell."""
     if isinstance(cell.value, tuple):
         return tuple("" if each is None else each for each in cell.value)
     return (cell.text if cell.value is None else cell.value,)
@@ -203,7 +206,7 @@ def render(answer: Answer, form: Format, terminal: Terminal) -> None:
 
 @dataclass(eq=False, repr=False)
 class Show(OptionGroup):
-    """The options about output; ``terminal`` is where a command says what it read and what it doubts."""
+    """Options about output. ``terminal`` takes a command's log messages and warnings."""
 
     output: Annotated[
         Format,
@@ -217,7 +220,7 @@ class Show(OptionGroup):
     _terminal: Terminal | None = field(default=None, init=False, repr=False)
 
     def adopt(self, root: dict[str, Any]) -> None:
-        """Flags given before the command count as well."""
+        """Apply the flags that were typed before the command."""
         for name in ("verbose", "quiet", "no_color"):
             setattr(self, name, getattr(self, name) or bool(root.get(name)))
 
@@ -229,10 +232,10 @@ class Show(OptionGroup):
 
     @property
     def whole(self) -> bool:
-        """Whether the whole record is printed, so that every part of it is worth making."""
+        """Return whether the output format prints the full record, so that all of its parts are needed."""
         return self.output in (Format.JSON, Format.YAML, Format.HTML)
 
     def emit(self, answer: Answer) -> int:
-        """Print the answer as asked; the exit status."""
+        """Print the answer in the chosen format and return the exit status."""
         render(answer, self.output, self.terminal)
         return answer.exit_code

@@ -1,5 +1,4 @@
-"""What a page shows of each answer beside its tables: nodes with what is on them, refusals that open, lines over
-time."""
+"""Blocks of HTML pages beside an answer's tables: nodes with their pods, foldable failure reasons, charts over time."""
 
 from __future__ import annotations
 
@@ -43,7 +42,10 @@ _CHARTS = {
 
 
 def estimate_blocks(report: EstimateReport, groups: Iterable[NodeGroup], snapshot: Snapshot) -> list[Block]:
-    """The new nodes of each group, and why it does not take more. ``report`` has its placements."""
+    """Return the blocks of an estimate: the new nodes of each group, and why a group does not take more pods.
+
+    ``report`` must have its placements.
+    """
     template = {group.id: group.template for group in groups}
     taking = sorted((line for line in report.groups if line.placement), key=lambda line: -line.pods)
     drawn: list[Block] = [
@@ -71,7 +73,7 @@ def _by_node(placement: Mapping[str, str]) -> dict[str, list[str]]:
 def _new_nodes(
     group: str, count: int, snapshot: Snapshot, template: NodeTemplate | None, on: Mapping[str, Sequence[str]]
 ) -> Packing:
-    """``on``: the pods of each of the ``count`` nodes that has some."""
+    """Draw the new nodes of a group. ``on`` has the pods of each of the ``count`` nodes that has some."""
     from kscale.capacity.scale_down import NewNode, draw_new_nodes
 
     assert template is not None, "groups of a report have their templates"
@@ -92,7 +94,7 @@ def _named(names: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
 
 
 def _first(names: Sequence[str], count: int) -> list[str]:
-    """Some of so many."""
+    """Return the names, with a last line about those of ``count`` that are left out."""
     return [*names, *([f"... and {count - len(names):,} more"] if count > len(names) else [])]
 
 
@@ -101,37 +103,45 @@ def _folded(title: str, items: Sequence[tuple[str, Sequence[str]]]) -> list[Bloc
 
 
 def scale_up_blocks(plan: ScaleUpPlan, snapshot: Snapshot) -> list[Block]:
-    """The new nodes of each group that grows, packed as the estimator does for the option that was chosen and dealt out
-    to the groups that grow with it, and what groups say of the pods that stay."""
+    """Return the blocks of a scale-up plan: the new nodes of each group, and the rejections of pods that stay pending.
+
+    Nodes are packed as the estimator does for the chosen option, and divided among the groups that grow together.
+    """
     from kscale.capacity.estimate import estimate_groups
     from kscale.objects.nodegroup import NodeGroup
 
     drawn: list[Block] = []
-    known = set(snapshot.pending)
-    for done in plan.rounds:
-        names = [name for name in done.status.pods_triggered if name in known]
-        if done.best is None or done.best.group not in done.templates or not names:
+    still_pending = set(snapshot.pending)
+    for round_ in plan.rounds:
+        names = [name for name in round_.status.pods_triggered if name in still_pending]
+        if round_.best is None or round_.best.group not in round_.templates or not names:
             continue
-        group = NodeGroup(id=done.best.group, template=done.templates[done.best.group])
+        group = NodeGroup(id=round_.best.group, template=round_.templates[round_.best.group])
         (line,) = estimate_groups(snapshot, [group], pods=names, ignore_existing=True, placements=True).groups
         packed = iter(_by_node(line.placement or {}).values())
-        for info in done.status.scale_ups:
+        for info in round_.status.scale_ups:
             count = info.new - info.current
             on = {f"{info.group}-new-{i}": names for i, names in enumerate(islice(packed, count))}
-            template = done.templates.get(info.group, group.template)
+            template = round_.templates.get(info.group, group.template)
             drawn.append(_new_nodes(info.group, count, snapshot, template, on))
     items = [
         (
-            f"{pods(len(found.pods))} like {found.pods[0]}: {found.why}",
-            [f"{group}: {', '.join(no.reasons) or no.plugin}" for group, no in found.rejected.items()],
+            f"{pods(len(pending_pods.pods))} like {pending_pods.pods[0]}: {pending_pods.why}",
+            [
+                f"{group}: {', '.join(rejection.reasons) or rejection.plugin}"
+                for group, rejection in pending_pods.rejected.items()
+            ],
         )
-        for found in plan.pending
+        for pending_pods in plan.pending
     ]
     return [*drawn, *_folded("Still pending", items)]
 
 
 def scale_down_blocks(report: ScaleDownReport, snapshot: Snapshot) -> list[Block]:
-    """The nodes as they are now, those that go first; where pods land; what keeps the others."""
+    """Return the blocks of a scale-down report.
+
+    These are the current nodes (those to be deleted first), the target nodes of moved pods, and why other nodes stay.
+    """
     from kscale.capacity.scale_down import Mark, draw_nodes
 
     tones: dict[str, Tone] = {"delete empty": "good", "drain": "good", "unneeded": "warn", "stays": ""}
@@ -143,25 +153,25 @@ def scale_down_blocks(report: ScaleDownReport, snapshot: Snapshot) -> list[Block
         for each in nodes
         if each.pods
     ]
-    kept: dict[str, list[str]] = {}
+    stays_by_reason: dict[str, list[str]] = {}
     for each in nodes:
         if each.decision == "stays":
-            kept.setdefault(each.why or each.reason or "", []).append(each.node)
-    why = [(f"{len(names):,}: {text}", names[:_NAMES]) for text, names in kept.items()]
+            stays_by_reason.setdefault(each.why or each.reason or "", []).append(each.node)
+    why = [(f"{len(names):,}: {text}", names[:_NAMES]) for text, names in stays_by_reason.items()]
     return [draw_nodes("Nodes now", snapshot, marks), *_folded("Where pods land", moves), *_folded("What stays", why)]
 
 
 def mix_blocks(plan: MixPlan, groups: Iterable[NodeGroup], snapshot: Snapshot) -> list[Block]:
-    """The new nodes with their pods. ``plan`` has its placements."""
+    """Return the blocks of a mix plan. ``plan`` must have its placements."""
     from kscale.capacity.scale_down import NewNode, draw_new_nodes
 
     template = {group.id: group.template for group in groups}
     nodes = []
     for node in plan.placement or ():
-        made = template[node.offer]
-        assert made is not None, "offers have templates"
-        what = ", ".join(filter(None, (node.type, node.zone, f"${node.price:,.4g}/h")))
-        nodes.append(NewNode(node.name, what, made, node.pods))
+        node_template = template[node.offer]
+        assert node_template is not None, "offers have templates"
+        description = ", ".join(filter(None, (node.type, node.zone, f"${node.price:,.4g}/h")))
+        nodes.append(NewNode(node.name, description, node_template, node.pods))
     relaxed = [("What it does not see", plan.bound.relaxed)] if plan.bound.relaxed else []
     return [
         *([draw_new_nodes("New nodes", snapshot, nodes)] if nodes else []),
@@ -171,7 +181,10 @@ def mix_blocks(plan: MixPlan, groups: Iterable[NodeGroup], snapshot: Snapshot) -
 
 
 def headroom_blocks(report: HeadroomReport, snapshot: Snapshot) -> list[Block]:
-    """All nodes, those that may not be lost first, and who would be without a place."""
+    """Return the blocks of a headroom report.
+
+    These are all nodes, those whose loss leaves pods without a node first, and the pods of each such loss.
+    """
     from kscale.capacity.scale_down import Mark, draw_nodes
 
     pairs = report.pairs
@@ -194,7 +207,7 @@ def headroom_blocks(report: HeadroomReport, snapshot: Snapshot) -> list[Block]:
 
 
 def hpa_blocks(report: HPAReport) -> list[Block]:
-    """What every metric and condition of an HPA says."""
+    """Return a block with the metrics, conditions and events of each HPA."""
     items = []
     for each in report.hpas:
         lines = [
@@ -208,7 +221,7 @@ def hpa_blocks(report: HPAReport) -> list[Block]:
 
 
 def simulation_blocks(run: Simulation) -> list[Block]:
-    """The cluster over time."""
+    """Return charts of the simulated cluster over time; empty without samples."""
     columns = run.timeline.columns()
     times = columns.pop("time")
     if not len(times):

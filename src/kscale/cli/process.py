@@ -43,9 +43,17 @@ _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctim
 
 
 def set_up_logs(verbosity: int, format_: str, *, least: int = 0, stream: TextIO | None = None) -> None:
-    """From here on what kscale logs is written. ``verbosity`` as klog's: from 4 on, details, too; ``format_``: ``text``
-    or ``json``; ``least``: less important levels of Python's logging are left out. Values given as ``extra`` are keys
-    of their own in JSON, and follow the message in text."""
+    """Write kscale's log messages to ``stream``, by default stderr.
+
+    Parameters
+    ----------
+    verbosity : int
+        As klog's ``-v``: details are included from 4 on.
+    format_ : str
+        ``text`` or ``json``. Values passed as ``extra`` become keys in JSON and follow the message in text.
+    least : int
+        Lowest level of Python's logging that is written.
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Json() if format_ == "json" else _Text())
     handler.setLevel(least)
@@ -94,7 +102,7 @@ _PANEL: Final = "Process"
 
 @dataclass
 class WorldFlags(OptionGroup):
-    """Where the program runs."""
+    """Flags for the cluster, real or simulated, in which the program runs."""
 
     world: Annotated[
         str,
@@ -125,11 +133,27 @@ def ran_simulated(
     heeded: Collection[str] = (),
     **more: Any,
 ) -> bool:
-    """Runs a controller with these options in a simulated world and prints what came of it, if flags say so; whether
-    they do. The other controllers of the scenario run as it says.
+    """Run a controller in a simulated cluster and print the result, if the flags request it.
 
-    ``idle``: groups of flags that mean nothing there, and are refused, but for those ``heeded``; ``more``: what else
-    :func:`kscale.simulation.build` is told. Raises :class:`~kscale.InputError`.
+    Parameters
+    ----------
+    flags : WorldFlags
+    controller : str
+    options : struct
+        Options of the controller. Other controllers of the scenario run as the scenario says.
+    idle : sequence of OptionGroup
+        Flags that have no effect in a simulation and are refused, except those in ``heeded``.
+    **more
+        Further arguments of :func:`kscale.simulation.build`.
+
+    Returns
+    -------
+    bool
+        Whether the flags requested a simulation.
+
+    Raises
+    ------
+    InputError
     """
     if flags.world not in _WORLDS:
         raise InputError(Problem(f"{flags.world!r} is neither {' nor '.join(_WORLDS)}", field="--world"))
@@ -137,10 +161,10 @@ def ran_simulated(
         if flags.scenario:
             raise InputError(Problem("is of use with --world simulated only", field="--scenario"))
         return False
-    meant = [flag for group in idle for flag in flags_given_of(group) if flag not in heeded]
-    meant += idle_flags()
-    if meant:
-        raise InputError([Problem("has no effect with --world simulated", field=flag) for flag in meant])
+    useless = [flag for group in idle for flag in flags_given_of(group) if flag not in heeded]
+    useless += idle_flags()
+    if useless:
+        raise InputError([Problem("has no effect with --world simulated", field=flag) for flag in useless])
     from kscale.simulation import BUNDLED, BUNDLED_VPA, build, read_scenario, simulate
 
     bundled = BUNDLED_VPA if controller.startswith("vpa") else BUNDLED
@@ -169,16 +193,33 @@ def run_program(
     user_agent: str = "",
     server: str = "",
 ) -> None:
-    """Runs a program until a signal ends it.
+    """Run a program until a signal ends it.
 
-    ``name``: as upstream calls it; ``qps``, ``burst``: the client-side rate limit (0: client-go's); ``server``: another
-    API server than the kubeconfig's. Raises InputError
-    for flags and a kubeconfig that cannot be used (exit status 2), ``typer.Exit`` with :data:`FAILED` for a program
-    that could not go on, for instance because another leads.
+    Parameters
+    ----------
+    name : str
+        Upstream's name of the program.
+    flags : ProcessFlags
+    build : Build
+        Assembles the program.
+    election : LeaderElectionOptions, optional
+        Default: no leader election.
+    qps, burst : float, int
+        Client-side rate limit; 0 selects client-go's default.
+    user_agent : str
+    server : str
+        API server to use instead of the kubeconfig's.
+
+    Raises
+    ------
+    InputError
+        If flags or the kubeconfig cannot be used (exit status 2).
+    typer.Exit
+        With :data:`FAILED` if the program cannot continue, for instance because another instance leads.
     """
     if flags.log_format not in ("text", "json"):
         raise InputError(Problem(f"{flags.log_format!r} is neither text nor json", field="--log-format"))
-    least = flags.least_level()
+    level = flags.least_level()
     from kscale.drivers.process import ProcessOptions
     from kscale.world.kubernetes.kubeconfig import load_access, without_password
     from kscale.world.serve.app import parse_address
@@ -198,7 +239,7 @@ def run_program(
     access = load_access(flags.kubeconfig, context=flags.context)
     if server:
         access = access.at(server)
-    set_up_logs(flags.verbosity, flags.log_format, least=least)
+    set_up_logs(flags.verbosity, flags.log_format, least=level)
     _log.info("kscale %s %s%s", name, kscale.__version__, " (dry run: nothing is written)" if flags.dry_run else "")
     _log.info("flags", extra={flag: without_password(value) for flag, value in given_flags()})
     for flag, why in idle_flags().items():
@@ -232,7 +273,7 @@ def run_program(
 
 
 def print_record(record: Record) -> None:
-    """A record that a program tells as it goes: one line of JSON."""
+    """Print a record on stdout as one line of JSON."""
     sys.stdout.write(to_json(record).decode() + "\n")
     sys.stdout.flush()
 

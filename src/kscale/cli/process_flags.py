@@ -1,4 +1,4 @@
-"""Flags that every running program has: cluster access, endpoints, logs, lease; and those of the VPA programs."""
+"""Flags that every running program has (cluster access, endpoints, logs, lease), and those of the VPA programs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _TIME: Final = {"metavar": "DURATION", "rich_help_panel": _LEASE}
 
 @dataclass
 class ServerFlags(OptionGroup):
-    """Limits of what a program serves over HTTP."""
+    """Flags for the limits of HTTP servers."""
 
     http_max_connections: Annotated[
         int,
@@ -89,7 +89,7 @@ class ServerFlags(OptionGroup):
     ] = "1m30s"
 
     def connection_limits(self) -> ConnectionLimits:
-        """Return the limits. Raises InputError for times that are no durations, or not above zero."""
+        """Return the limits. Raises InputError if a duration is malformed or not above zero."""
         from kscale.world.serve.app import ConnectionLimits
 
         return ConnectionLimits(
@@ -101,7 +101,7 @@ class ServerFlags(OptionGroup):
 
 @dataclass
 class ProcessFlags(ServerFlags):
-    """What the process of every program is told. A program with another default has a subclass."""
+    """Flags of the process of every program. A program with another default has a subclass."""
 
     kubeconfig: Annotated[
         str,
@@ -223,7 +223,7 @@ class ProcessFlags(ServerFlags):
     ] = "30s"
 
     def limits(self) -> ServerLimits:
-        """How much is taken from an API server. Raises InputError."""
+        """Return the limits on an API server's responses and retries. Raises InputError."""
         from kscale.world.kubernetes.transport import ServerLimits
 
         request = go_duration(self.kube_api_request_timeout, "--kube-api-request-timeout").total_seconds()
@@ -239,7 +239,10 @@ class ProcessFlags(ServerFlags):
         )
 
     def least_level(self) -> int:
-        """What is logged at least, as Python's logging counts: 0 is all that ``-v`` lets through. Raises InputError."""
+        """Return the lowest level of Python's logging that is written; 0 writes everything that ``-v`` allows.
+
+        Raises InputError for an unknown severity, or if ``--logtostderr`` is off.
+        """
         if not self.logtostderr:
             raise InputError(Problem("logs go to stderr: there is no log file", field="--logtostderr"))
         text = self.stderrthreshold.upper()
@@ -250,7 +253,8 @@ class ProcessFlags(ServerFlags):
         return _SEVERITIES[text]
 
     def tls(self) -> ReloadingContext | None:
-        """What endpoints are served with; None: without TLS. Raises InputError."""
+        """Return the TLS context for endpoints; None without TLS. Raises InputError if only one of both files is
+        set."""
         if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
             raise InputError("--tls-cert-file and --tls-private-key-file go together")
         if not self.tls_cert_file:
@@ -304,8 +308,11 @@ class LeaseFlags(OptionGroup):
     ] = "kube-system"
 
     def election(self, *, identity: str = "", namespace: str = "") -> LeaderElectionOptions | None:
-        """As options; None: without. ``identity``: empty is the host's name and something unique; ``namespace``: not
-        the flag's. Raises InputError for what upstream refuses."""
+        """Return the leader election options; None without leader election.
+
+        ``identity`` defaults to the host name and a unique suffix, ``namespace`` to the flag's. Raises InputError for
+        what upstream refuses.
+        """
         if not self.leader_elect:
             return None
         if self.leader_elect_resource_lock != "leases":
@@ -326,12 +333,12 @@ class LeaseFlags(OptionGroup):
 
 
 def host_name() -> str:
-    """What a candidate is called: the pod's name, as its host has it."""
+    """Return the pod's name from HOSTNAME, or else the host's name."""
     return os.environ.get("HOSTNAME") or socket.gethostname()
 
 
 def go_duration(text: str, flag: str) -> timedelta:
-    """A duration as Go writes it. Raises InputError."""
+    """Parse a duration in Go's syntax. Raises InputError with the flag's name."""
     try:
         return timedelta_of(parse_duration(text))
     except ValueError as error:
@@ -352,45 +359,56 @@ _BOOLS: Final = {text: text[0] in "1tT" for text in ("1", "t", "T", "true", "TRU
 
 
 def flag_of(field: str) -> str:
-    """The flag of a field."""
+    """Return the flag of a field: ``some_field`` is ``--some-field``."""
     return f"--{field.replace('_', '-')}"
 
 
 def flags_of(name: str, struct: type[msgspec.Struct], helps: Mapping[str, str], *, panel: str) -> type[OptionGroup]:
-    """A group of options named ``name``, one for each field that ``helps`` has a text for. :func:`struct_of` gives the
-    struct that they say."""
-    made: list[tuple[str, Any, Any]] = []
-    known = {field.name: field for field in msgspec.structs.fields(struct)}
+    """Build an option group class with one option per field in ``helps``.
+
+    Parameters
+    ----------
+    name : str
+        Name of the class.
+    struct : type
+        The struct whose fields give defaults and types. :func:`struct_of` converts the options to it.
+    helps : mapping of str to str
+        Field -> help text.
+    panel : str
+        Help panel of the options.
+    """
+    options: list[tuple[str, Any, Any]] = []
+    struct_fields = {field.name: field for field in msgspec.structs.fields(struct)}
     for field, text in helps.items():
-        default = known[field].default
+        default = struct_fields[field].default
         if default is msgspec.NODEFAULT:
-            default = known[field].default_factory()
+            default = struct_fields[field].default_factory()
         shown, type_, metavar = _as_flag(default)
         words = f"{flag_of(field)}/--no-{flag_of(field)[2:]}" if type_ is bool else flag_of(field)
         option = typer.Option(words, help=text, metavar=metavar, rich_help_panel=panel)
-        made.append((field, Annotated[type_, option], dataclasses.field(default=shown)))
-    return dataclasses.make_dataclass(name, made, bases=(OptionGroup,))
+        options.append((field, Annotated[type_, option], dataclasses.field(default=shown)))
+    return dataclasses.make_dataclass(name, options, bases=(OptionGroup,))
 
 
 def struct_of(flags: OptionGroup, struct: type[_T]) -> _T:
-    """What flags say, as a struct; raises :class:`~kscale.InputError`, naming the flag."""
-    given: dict[str, Any] = {}
+    """Return the flags as a struct. Raises :class:`~kscale.InputError` with the flag's name for a bad value."""
+    values: dict[str, Any] = {}
     for field in msgspec.structs.fields(struct):
         if not hasattr(flags, field.name):
             continue
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
         value = getattr(flags, field.name)
         read = next((read for type_, read in _READERS if isinstance(default, type_)), None)
-        given[field.name] = value if read is None else read(value, flag_of(field.name))
-    made = struct(**given)
-    problems: list[Problem] = getattr(made, "problems", list)()
+        values[field.name] = value if read is None else read(value, flag_of(field.name))
+    result = struct(**values)
+    problems: list[Problem] = getattr(result, "problems", list)()
     if problems:
         raise InputError([dataclasses.replace(each, field=flag_of(each.field)) for each in problems])
-    return made
+    return result
 
 
 def _as_flag(default: Any) -> tuple[Any, type[Any], str | None]:
-    """The default as a flag shows it, the flag's type, and what stands for its value."""
+    """Return how a flag represents a default: the default's text, the flag's type, and its metavar."""
     match default:
         case bool() | int() | float():
             return default, type(default), None
@@ -419,13 +437,13 @@ def _list(text: str, _flag: str) -> list[str]:
 
 
 def _gates(text: str, flag: str) -> dict[str, bool]:
-    found = {}
+    gates = {}
     for part in filter(None, text.split(",")):
         name, equal, value = part.partition("=")
         if not equal or value.strip() not in _BOOLS:
             raise InputError(Problem(f"invalid value {part!r}: NAME=true or NAME=false is expected", field=flag))
-        found[name.strip()] = _BOOLS[value.strip()]
-    return found
+        gates[name.strip()] = _BOOLS[value.strip()]
+    return gates
 
 
 _READERS: Final[tuple[tuple[type[Any], Callable[[str, str], Any]], ...]] = (
@@ -468,7 +486,7 @@ LeaseName = Annotated[
 
 @dataclass
 class ApiFlags(OptionGroup):
-    """How much is asked of the API server."""
+    """Flags for the rate limit of requests to the API server."""
 
     kube_api_qps: Annotated[
         float,

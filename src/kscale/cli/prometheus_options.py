@@ -1,4 +1,4 @@
-"""Options that say which Prometheus is asked, and for how much."""
+"""Options for the Prometheus server to query and for limits on the queries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _PANEL: Final = "Prometheus"
 
 @dataclass
 class PrometheusFlags(OptionGroup):
-    """What speaks Prometheus' HTTP API: Thanos, Mimir (its URL ends in ``/prometheus``), VictoriaMetrics, too."""
+    """Options for a server with Prometheus' HTTP API.
+
+    Thanos, Mimir (whose URL ends in ``/prometheus``) and VictoriaMetrics have this API as well.
+    """
 
     prometheus_url: Annotated[
         str,
@@ -99,7 +102,7 @@ class PrometheusFlags(OptionGroup):
     ] = None
 
     def check(self) -> None:
-        """Raises BadParameter for options that nothing reads."""
+        """Raise BadParameter for options that have no effect."""
         if self.prometheus_url:
             return
         for name in fields(type(self)):
@@ -107,7 +110,10 @@ class PrometheusFlags(OptionGroup):
                 raise typer.BadParameter("needs --prometheus-url", param_hint="--" + name.replace("_", "-"))
 
     def series(self, asked: Sequence[str], now: Moment | None, terminal: Terminal) -> list[Series]:
-        """What each query was until ``now`` (None: the clock's time). Raises InputError."""
+        """Run the queries and return the series of each one up to ``now`` (None: the clock's time), in order.
+
+        Logs the number of queries and bytes, and warns with the server's warnings. Raises InputError.
+        """
         from kscale.world.metrics.prometheus import series_of
 
         start, end, step = self._range(now)
@@ -117,19 +123,19 @@ class PrometheusFlags(OptionGroup):
             questions = [QueryPrometheus(query=query, start=start, end=end, step=step) for query in asked]
             return [await series_of(queries, question) for question in questions]
 
-        found = asyncio.run(one_by_one())
+        series = asyncio.run(one_by_one())
         _note(queries, server, terminal)
-        return found
+        return series
 
     def _range(self, now: Moment | None) -> tuple[Moment, Moment, int]:
-        """(start, end, step): whole steps since 1970."""
+        """Return (start, end, step) in nanoseconds, with start and end at whole steps since 1970."""
         step = _duration("5m" if self.history_resolution is None else self.history_resolution, "--history-resolution")
         length = _duration("8d" if self.history_length is None else self.history_length, "--history-length")
         end = (moment(datetime.now(UTC)) if now is None else now) // step * step
         return end - length, end, step
 
     def _queries(self) -> tuple[RangeQueries, str]:
-        """(what asks, whom)."""
+        """Return the runner of range queries and the server's name."""
         from kscale.world.metrics.prometheus import RangeLimits, RangeQueries
 
         limits = RangeLimits()
@@ -161,7 +167,7 @@ class PrometheusFlags(OptionGroup):
 
 @dataclass
 class UsageFlags(PrometheusFlags):
-    """As :class:`PrometheusFlags`, for what containers used."""
+    """As :class:`PrometheusFlags`, for the usage of containers."""
 
     prometheus_label: Annotated[
         list[str] | None,
@@ -174,8 +180,10 @@ class UsageFlags(PrometheusFlags):
     ] = None
 
     def batches(self, namespaces: Sequence[str], now: Moment | None, terminal: Terminal) -> Iterator[UsageBatch]:
-        """What the containers of the namespaces (none: all) used until ``now`` (None: the clock's time). Raises
-        InputError."""
+        """Yield the usage of the namespaces' containers (none: all namespaces) up to ``now`` (None: the clock's time).
+
+        Logs the number of queries and bytes at the end. Raises InputError.
+        """
         from kscale.world.metrics.prometheus import ContainerUsage
 
         start, end, step = self._range(now)
@@ -187,7 +195,7 @@ class UsageFlags(PrometheusFlags):
 
 
 def _note(queries: RangeQueries, server: str, terminal: Terminal) -> None:
-    """Say what it cost, and what the server said of its answers."""
+    """Log the number of queries and received bytes, and the server's warnings."""
     traffic = queries.traffic
     for text in traffic.warnings:
         terminal.warn(f"{server}: {text}")
@@ -200,24 +208,24 @@ def _bytes(text: str, option: str) -> int:
     from kscale.objects.quantity import Quantity, QuantityError
 
     try:
-        found = Quantity(text).value()
+        size = Quantity(text).value()
     except QuantityError:
         raise typer.BadParameter(f"{text!r} is not a quantity", param_hint=option) from None
-    if found < 1:
+    if size < 1:
         raise typer.BadParameter(f"{text} is less than a byte", param_hint=option)
-    return found
+    return size
 
 
 def _duration(text: str, option: str) -> int:
     from kscale.series.prometheus import parse_prometheus_duration
 
     try:
-        found = parse_prometheus_duration(text)
+        nanoseconds = parse_prometheus_duration(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
-    if found < 10**9:
+    if nanoseconds < 10**9:
         raise typer.BadParameter(f"{text} is less than a second", param_hint=option)
-    return found
+    return nanoseconds
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -234,11 +242,11 @@ def _label(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _run(found: AsyncIterator[_T]) -> Iterator[_T]:
-    """The items one by one; what is under way goes on while the next is waited for."""
+def _run(items: AsyncIterator[_T]) -> Iterator[_T]:
+    """Yield the items of an asynchronous iterator. Its tasks go on only while the next item is awaited."""
 
     async def following() -> Any:
-        return await anext(found, None)
+        return await anext(items, None)
 
     with asyncio.Runner() as runner:
         while (item := runner.run(following())) is not None:

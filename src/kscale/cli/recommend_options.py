@@ -1,4 +1,4 @@
-"""Options of ``kscale recommend``, and its output."""
+"""Options of ``kscale recommend``, and the formats of its output."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _COLUMNS = ("time", "namespace", "pod", "container", "cpu_cores", "memory_bytes"
 
 
 class Shape(StrEnum):
-    """What ``-o`` takes here: the usual formats, and two that ``kubectl apply`` takes."""
+    """Output formats of ``-o``, with two more that ``kubectl apply`` reads."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -71,27 +71,27 @@ class Shape(StrEnum):
 
 
 class Quality(StrEnum):
-    """Which of two readings of a recommendation is given."""
+    """The QoS class that a recommendation aims at."""
 
     GUARANTEED = "guaranteed"
     BURSTABLE = "burstable"
 
 
 class Metric(StrEnum):
-    """What series of Prometheus may be of."""
+    """The resource that a single Prometheus series measures."""
 
     CPU = "cpu"
     MEMORY = "memory"
 
 
 def _setting_fields() -> list[tuple[str, Any, Any]]:
-    """The settings of all strategies as options; a setting that several have is one option."""
+    """Return option fields for the settings of all strategies. Settings with the same name share an option."""
     takers: dict[str, list[str]] = {}
     kinds: dict[str, Any] = {}
     for name, strategy in list_strategies().items():
         for setting in msgspec.structs.fields(strategy.Settings):
             takers.setdefault(setting.name, []).append(f"{name} {setting.default:g}")
-            # A range (msgspec.Meta) is checked when the strategy is made.
+            # A range (msgspec.Meta) is checked when the strategy is created.
             kinds[setting.name] = get_args(setting.type)[0] if get_origin(setting.type) is Annotated else setting.type
     fields = []
     for name, uses in takers.items():
@@ -110,7 +110,7 @@ Settings = dataclasses.make_dataclass(
 
 @dataclass
 class History(OptionGroup):
-    """What was used, and how it is written down."""
+    """Options for the files of historical usage, and their columns and units."""
 
     history: Annotated[
         list[Path],
@@ -139,7 +139,7 @@ class History(OptionGroup):
     ] = 100
 
     def check(self) -> None:
-        """Raises BadParameter for options that nothing reads."""
+        """Raise BadParameter for options that have no effect."""
         if self.history:
             return
         for option, value in (
@@ -151,34 +151,37 @@ class History(OptionGroup):
                 raise typer.BadParameter("needs --history", param_hint=option)
 
     def columns(self) -> dict[str, str]:
-        """The label map."""
-        found = {}
+        """Return the label map as own name -> name in the files. Raises typer.BadParameter if it is malformed."""
+        columns = {}
         for part in filter(None, (self.label_map or "").split(",")):
             name, sign, other = part.partition("=")
             if not sign or name not in _COLUMNS:
                 raise typer.BadParameter(f"{part!r}: expected NAME=OTHER with NAME of {', '.join(_COLUMNS)}")
-            found[name] = other
-        return found
+            columns[name] = other
+        return columns
 
     def moment(self) -> int | None:
-        """``--now`` in nanoseconds."""
+        """Return ``--now`` in nanoseconds; None if it is not set."""
         if not self.now:
             return None
         return moment(parse_moment(self.now))
 
     def batches(self, threads: int) -> UsageFiles:
-        """All rows of all files."""
+        """Return an iterable over the rows of all files."""
         return UsageFiles(self.history, self.columns(), self.time_unit or "s", threads, self.metric or "")
 
 
 def recommender_options(strategy: Strategy, given: Mapping[str, float | None]) -> RecommenderOptions:
-    """The recommender's options; an error where the strategy does not look at them."""
-    fields = {
+    """Return the recommender's options; ``given`` has the values by flag, None for the default.
+
+    Raises typer.BadParameter for a bad number, or if the strategy does not use the option.
+    """
+    field_of_flag = {
         "--min-cpu": "pod_recommendation_min_cpu_millicores",
         "--min-memory": "pod_recommendation_min_memory_mb",
         "--margin": "recommendation_margin_fraction",
     }
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for option, value in given.items():
         if value is None:
             continue
@@ -186,12 +189,12 @@ def recommender_options(strategy: Strategy, given: Mapping[str, float | None]) -
             raise typer.BadParameter(f"the strategy {strategy.name} does not use it", param_hint=option)
         if not math.isfinite(value) or value < 0:
             raise typer.BadParameter(f"{value} is no finite number from 0 on", param_hint=option)
-        found[fields[option]] = value
-    return RecommenderOptions(**found)
+        options[field_of_flag[option]] = value
+    return RecommenderOptions(**options)
 
 
 def setting_of(text: str) -> tuple[str, str]:
-    """``NAME=VALUE``."""
+    """Split ``NAME=VALUE``, with dashes of the name as underscores. Raises typer.BadParameter without ``=``."""
     name, sign, value = text.partition("=")
     if not sign:
         raise typer.BadParameter(f"{text!r}: expected NAME=VALUE", param_hint="--setting")
@@ -199,10 +202,13 @@ def setting_of(text: str) -> tuple[str, str]:
 
 
 def fail_level(text: str) -> int | None:
-    """The place in :data:`SEVERITIES` of ``severity=S`` or ``severity>=S``, which mean the same."""
+    """Return the index in :data:`SEVERITIES` of ``severity=S`` or ``severity>=S``, which mean the same.
+
+    None for an empty text. Raises typer.BadParameter for any other text.
+    """
     if not text:
         return None
-    name, _, level = text.partition("=")  # severity=S, too: an unquoted > is the shell's
+    name, _, level = text.partition("=")  # severity=S is accepted too, as the shell interprets an unquoted >
     if name.replace(" ", "") not in ("severity", "severity>") or level.strip() not in SEVERITIES:
         raise typer.BadParameter(f"expected severity=S with S of {', '.join(SEVERITIES)}", param_hint="--fail-on")
     return SEVERITIES.index(level.strip())
@@ -223,7 +229,7 @@ _OF_RESOURCE = (
 
 @dataclass(frozen=True)
 class Advice(Answer):
-    """The answer, and the VPAs of the dump by (namespace, name)."""
+    """The answer, with the VPAs of the dump by (namespace, name)."""
 
     own: Mapping[tuple[str, str], Any] = field(default_factory=dict)
 
@@ -253,11 +259,11 @@ class ShowAdvice(Show):
 
     @property
     def whole(self) -> bool:
-        """Whether the whole record is printed."""
+        """Return whether the output format prints the full record."""
         return self.output in (Shape.JSON, Shape.YAML, Shape.HTML)
 
     def emit(self, answer: Answer) -> int:
-        """Print the answer as asked; the exit status."""
+        """Print the answer in the chosen format and return the exit status."""
         if self.output_file is None:
             return self._emit(answer)
         stdout = self.terminal.stdout
@@ -295,15 +301,18 @@ def _objects(answer: Advice, shape: Shape, terminal: Terminal) -> Iterator[dict[
     for group in _by_workload(cast("RecommendationReport", answer.record)):
         first = group[0]
         own = None if first.implied else answer.own.get((first.namespace, first.vpa))
-        found = build_vpa(group, own) if shape is Shape.VPA else build_patch(group)
-        if found is not None:
-            yield found
+        document = build_vpa(group, own) if shape is Shape.VPA else build_patch(group)
+        if document is not None:
+            yield document
         elif shape is Shape.PATCH and first.workload.partition("/")[0] not in WELL_KNOWN_KINDS:
             terminal.warn(f"no patch for {first.workload} in {first.namespace}: a patch would replace its containers")
 
 
 def _write_csv(record: RecommendationReport, file: Any) -> None:
-    """One row a container, one column a number: millicores and bytes; empty = not set, no advice."""
+    """Write one row per container with one column per number, in millicores and bytes.
+
+    An empty field means not set or no recommendation.
+    """
     rows = csv.writer(file, lineterminator="\n")
     numbers = [f"{resource}_{name}" for resource in ("cpu_millicores", "memory_bytes") for name in _OF_RESOURCE]
     rows.writerow(
@@ -353,7 +362,7 @@ def _compare(one: ContainerAdvice) -> str | None:
 
 
 def view_of(advice: RecommendationReport) -> View:
-    """The table, what it comes to, and what it saves."""
+    """Build the view of a recommendation report."""
     compared = any(_compare(one) is not None for one in advice.containers)
     columns = [
         Column("NAMESPACE"),
@@ -393,55 +402,64 @@ def view_of(advice: RecommendationReport) -> View:
 
 
 def _effect(advice: RecommendationReport) -> list[str]:
-    found = advice.effect
-    if found is None:
+    effect = advice.effect
+    if effect is None:
         return []
-    if not found.node:
+    if not effect.node:
         return ["The dump has no nodes: nothing to pack the pods onto."]
-    if found.pods and found.homeless_before == found.homeless_after == found.pods:
-        return [f"None of the {found.pods:,} running pods fits on an empty node like {found.node}: nothing is packed."]
+    if effect.pods and effect.homeless_before == effect.homeless_after == effect.pods:
+        return [
+            f"None of the {effect.pods:,} running pods fits on an empty node like {effect.node}: nothing is packed."
+        ]
     lines = [
         (
-            f"Packed onto nodes like {found.node}, the {found.pods:,} running pods need {found.nodes_after:,} nodes "
-            f"instead of {found.nodes_before:,}."
+            f"Packed onto nodes like {effect.node}, the {effect.pods:,} running pods need {effect.nodes_after:,} nodes "
+            f"instead of {effect.nodes_before:,}."
         )
     ]
-    if found.saved_per_hour is not None and found.node_price is not None:
-        verb = "saves" if found.saved_per_hour >= 0 else "costs"
-        worth = abs(found.saved_per_hour)
+    if effect.saved_per_hour is not None and effect.node_price is not None:
+        verb = "saves" if effect.saved_per_hour >= 0 else "costs"
+        amount = abs(effect.saved_per_hour)
         lines.append(
-            f"At {found.node_price:,.4g} an hour a node that {verb} {worth:,.4g} an hour, {worth * 730:,.0f} a month."
+            f"At {effect.node_price:,.4g} an hour a node that {verb} {amount:,.4g} an hour, "
+            f"{amount * 730:,.0f} a month."
         )
-    if found.homeless_after or found.homeless_before:
+    if effect.homeless_after or effect.homeless_before:
         lines.append(
-            f"Pods that fit on no such node: {found.homeless_after:,} (before: {found.homeless_before:,}); not packed."
+            f"Pods that fit on no such node: {effect.homeless_after:,} "
+            f"(before: {effect.homeless_before:,}); not packed."
         )
-    if found.pools_before is not None and found.pools_after is not None:
-        lines += _pools(found.pools_before, found.pools_after)
-    if found.no_longer_fit:
-        more = len(found.no_longer_fit) - 5
-        named = ", ".join(found.no_longer_fit[:5]) + (f" and {more:,} more" if more > 0 else "")
+    if effect.pools_before is not None and effect.pools_after is not None:
+        lines += _pools(effect.pools_before, effect.pools_after)
+    if effect.no_longer_fit:
+        more = len(effect.no_longer_fit) - 5
+        named = ", ".join(effect.no_longer_fit[:5]) + (f" and {more:,} more" if more > 0 else "")
         lines.append(f"Pods that would no longer fit: {named}.")
     return lines
 
 
 def _pools(before: PackedPools, after: PackedPools) -> list[str]:
-    """What all recommendations together come to where money is spent: memory may rise although cores fall."""
+    """Describe the cost of the node pools before and after all recommendations.
 
-    def said(packed: PackedPools) -> str:
+    The requested CPU and memory may change in opposite directions.
+    """
+
+    def describe(packed: PackedPools) -> str:
         pools = ", ".join(f"{name} {count:,}" for name, count in packed.nodes.items())
         return f"${packed.cost:,.2f} an hour ({pools or 'no node'})"
 
     changes = [
-        f"{what} {'falls' if new < old else 'rises'} to {_share(new, old)}"
-        for what, new, old in (
+        f"{resource} {'falls' if new < old else 'rises'} to {_share(new, old)}"
+        for resource, new, old in (
             ("cpu", after.millicores, before.millicores),
             ("memory", after.bytes, before.bytes),
         )
         if new != old
     ]
-    asked = f" ({', '.join(changes)} of what is requested now)" if changes else ""
-    lines = [f"On its own pools, packed anew, the cluster costs {said(after)} instead of {said(before)}{asked}."]
+    requested = f" ({', '.join(changes)} of what is requested now)" if changes else ""
+    lines = [
+        f"On its own pools, packed anew, the cluster costs {describe(after)} instead of {describe(before)}{requested}."
+    ]
     if after.nowhere or before.nowhere:
         lines.append(f"Pods that fit on none of the pools: {after.nowhere:,} (before: {before.nowhere:,}).")
     return lines

@@ -1,4 +1,4 @@
-"""The list of commands. Imports no command, so that ``kscale --help`` stays fast; and shell completion."""
+"""The list of commands, and shell completion. Imports no command, so that ``kscale --help`` stays fast."""
 
 from __future__ import annotations
 
@@ -223,17 +223,17 @@ COMMANDS: tuple[Entry, ...] = (
 
 
 def place(section: str) -> int:
-    """Where a section stands in the help; unknown ones come last."""
+    """Return the index of a section in the help; unknown sections come last."""
     return SECTIONS.index(section) if section in SECTIONS else len(SECTIONS)
 
 
 def find(words: str) -> Entry | None:
-    """The command of exactly these words, or None."""
+    """Return the command with exactly these words, or None."""
     return next((entry for entry in COMMANDS if entry.name == words), None)
 
 
 def children(prefix: str) -> list[str]:
-    """The next words that may follow ``prefix`` (empty for the top), in order, each once."""
+    """Return the words that may follow ``prefix`` (empty for the top level), in order, without duplicates."""
     depth = len(prefix.split())
     start = f"{prefix} " if prefix else ""
     return list(
@@ -244,28 +244,28 @@ def children(prefix: str) -> list[str]:
 
 
 def expanders(incomplete: str) -> list[str]:
-    """Chains of expanders: the names that may follow those that stand there."""
+    """Return completions of a chain of expanders, by the names that it does not have yet."""
     from kscale.ca.expander.chain import EXPANDER_NAMES
 
     before, comma, last = incomplete.rpartition(",")
-    given = set(before.split(","))
-    return [f"{before}{comma}{name}" for name in EXPANDER_NAMES if name.startswith(last) and name not in given]
+    used = set(before.split(","))
+    return [f"{before}{comma}{name}" for name in EXPANDER_NAMES if name.startswith(last) and name not in used]
 
 
 def strategy_names(incomplete: str) -> list[str]:
-    """The strategies that kscale brings along."""
+    """Return completions of the name of a built-in strategy."""
     from kscale.vpa.strategies import list_strategies
 
     return [name for name in list_strategies() if name.startswith(incomplete)]
 
 
 def schema_kinds(incomplete: str) -> list[str]:
-    """Documents and input files with a schema."""
+    """Return completions of the name of a document or input file that has a schema."""
     from kscale.schemas import DOCUMENTS, INPUTS
 
     return sorted(name for name in (*DOCUMENTS, *INPUTS) if name.lower().startswith(incomplete.lower()))
 
 
 def explained(incomplete: str) -> list[str]:
-    """What may stand where a pod is named."""
+    """Return completions of the first argument of ``kscale explain``."""
     return [word for word in ("hpa",) if word.startswith(incomplete)]

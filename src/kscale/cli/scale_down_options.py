@@ -1,4 +1,4 @@
-"""Options of scale-down, by upstream's flag names."""
+"""Options of scale-down, with upstream's flag names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _TIME: Final = {"metavar": "DURATION"}
 
 @dataclass
 class ScaleDownFlags(OptionGroup):
-    """Fields are named as those of :class:`kscale.ca.AutoscalingOptions`; None = the default of the profile."""
+    """Flags of scale-down. None selects the profile's default.
+
+    Fields have the names of :class:`kscale.ca.AutoscalingOptions`.
+    """
 
     profile: Annotated[
         str, typer.Option("--profile", metavar="NAME", help="Release to decide as: current, or legacy for release 1.3.")
@@ -198,11 +201,14 @@ class ScaleDownFlags(OptionGroup):
     ] = None
 
     def options(self) -> AutoscalingOptions:
-        """As options. Raises InputError for what upstream refuses at start-up, BadParameter for what cannot be read."""
+        """Return the flags as AutoscalingOptions.
+
+        Raises InputError for values that upstream refuses at start-up, and typer.BadParameter for malformed ones.
+        """
         from kscale.ca.options import AutoscalingOptions, parse_gpu_limits, parse_range
         from kscale.errors import InputError
 
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         defaults = AutoscalingOptions()
         for field in fields(self):
             value = getattr(self, field.name)
@@ -218,8 +224,8 @@ class ScaleDownFlags(OptionGroup):
                     value = [parse_gpu_limits(text) for text in value]
             except InputError as error:
                 raise typer.BadParameter(str(error), param_hint=hint) from None
-            given[field.name] = value
-        options = AutoscalingOptions.for_profile(self.profile, **given)
+            values[field.name] = value
+        options = AutoscalingOptions.for_profile(self.profile, **values)
         problems = options.problems()
         if problems:
             raise InputError(problems)
@@ -228,7 +234,7 @@ class ScaleDownFlags(OptionGroup):
 
 @dataclass
 class LastChanges(OptionGroup):
-    """When the cluster last changed, where no saved state says so."""
+    """Options for the times of the cluster's last changes, if no saved state has them."""
 
     last_scale_up: Annotated[
         str | None, typer.Option("--last-scale-up", metavar="TIME", help="When the last node was added, RFC 3339.")
@@ -241,7 +247,7 @@ class LastChanges(OptionGroup):
     ] = None
 
     def on(self, state: LoopState | None) -> LoopState | None:
-        """The state with these times."""
+        """Return the state with these times. Without any option, ``state`` is returned unchanged."""
         from msgspec.structs import replace
 
         from kscale.ca.state.loop_state import LoopState
@@ -259,7 +265,7 @@ class LastChanges(OptionGroup):
 
 
 def _duration(text: str, hint: str) -> timedelta:
-    """A Go duration (``10m``), or a plain number of seconds."""
+    """Parse a Go duration (``10m``) or a number of seconds. Raises typer.BadParameter."""
     from kscale.objects.times import parse_duration
 
     try:

@@ -1,4 +1,4 @@
-"""What ``kscale scale-up`` shows: the options, what stays pending, and why."""
+"""View of ``kscale scale-up``: the options, the pods that stay pending, and the reasons."""
 
 from __future__ import annotations
 
@@ -33,11 +33,24 @@ _LEFT = (Column("PODS", "right"), Column("STILL PENDING"), Column("WHY"))
 def scale_up_view(
     plan: ScaleUpPlan, explain: str, *, all_groups: bool, unlimited: Iterable[str] = (), hints: Sequence[str] = ()
 ) -> View:
-    """``explain`` is the command line that explains a pod, without the pod; ``unlimited``: groups of unknown bounds."""
+    """Build the view of a scale-up plan.
+
+    Parameters
+    ----------
+    plan : ScaleUpPlan
+    explain : str
+        Command line that explains a pod, without the pod's name.
+    all_groups : bool
+        Show all groups, and a table of rejections per pod and group.
+    unlimited : iterable of str
+        Groups with unknown maximum sizes.
+    hints : sequence of str
+        Further lines of the footer.
+    """
     shown = [choice for choice in plan.options if all_groups or choice.nodes or choice.skipped]
     tables = [
         Table(_COLUMNS, [_option_row(choice) for choice in shown], limit=0 if all_groups else SHOWN),
-        Table(_LEFT, [_left_row(found) for found in plan.pending], limit=SHOWN),
+        Table(_LEFT, [_left_row(pending) for pending in plan.pending], limit=SHOWN),
     ]
     if all_groups and plan.pending:
         tables.append(_matrix(plan))
@@ -52,18 +65,21 @@ def scale_up_view(
 
 
 def starting_hints(starting: Mapping[str, StartingNodes]) -> list[str]:
-    """What to say of groups that grow while some of their nodes may still be starting, if no state is given."""
+    """Return hints for growing groups some of whose nodes may still be starting.
+
+    Useful if no state is given: an autoscaler that requested these nodes waits for them.
+    """
     hints = []
-    for name, found in starting.items():
-        more = ", ..." if len(found.young) > 3 else ""
-        parts = [f"{', '.join(found.young[:3])}{more} just came"] if found.young else []
-        parts += [f"{found.missing:,} not registered yet"] if found.missing else []
+    for name, nodes in starting.items():
+        more = ", ..." if len(nodes.young) > 3 else ""
+        parts = [f"{', '.join(nodes.young[:3])}{more} just came"] if nodes.young else []
+        parts += [f"{nodes.missing:,} not registered yet"] if nodes.missing else []
         hints.append(
             f"Nodes of {name} may still be starting ({'; '.join(parts)}). An autoscaler that asked for them waits for "
             "them; here --state FILE tells what was asked for, and --save-state keeps it for the next run."
         )
         hints += [
-            f"If the taint {key} goes away once a node has started: --flag startup-taint={key}" for key in found.taints
+            f"If the taint {key} goes away once a node has started: --flag startup-taint={key}" for key in nodes.taints
         ]
     return hints
 
@@ -84,8 +100,8 @@ def _headline(plan: ScaleUpPlan) -> str:
         return f"Scale up {' and '.join(parts)} ({nodes}) for {whom}."
     if plan.min_sizes and plan.result == "ScaleUpNotNeeded":
         return f"No pod needs a scale-up. Raised to their minimum size: {_raised(plan)}."
-    if plan.pending and all(found.pods[0] in plan.requests for found in plan.pending):
-        requests = ", ".join(dict.fromkeys(plan.requests[found.pods[0]] for found in plan.pending))
+    if plan.pending and all(pending.pods[0] in plan.requests for pending in plan.pending):
+        requests = ", ".join(dict.fromkeys(plan.requests[pending.pods[0]] for pending in plan.pending))
         return f"No capacity for ProvisioningRequest {requests} ({total})."
     return {
         "ScaleUpNotNeeded": "No scale-up is needed.",
@@ -98,15 +114,18 @@ def _headline(plan: ScaleUpPlan) -> str:
 
 
 def _total(plan: ScaleUpPlan, real: str, fake: int, helped: int | None = None) -> str:
-    """Real pods, and by their number those that nobody has made."""
+    """Describe the number of pods: real pods, and pods that exist only as an assumption.
+
+    ``helped``: number of the fake pods that the scale-up helps.
+    """
     if not fake:
         return real or pods(0)
     kinds = plan.fake_pods
-    what = "that nobody has made" if kinds.missing else "of capacity buffers"
+    description = "that nobody has made" if kinds.missing else "of capacity buffers"
     if kinds.missing and not kinds.buffers:
-        what = "that controllers have yet to make"
+        description = "that controllers have yet to make"
     count = pods(fake) if helped is None else f"{helped:,} of {pods(fake)}"
-    return f"{real} and {count} {what}" if real else f"{count} {what}"
+    return f"{real} and {count} {description}" if real else f"{count} {description}"
 
 
 def _raised(plan: ScaleUpPlan) -> str:
@@ -114,9 +133,9 @@ def _raised(plan: ScaleUpPlan) -> str:
 
 
 def _untried(plan: ScaleUpPlan) -> str:
-    """Why the loop ended before it looked at pods."""
-    told = [event.message.rstrip(".") for event in plan.events if event.reason == "ClusterUnhealthy"]
-    return f"{next(iter(told), 'Cluster is not ready')}."
+    """Return why the loop ended before it looked at pods."""
+    messages = [event.message.rstrip(".") for event in plan.events if event.reason == "ClusterUnhealthy"]
+    return f"{next(iter(messages), 'Cluster is not ready')}."
 
 
 def _option_row(choice: ScaleUpChoice) -> list[Cell | str | float | None]:
@@ -147,19 +166,19 @@ def _score(score: ExpanderScore) -> str:
     return text
 
 
-def _left_row(found: PendingPods) -> list[Cell | str | float | None]:
-    return [len(found.pods), found.pods[0], found.why]
+def _left_row(pending: PendingPods) -> list[Cell | str | float | None]:
+    return [len(pending.pods), pending.pods[0], pending.why]
 
 
 def _matrix(plan: ScaleUpPlan) -> Table:
-    """What every node group says of the pods that stay."""
+    """Build the table of each node group's rejections of the pods that stay pending."""
     groups = [choice for choice in plan.options if not choice.skipped]
     rows: list[list[Cell | str | float | None]] = []
-    for found in plan.pending:
-        row: list[Cell | str | float | None] = [found.pods[0]]
+    for pending in plan.pending:
+        row: list[Cell | str | float | None] = [pending.pods[0]]
         for choice in groups:
-            no = found.rejected.get(choice.group)
-            row.append(", ".join(no.reasons) or no.plugin if no is not None else "fits")
+            rejection = pending.rejected.get(choice.group)
+            row.append(", ".join(rejection.reasons) or rejection.plugin if rejection is not None else "fits")
         rows.append(row)
     return Table((Column("POD"), *(Column(choice.group) for choice in groups)), rows)
 
@@ -177,20 +196,21 @@ def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[s
     for name, details in plan.not_similar.items():
         footer.append(f"{name} is not similar to {plan.chosen} and shares no new nodes: {'; '.join(details)}.")
     if plan.created_groups:
-        made = ", ".join(name for each in plan.created_groups for name in (each.main, *each.extra))
-        footer.append(f"Groups that would be made: {made}.")
+        created = ", ".join(name for each in plan.created_groups for name in (each.main, *each.extra))
+        footer.append(f"Groups that would be made: {created}.")
     if plan.min_sizes and (plan.scale_ups or plan.result != "ScaleUpNotNeeded"):
         footer.append(f"Raised to their minimum size: {_raised(plan)}.")
     if plan.beyond_limits:
-        asked = sum(done.best.node_count for done in plan.rounds if done.best is not None)
+        requested = sum(round_.best.node_count for round_ in plan.rounds if round_.best is not None)
         footer.append(
             f"No place for {pods(len(plan.beyond_limits))} of the option chosen: limits on the cluster permit "
-            f"{plan.new_nodes:,} of the {asked:,} nodes asked for. Upstream says that they triggered the scale-up, too."
+            f"{plan.new_nodes:,} of the {requested:,} nodes asked for. "
+            "Upstream says that they triggered the scale-up, too."
         )
     if plan.pending:
-        named = next((found.pods[0] for found in plan.pending if found.pods[0] not in plan.requests), None)
+        named = next((pending.pods[0] for pending in plan.pending if pending.pods[0] not in plan.requests), None)
         how = "" if named is None else f": {explain} {shlex.quote(named)}"
-        footer.append(f"Still pending: {pods(sum(len(found.pods) for found in plan.pending))}{how or '.'}")
+        footer.append(f"Still pending: {pods(sum(len(pending.pods) for pending in plan.pending))}{how or '.'}")
     for count, why in (
         (lists.ignored, "gated, or the scheduler has not called them unschedulable (--bypassed-scheduler-name)"),
         (lists.expendable, "so low a priority that no node is added for them"),

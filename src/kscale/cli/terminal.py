@@ -1,4 +1,4 @@
-"""The two streams: results on stdout, everything else on stderr; counts and reasons in words."""
+"""The two output streams (results on stdout, everything else on stderr), and texts for counts and reasons."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ __all__ = [
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """``48 nodes, 2,310 pods, 1 deployment``: the counts per kind as a sentence's part."""
+    """Format counts per kind: ``48 nodes, 2,310 pods, 1 deployment``, or ``nothing``."""
     return ", ".join(f"{count:,} {plural(kind, count)}" for kind, count in counts.items()) or "nothing"
 
 
 def object_name(kind: str, namespace: str | None, name: str) -> str:
-    """What ``-o name`` prints of an object: ``deployment/shop/web``, ``node/n1``."""
+    """Return an object's line of ``-o name``: ``deployment/shop/web``, ``node/n1``."""
     return "/".join(part for part in (kind.lower(), namespace, name) if part)
 
 
 def on_nodes(replicas: Mapping[str, int], most: int = 3) -> str:
-    """``node-2 (4), node-8 (3) and 5 more``: where replicas land, the fullest first."""
+    """Format replicas per node, highest count first: ``node-2 (4), node-8 (3) and 5 more``."""
     order = sorted(replicas.items(), key=lambda item: (-item[1], item[0]))
     shown = ", ".join(f"{name} ({count:,})" for name, count in order[:most])
     more = len(order) - most
@@ -53,12 +53,12 @@ def on_nodes(replicas: Mapping[str, int], most: int = 3) -> str:
 
 
 def program() -> str:
-    """How this program was called: ``kscale``, or ``kubectl kscale`` as a plug-in of kubectl."""
+    """Return the name of this program: ``kscale``, or ``kubectl kscale`` as a kubectl plug-in."""
     return "kubectl kscale" if PurePath(sys.argv[0]).stem.startswith("kubectl") else "kscale"
 
 
 def plural(word: str, count: int) -> str:
-    """``word`` as English wants it beside ``count``."""
+    """Return ``word`` in the singular or plural form for ``count``."""
     if count == 1 or word.endswith("Metrics"):  # the kinds NodeMetrics and PodMetrics
         return word
     if word.endswith(("s", "x", "ch")):
@@ -67,28 +67,31 @@ def plural(word: str, count: int) -> str:
 
 
 def pods(count: int) -> str:
-    """``1 pod``, ``2,310 pods``."""
+    """Format a number of pods: ``1 pod``, ``2,310 pods``."""
     return f"{count:,} {plural('pod', count)}"
 
 
-def rejections(found: Sequence[Rejection], between: str = ", ") -> str:
-    """The three largest, and how many are left. ``between`` stands between the reasons of one rejection."""
-    shown = [rejected(rejection, between) for rejection in found[:3]]
-    if len(found) > 3:
-        shown.append(f"{pods(sum(rejection.pods for rejection in found[3:]))} for other reasons")
+def rejections(all_rejections: Sequence[Rejection], between: str = ", ") -> str:
+    """Format the first three rejections and the number of pods of the others.
+
+    ``between`` separates the reasons of one rejection.
+    """
+    shown = [rejected(rejection, between) for rejection in all_rejections[:3]]
+    if len(all_rejections) > 3:
+        shown.append(f"{pods(sum(rejection.pods for rejection in all_rejections[3:]))} for other reasons")
     return "; ".join(shown)
 
 
 def rejected(rejection: Rejection, between: str = ", ") -> str:
-    """``12 pods: node(s) had untolerated taint(s)``."""
+    """Format a rejection: ``12 pods: node(s) had untolerated taint(s)``."""
     return f"{pods(rejection.pods)}: {between.join(rejection.reasons) or rejection.plugin}"
 
 
 def expendable_room(running: int, cutoff: int) -> str:
-    """Return the sentence about running pods that the Cluster Autoscaler takes for evicted."""
+    """Return a note about running pods that the Cluster Autoscaler treats as already evicted."""
     verb = "is" if running == 1 else "are"
-    what = f"{running:,} running {plural('pod', running)} of a priority below {cutoff}"
-    return f"{what} {verb} expendable: their room counts as free."
+    subject = f"{running:,} running {plural('pod', running)} of a priority below {cutoff}"
+    return f"{subject} {verb} expendable: their room counts as free."
 
 
 PROGRESS_AFTER = 0.5  # seconds
@@ -100,23 +103,26 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 def printable(text: str) -> str:
-    """``text`` with control characters written as escapes (line feed and tab stay)."""
+    """Return ``text`` with control characters as escapes, except line feed and tab."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def on_one_line(text: str) -> str:
-    """:func:`printable` without line feeds and tabs: where a line more would look like another answer."""
+    """Return ``text`` with all control characters as escapes, also line feed and tab.
+
+    Used where a further line would look like another result.
+    """
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def progress(done: int, of: int) -> str:
-    """A bar of ``done`` things ``of`` so many, and the numbers."""
+    """Return a progress bar for ``done`` items of ``of``, with both numbers."""
     filled = _BAR * done // of if of else 0
     return f"[{'#' * filled}{'.' * (_BAR - filled)}] {done:,} of {of:,}"
 
 
 class Terminal:
-    """Where the command line writes. ``verbose`` adds timings, ``quiet`` leaves errors only."""
+    """Output streams of the command line. ``verbose`` adds timings; ``quiet`` keeps only errors."""
 
     def __init__(
         self,
@@ -136,29 +142,29 @@ class Terminal:
         self.quiet = quiet
 
     def console(self, stream: TextIO | None = None) -> Console:
-        """A rich console on a stream that is a terminal (stdout by default), as wide as it."""
+        """Return a rich console for a stream that is a terminal (stdout by default)."""
         from rich.console import Console
 
         return Console(file=stream or self.stdout, no_color=self.no_color, highlight=False, markup=False, emoji=False)
 
     def note(self, text: str) -> None:
-        """A line about what was read or done."""
+        """Log a line about what was read or done, unless ``quiet``."""
         if not self.quiet:
             self._say(text)
 
     def warn(self, text: str) -> None:
-        """Something the reader should know before trusting the answer."""
+        """Log a warning about the result's reliability, unless ``quiet``."""
         if not self.quiet:
             self._say(text, label="warning")
 
     def error(self, text: str, hint: str = "") -> None:
-        """Why there is no answer, and what to do about it."""
+        """Log why there is no result, and a hint about what to do."""
         self._say(text, label="error")
         if hint:
             self._say(f"  {hint}")
 
     def detail(self, text: str) -> None:
-        """Said with ``-v`` only."""
+        """Log a line if ``verbose``."""
         if self.verbose:
             self._say(text)
 
@@ -172,9 +178,9 @@ class Terminal:
 
     @contextmanager
     def step(self, label: str) -> Iterator[Callable[[str], None]]:
-        """Work that may take long: a spinner on a terminal after half a second, the time with ``-v``.
+        """Show a spinner on a terminal while work runs longer than half a second; log its time if ``verbose``.
 
-        The function that it gives changes what the spinner says (:func:`progress` draws how far it is).
+        Yields a function that changes the spinner's text (:func:`progress` draws a bar for it).
         """
         started = time.perf_counter()
         with self._spinner(label) as tell:

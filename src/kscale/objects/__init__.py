@@ -1,7 +1,7 @@
 """Kubernetes API objects as typed data.
 
-Modules by subject: ``quantity``; ``meta``, ``core``, ``volumes``, ``apps``, ``batch``, ``policy``, ``storage``,
-``resource``, ``quota``, ``nodegroup`` (the structs); ``kinds`` (which struct is which kind); ``decode`` (from JSON and
-plain data); ``selectors``, ``selector_text``, ``node_selectors``, ``taints``, ``names`` (matching and validity);
-``requests``, ``conditions``, ``owners``, ``times`` (reading).
+- ``api``: structs of API objects by API group; ``kinds``: which struct is which kind; ``nodegroup``: node groups.
+- ``decode``: from JSON and plain data; ``protobuf``: from and to the protobuf form.
+- ``selectors``, ``node_selectors``, ``names``: matching and validation.
+- ``quantity``, ``times``, ``conditions``, ``pod_resources``, ``pod_owners``: reading of fields.
 """

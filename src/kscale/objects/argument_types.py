@@ -1,6 +1,6 @@
-"""Check the types of arguments against annotations: one mechanism for all public functions and structs.
+"""Check of argument types against annotations, for all public functions and structs.
 
-A wrong type is refused before the function begins, by an error that names the argument, what it may be, and what it is.
+A wrong type raises an error before the function begins. The error names the argument, the expected and the actual type.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _Within = Callable[[Any], "tuple[str, Any, _Type] | None"]
 
 
 class _Late:
-    """A class that is imported for type checkers only: it is known by its name."""
+    """A class that is imported for type checkers only, identified by its name."""
 
 
 def typed(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function raise ArgumentError for an argument of another type than its annotation allows.
+    """Make a function raise ArgumentError for an argument whose type does not match its annotation.
 
-    Lists and dicts are looked into; iterators are not, for they would be used up. Arguments that are moments, pods,
-    snapshots or arrays are left to the function, which names them in its errors.
+    Elements of lists and dicts are checked, but not those of iterators, which would be consumed. The function itself
+    checks arguments that are times, pods, snapshots or arrays, with errors that name them.
     """
     checks: dict[str, _Type] | None = None
     names: list[str] = []
@@ -83,7 +83,7 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_fields(item: msgspec.Struct) -> None:
-    """Raise ArgumentError for a field of a struct that is of another type than its annotation."""
+    """Raise ArgumentError for a field of a struct whose type does not match its annotation."""
     for name, check in _field_checks(type(item)).items():
         if (problem := _problem(name, getattr(item, name), check)) is not None:
             path, value, expected = problem
@@ -93,7 +93,7 @@ def check_fields(item: msgspec.Struct) -> None:
 def _error(
     function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], problem: tuple[str, Any, str]
 ) -> Exception:
-    """The error of a problem; of a moment that is none, first that."""
+    """Return the error for a wrong argument. Raises the error of an invalid time argument first."""
     parameters = signature(function).parameters
     for name, value in {**dict(zip(_positional(function), args, strict=False)), **kwargs}.items():
         if value is not None and name in parameters and _MOMENT.search(str(parameters[name].annotation)):
@@ -103,13 +103,13 @@ def _error(
 
 
 def _positional(function: Callable[..., Any]) -> list[str]:
-    """The names of the parameters that positional arguments belong to; those of ``*args`` have none."""
+    """Return the names of the parameters for positional arguments, without ``*args``."""
     by_position = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     return [name for name, each in signature(function).parameters.items() if each.kind in by_position]
 
 
 def _problem(path: str, value: Any, check: _Type) -> tuple[str, Any, str] | None:
-    """(where, what is there, what may be there), or None."""
+    """Return (path, actual value, expected type) of the first wrong value inside; None if there is none."""
     if not check.accepts(value):
         return path, value, check.text
     if check.within is None:
@@ -153,7 +153,7 @@ def _field_checks(type_: type[msgspec.Struct]) -> dict[str, _Type]:
 
 
 class _Names(dict[str, Any]):
-    """Stands for names that a module imports for type checkers only."""
+    """Placeholders for names that a module imports for type checkers only."""
 
     def __init__(self, known: Mapping[str, Any]) -> None:
         super().__init__()
@@ -192,20 +192,20 @@ def _union(args: tuple[Any, ...]) -> _Type | None:
     types = [_type_of(arg) for arg in args]
     if any(each is None for each in types):
         return None
-    known = [each for each in types if each is not None]
-    texts = [each.text for each in known if each.text != "None"]
+    checks = [each for each in types if each is not None]
+    texts = [each.text for each in checks if each.text != "None"]
     text = texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}" if texts else "None"
 
     def within(value: Any) -> tuple[str, Any, _Type] | None:
         inner = None
-        for each in known:
+        for each in checks:
             if each.accepts(value):
                 inner = each.within(value) if each.within is not None else None
                 if inner is None:
                     return None
         return inner
 
-    return _Type(text, lambda value: any(each.accepts(value) for each in known), within)
+    return _Type(text, lambda value: any(each.accepts(value) for each in checks), within)
 
 
 def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
@@ -236,10 +236,12 @@ def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
 
 
 def _many(element: Any) -> _Type:
-    """A list, or anything else that has elements; one element in its place is refused, also where it can be iterated
-    over."""
+    """Return the check of a sequence or other iterable of elements.
+
+    A single text, bytes or mapping is refused although it can be iterated.
+    """
     one = _type_of(element)
-    what = "" if one is None else f" of {_plural(one.text)}"
+    suffix = "" if one is None else f" of {_plural(one.text)}"
     of_texts = one is not None and one.accepts("")
     known_good: set[type] = set()
     any_literal = get_origin(element) is Literal or any(get_origin(arg) is Literal for arg in get_args(element))
@@ -266,7 +268,7 @@ def _many(element: Any) -> _Type:
             known_good.update(examples)
         return None
 
-    return _Type(f"a list{what}", accepts, within)
+    return _Type(f"a list{suffix}", accepts, within)
 
 
 def _values(one: _Type | None) -> _Within | None:

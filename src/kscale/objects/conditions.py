@@ -15,8 +15,8 @@ __all__ = ["changed_at", "find", "is_true", "node_ready_condition", "pod_ready",
 
 
 def find(conditions: Iterable[Condition], type_: str) -> Condition | None:
-    """The first condition of a type."""
-    for condition in conditions:  # as a generator it takes three times as long
+    """Return the first condition of a type, or None."""
+    for condition in conditions:  # a generator takes three times as long
         if condition.type == type_:
             return condition
     return None
@@ -36,8 +36,10 @@ class _Status(Protocol):
 
 
 def changed_at(obj: _WithConditions, condition: Condition) -> int:
-    """When the status of one of an object's conditions changed, in nanoseconds (absent: ``ZERO_TIME``). Raises
-    InputError with the object and the field for what is no time."""
+    """Return the time of a condition's last transition in nanoseconds, or ``ZERO_TIME`` if it is absent.
+
+    Raises InputError with the object and the field if the time is malformed.
+    """
     try:
         return moment_of(condition.last_transition_time)
     except ValueError:
@@ -53,9 +55,9 @@ def is_true(conditions: Iterable[Condition], type_: str) -> bool:
 
 
 def with_condition(conditions: list[Condition], new: Condition) -> list[Condition]:
-    """The conditions with a new one, or with the one of its type brought up to date (``meta.SetStatusCondition``).
+    """Return the conditions with ``new`` added or, if its type is present, replaced (``meta.SetStatusCondition``).
 
-    The time of the last transition stays while the status does. The very same list if nothing changes.
+    The time of the last transition is kept if the status is the same. Returns the same list if nothing changes.
     """
     old = find(conditions, new.type)
     if old is None:
@@ -66,16 +68,19 @@ def with_condition(conditions: list[Condition], new: Condition) -> list[Conditio
 
 
 def pod_ready(pod: Pod) -> bool:
-    """``IsPodReady``: condition Ready is True."""
+    """Return whether the pod's Ready condition is True (``IsPodReady``)."""
     return is_true(pod.status.conditions, "Ready")
 
 
 def node_ready_condition(node: Node) -> Condition | None:
-    """The node's Ready condition."""
+    """Return the node's Ready condition, or None."""
     return find(node.status.conditions, "Ready")
 
 
 def resize_infeasible(pod: Pod) -> bool:
-    """Whether the kubelet has refused a resize for good: type and reason count, the condition's status does not."""
+    """Return whether the kubelet has refused a resize permanently.
+
+    Reads type and reason of the condition; its status does not count.
+    """
     condition = find(pod.status.conditions, "PodResizePending")
     return condition is not None and condition.reason == "Infeasible"

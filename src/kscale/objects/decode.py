@@ -87,7 +87,7 @@ _HEADS: Final = msgspec.json.Decoder(_Head)
 
 
 def object_head(text: bytes | memoryview) -> ObjectHead:
-    """Return who an object is, as far as its JSON text tells. Never raises."""
+    """Return kind and metadata of an object, as far as they can be read from its JSON text. Never raises."""
     try:
         head = _HEADS.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -105,7 +105,7 @@ def _head_by_parts(text: bytes | memoryview) -> ObjectHead:
         _text(metadata.get(each)) for each in ("namespace", "name", "uid", "resourceVersion")
     )
     if not namespace and bytes(metadata.get("namespace", b'""')) not in (b'""', b"null"):
-        name = ""  # of which namespace cannot be told, and so not which object it is
+        name = ""  # its namespace is unknown, so the object cannot be identified
     return ObjectHead(_text(members.get("apiVersion")), _text(members.get("kind")), namespace, name, uid, version)
 
 
@@ -129,7 +129,10 @@ def deep_field(text: bytes | memoryview) -> str:
 
 
 def refuse_depth(text: bytes | memoryview) -> None:
-    """Raise InputError for a text so deep that it could be decoded now, but not by who has more calls open."""
+    """Raise InputError for a text that is nested too deeply.
+
+    Such a text may be decodable now, but not by a caller with a deeper call stack.
+    """
     if _projection.json_extent(memoryview(text))[1] > _DEEPEST:
         raise InputError(Problem("nested too deeply", field=deep_field(text)))
 
@@ -158,7 +161,7 @@ _TOO_DEEP = "nested too deeply"
 _PATH = re.compile(r"^(?P<message>.*) - at `(?P<key>key` in `)?\$(?P<path>.*)`$", re.DOTALL)
 _POSITION = re.compile(r"\(byte (\d+)\)")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
-# Maps in which a null value is something: the empty text, or zero.
+# Maps in which a null value means the empty text, or zero.
 _TEXT_MAPS = frozenset({"labels", "annotations", "matchLabels", "nodeSelector", "data", "selector"})
 _QUANTITY_MAPS = frozenset({
     "requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources", "resources", "max", "min",
@@ -168,8 +171,8 @@ _QUANTITY_MAPS = frozenset({
 _OF_RESOURCES = frozenset({"requests", "limits", "claims"})
 """Members of ``resources`` where that is no map of quantities."""
 
-# The few texts of very many quantities, without a call of Python for each. What cannot be looked up (a list, a map)
-# is no quantity either: who decodes says so after a second, slow look.
+# Caches the few distinct texts of very many quantities. An unhashable value (a list, a map) is not a quantity, as a
+# second, slower decoding reports.
 _known_hook = lru_cache(maxsize=1 << 14, typed=True)(dec_hook)
 
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
@@ -186,12 +189,28 @@ def decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
 def from_json(
     raw: bytes | bytearray | memoryview | msgspec.Raw | str, type_: type[T], *, source: str = "", object_path: str = ""
 ) -> T:
-    """Decode one object from its JSON text. Raises InputError."""
+    """Decode one object from its JSON text, treating null as absent like Go.
+
+    Parameters
+    ----------
+    raw : bytes, str or msgspec.Raw
+    type_ : type
+        The struct to decode to.
+    source : str
+        File or other source, for errors.
+    object_path : str
+        The object's place in the source, for errors.
+
+    Raises
+    ------
+    InputError
+        If the text is malformed, nested too deeply, or does not match the struct; names the field if possible.
+    """
     try:
         try:
             return decoder(type_).decode(raw)
         except msgspec.ValidationError:
-            # Go treats null as absent, msgspec does not: decode again, more slowly, without nulls.
+            # Go treats null as absent, but msgspec does not: decode again, more slowly, without nulls.
             data = msgspec.json.decode(raw)
     except RecursionError:
         field = deep_field(raw.encode() if isinstance(raw, str) else memoryview(raw))
@@ -205,7 +224,7 @@ def from_json(
 
 
 def from_kept_json(raw: bytes | msgspec.Raw, type_: type[T], *, object_path: str = "") -> T:
-    """Decode one object from a text of which so far only the fields that decisions need were read.
+    """Decode a stored text of which so far only the fields for decisions were read.
 
     Raises UnreadableObjectError.
     """
@@ -216,7 +235,23 @@ def from_kept_json(raw: bytes | msgspec.Raw, type_: type[T], *, object_path: str
 
 
 def from_dict(data: Any, type_: type[T], *, source: str = "", object_path: str = "") -> T:
-    """Convert plain data (dicts, lists, strings, numbers) to an object. Raises InputError."""
+    """Convert plain data (dicts, lists, strings, numbers) to an object, treating null as absent like Go.
+
+    Parameters
+    ----------
+    data : Any
+    type_ : type
+        The struct to convert to.
+    source : str
+        File or other source, for errors.
+    object_path : str
+        The object's place in the source, for errors.
+
+    Raises
+    ------
+    InputError
+        If the data do not match the struct; names the field.
+    """
     try:
         return _from_dict(data, type_, source, object_path)
     except RecursionError:
@@ -331,10 +366,10 @@ def _field_path(message: str, path: str, data: Any, type_: type) -> str:
 
 def _guilty_key(message: str, steps: list[str | int], data: Any, type_: type) -> str:
     """Find the key of the map at ``steps`` whose value alone gives the same message."""
-    here = data
+    node = data
     for step in steps:
-        here = here[step]
-    for key, value in here.items():
+        node = node[step]
+    for key, value in node.items():
         try:
             msgspec.convert(_replaced(data, steps, {key: value}), type_, dec_hook=dec_hook)
         except msgspec.ValidationError as error:

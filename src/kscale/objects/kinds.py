@@ -1,4 +1,4 @@
-"""Which struct stands for which kind, which kinds have a namespace, and checks that an object has the expected kind."""
+"""Kinds and their structs, which kinds have a namespace, and checks of an object's kind."""
 
 from __future__ import annotations
 
@@ -87,19 +87,19 @@ An empty target is a version that is not read although others of its kind are.
 
 
 def group_of(api_version: str) -> str:
-    """``apps`` of ``apps/v1``; empty for the core group."""
+    """Return the API group of an ``apiVersion``: ``apps`` for ``apps/v1``, empty for the core group."""
     return api_version.rpartition("/")[0]
 
 
-@lru_cache(1024)  # what is asked for comes from outside
+@lru_cache(1024)  # the keys come from input files
 def find_kind(api_version: str, kind: str) -> type[KubeObject] | None:
-    """The struct of a kind, or None for a kind that is not read."""
+    """Return the struct of a kind, or None if kscale does not read the kind."""
     target = KINDS.get((api_version, kind), KINDS.get((group_of(api_version), kind)))
     if not target:
         return None
     module, _, name = target.partition(":")
-    found: type[KubeObject] = getattr(import_module(module), name)
-    return found
+    struct: type[KubeObject] = getattr(import_module(module), name)
+    return struct
 
 
 @cache
@@ -109,12 +109,12 @@ def _names() -> dict[str, tuple[str, str]]:
 
 @cache
 def kind_of(type_: type) -> tuple[str, str] | None:
-    """(API group, kind) of a struct: what an object made in Python, without ``kind``, is."""
+    """Return (API group, kind) of a struct for objects created without ``kind``; None for other types."""
     return _names().get(f"{type_.__module__}:{type_.__name__}")
 
 
 def item_kind(list_kind: str) -> str:
-    """``Pod`` of ``PodList``; empty for a plain ``List`` and for kinds that are no lists."""
+    """Return the kind of a list's items: ``Pod`` for ``PodList``; empty for ``List`` and for other kinds."""
     return list_kind.removesuffix("List") if list_kind.endswith("List") else ""
 
 
@@ -137,7 +137,7 @@ K = TypeVar("K", bound=KubeObject)
 
 
 def with_namespace(item: K, namespace: str = DEFAULT_NAMESPACE) -> K:
-    """An object as an API server would hold it: one that is to be in a namespace and names none is in ``namespace``."""
+    """Return the object with ``namespace`` set if its kind is namespaced and it has no namespace."""
     if item.metadata.namespace:
         return item
     kind = item.kind or (kind_of(type(item)) or ("", ""))[1]
@@ -150,7 +150,7 @@ _TEMPLATES = frozenset({"template", "jobTemplate"})  # what workloads have in th
 
 
 def check_kind(value: KubeObject | Mapping[str, Any], type_: type[KubeObject], field: str = "") -> None:
-    """Check that an object which a caller passes as a ``type_`` does not say that it is of another kind.
+    """Check the kind of an object that a caller passes as a ``type_``.
 
     Parameters
     ----------
@@ -159,12 +159,12 @@ def check_kind(value: KubeObject | Mapping[str, Any], type_: type[KubeObject], f
     type_ : type of KubeObject
         The struct that the caller is about to read, for example ``Pod``.
     field : str
-        Where the object stands, for the error.
+        The object's field, for the error.
 
     Raises
     ------
     InputError
-        If the object is of another kind. The message names the kind, and says what to pass instead.
+        If the object is of another kind. The message names the kind and says what to pass instead.
     """
     _, expected = kind_of(type_) or ("", type_.__name__)
     kind: Any
@@ -186,7 +186,7 @@ def check_kind(value: KubeObject | Mapping[str, Any], type_: type[KubeObject], f
             text = f"an object without kind, {key} with a pod template, is not a Pod{_advice('Deployment', expected)}"
             raise InputError(Problem(text, field=field))
     if not (isinstance(kind, str) and isinstance(version, str)):
-        return  # whoever decodes it says so
+        return  # decoding reports it
     if kind == expected and (not version or find_kind(version, kind) is type_):
         return
     label = kind if kind != expected else f"{version} {kind}"
@@ -206,7 +206,7 @@ def _key_of(metadata: Any) -> str:
 
 
 def _advice(kind: str, expected: str) -> str:
-    """Say what to pass instead of an object of another kind."""
+    """Return the part of the message that says what to pass instead of an object of another kind."""
     if item_kind(kind) or kind == "List":
         return ": pass the objects of the list one by one"
     if expected != "Pod" or kind == expected:

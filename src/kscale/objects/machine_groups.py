@@ -1,5 +1,4 @@
-"""Node groups that Cluster API describes: MachineDeployments, MachineSets and MachinePools, their rollouts and
-templates.
+"""Node groups of Cluster API: MachineDeployments, MachineSets and MachinePools, their rollouts and templates.
 
 Upstream: ``cloudprovider/clusterapi``.
 """
@@ -53,11 +52,27 @@ _MANAGED: Final = ("node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
 def machine_template(
     owner: MachineOwner, infrastructure: Infrastructure | None, architecture: str = DEFAULT_ARCHITECTURE
 ) -> tuple[NodeTemplate | None, list[str]]:
-    """What a new node is, by annotations before the infrastructure (whose number of pods never counts, as upstream has
-    it); None if neither says its cpu and memory. Besides, which parts of annotations do not count, and why.
-    ``architecture``: where ``infrastructure`` is None.
+    """Return the template of an owner's new nodes, and messages about ignored parts of annotations.
 
-    Raises ValueError for amounts that cannot be read.
+    Annotations take precedence over the infrastructure. As in upstream, the infrastructure's number of pods is ignored.
+
+    Parameters
+    ----------
+    owner : MachineOwner
+    infrastructure : Infrastructure or None
+    architecture : str
+        Architecture if ``infrastructure`` is None.
+
+    Returns
+    -------
+    template : NodeTemplate or None
+        None if neither source has CPU and memory.
+    uncounted : list of str
+
+    Raises
+    ------
+    ValueError
+        If an amount is malformed.
     """
     notes = owner.metadata.annotations or {}
     capacity = _capacity(notes, infrastructure)
@@ -86,7 +101,8 @@ def _capacity(notes: Mapping[str, str], infrastructure: Infrastructure | None) -
 
 
 def _amount(notes: Mapping[str, str], key: str) -> Quantity | None:
-    """None: none is said; zero says nothing."""
+    """Return the amount of a capacity annotation; None if it is absent or zero. Raises ValueError if it is
+    malformed."""
     text = notes.get(CAPACITY + key)
     if not text:
         return None
@@ -104,13 +120,13 @@ def _amount(notes: Mapping[str, str], key: str) -> Quantity | None:
 def _labels(
     owner: MachineOwner, infrastructure: Infrastructure | None, uncounted: list[str], architecture: str
 ) -> dict[str, str]:
-    """Of the system, then those that Cluster API keeps on nodes as on their machines, then those of the annotation."""
+    """Return the system labels, the owner's labels that Cluster API copies to nodes, then those of the annotation."""
     labels = {"kubernetes.io/os": "linux", "kubernetes.io/arch": architecture}
-    if infrastructure is not None:  # upstream's labels are empty then where the infrastructure does not tell its system
+    if infrastructure is not None:  # as upstream: empty labels if the infrastructure lacks its system
         labels["kubernetes.io/os"] = infrastructure.operating_system
         labels["kubernetes.io/arch"] = infrastructure.architecture
-    given = owner.spec.template.spec.metadata.labels or {}
-    labels |= {key: value for key, value in given.items() if _is_managed(key)}
+    owner_labels = owner.spec.template.spec.metadata.labels or {}
+    labels |= {key: value for key, value in owner_labels.items() if _is_managed(key)}
     for pair in _listed(owner, "labels"):
         key, equal, value = pair.partition("=")
         if equal:
@@ -121,13 +137,13 @@ def _labels(
 
 
 def _is_managed(key: str) -> bool:
-    """``isManagedLabel``: whether Cluster API brings it from a machine to its node."""
+    """Return whether Cluster API copies the label from a machine to its node (``isManagedLabel``)."""
     domain = key.partition("/")[0]
     return domain == _NODE_ROLE or any(domain == each or domain.endswith(f".{each}") for each in _MANAGED)
 
 
 def _taints(owner: MachineOwner, uncounted: list[str]) -> list[Taint]:
-    """Those of the machines; one of the annotation takes the place of the first with its key and effect."""
+    """Return the machines' taints. A taint of the annotation replaces the first one with its key and effect."""
     taints = [
         Taint(key=each.key, value=each.value, effect=each.effect) for each in owner.spec.template.spec.taints or ()
     ]
@@ -143,7 +159,7 @@ def _taints(owner: MachineOwner, uncounted: list[str]) -> list[Taint]:
 
 
 def _taint(text: str) -> Taint | None:
-    """``parseTaint``: ``key[=value]:effect``, or a key alone; None: it is none."""
+    """Parse a taint, ``key[=value]:effect`` or a key alone (``parseTaint``); None if it is malformed."""
     pair, *effects = text.split(":")
     if len(effects) > 1:
         return None
@@ -154,7 +170,7 @@ def _taint(text: str) -> Taint | None:
 
 
 def _listed(owner: MachineOwner, key: str) -> list[str]:
-    """The parts of an annotation as they are: upstream trims none."""
+    """Return the non-empty parts of a comma-separated annotation. As in upstream, parts are not trimmed."""
     text = (owner.metadata.annotations or {}).get(CAPACITY + key, "")
     return [part for part in text.split(",") if part]
 
@@ -164,8 +180,10 @@ _REVISION: Final = "machinedeployment.clusters.x-k8s.io/revision"
 
 
 class MachineSets:
-    """The MachineSets of deployments, found by namespace and label as upstream finds them: not by their owners, and
-    whatever the API group is called."""
+    """The MachineSets of each MachineDeployment.
+
+    As in upstream, they are found by namespace and label, not by owner references, and for any API group.
+    """
 
     def __init__(self, owners: Iterable[MachineOwner]) -> None:
         self._of: dict[tuple[str, str], list[MachineSet]] = {}
@@ -175,32 +193,34 @@ class MachineSets:
                 self._of.setdefault((each.namespace, name), []).append(each)
 
     def rolling_out(self, owner: MachineOwner) -> bool:
-        """Whether some set of the owner, a MachineDeployment, still has or wants machines although there is one of a
-        later revision; no other owner rolls out. Sets without a revision are old.
+        """Return whether a MachineDeployment is in the middle of a rollout.
 
-        Raises ValueError for a revision that is no int64.
+        It is if a set that is not of the newest revision has or wants machines. Sets without a revision are old. Other
+        owners never roll out.
+
+        Raises ValueError if a revision is not an int64.
         """
         if not isinstance(owner, MachineDeployment):
             return False
         sets = self._of.get((owner.namespace, owner.name), [])
-        told = [(each.metadata.annotations or {}).get(_REVISION) for each in sets]
-        newest = str(max((_number(each, text) for each, text in zip(sets, told, strict=True)), default=0))
+        revisions = [(each.metadata.annotations or {}).get(_REVISION) for each in sets]
+        newest = str(max((_number(each, text) for each, text in zip(sets, revisions, strict=True)), default=0))
         return any(
             text != newest and ((each.spec.replicas or 0) > 0 or (each.status.replicas or 0) > 0)
-            for each, text in zip(sets, told, strict=True)
+            for each, text in zip(sets, revisions, strict=True)
         )
 
 
 def _number(each: MachineSet, revision: str | None) -> int:
-    """At least 0, which is also what none counts as."""
+    """Return the set's revision, 0 for a negative or missing one. Raises ValueError if it is not an int64."""
     if revision is None:
         return 0
-    found = parse_int64(revision)
-    if found is None:
+    number = parse_int64(revision)
+    if number is None:
         raise ValueError(
             f"failed to parse current revision on MachineSet {each.namespace}/{each.name}: {revision!r} is no int64"
         )
-    return max(0, found)
+    return max(0, number)
 
 
 MACHINE_KINDS: Final = ("MachineDeployment", "MachineSet", "MachinePool")
@@ -217,7 +237,7 @@ InfrastructureOf = Callable[[MachineOwner], Infrastructure | None]
 
 
 class MachineGroups(msgspec.Struct, kw_only=True):
-    """The groups, in the order of the objects, and what is not as it was meant, by object."""
+    """The node groups, in the order of the objects, and warnings by object."""
 
     groups: list[NodeGroup] = []
     warnings: list[str] = []
@@ -234,55 +254,70 @@ def machine_groups(
     wants: Callable[[MachineOwner], bool] = lambda _: True,
     api_group: str = CLUSTER_API,
 ) -> MachineGroups:
-    """The groups that the autoscaler would find: those with both size annotations, a maximum above 0 and either
-    machines, or cpu and memory by annotation or of the ``infrastructure``, which say what a new node is while there is
-    none. ``objects``: those of other kinds than :data:`MACHINE_KINDS` are passed over. Only of groups without nodes the
-    infrastructure is asked. ``architecture``: where it gives None; ``wants``: which owners may be groups;
-    ``api_group``: what the annotations begin with.
+    """Return the node groups that the autoscaler finds among Cluster API's objects.
 
-    ``nodes`` belong to the owner that Cluster API names on them. Paused owners and those whose annotations cannot be
-    read are left out and told; of a deployment in the middle of a rollout that is said.
+    A group has both size annotations, a maximum above 0, and either machines or a known CPU and memory (by annotation
+    or from ``infrastructure``). A node belongs to the owner that Cluster API names in its annotations. Paused owners
+    and owners with malformed annotations are left out with a warning. Rollouts in progress also add a warning.
+
+    Parameters
+    ----------
+    objects : iterable of KubeObject
+        Objects of kinds other than :data:`MACHINE_KINDS` are ignored.
+    nodes : iterable of Node
+    infrastructure : callable
+        Returns an owner's Infrastructure or None. Called only for groups without nodes.
+    architecture : str
+        Architecture if ``infrastructure`` returns None.
+    wants : callable
+        Returns whether an owner may be a group.
+    api_group : str
+        Prefix of the annotations.
+
+    Returns
+    -------
+    MachineGroups
     """
     owners = [each for each in objects if isinstance(each, MachineOwner)]
-    home = owner_ids(owners)
+    deployment_of = owner_ids(owners)
     sets = MachineSets(owners)
     members: dict[str, list[str]] = {}
     for node in nodes:
         owner = _owner_of(node, api_group)
         if owner:
-            members.setdefault(home.get(owner, owner), []).append(node.metadata.name)
-    found = MachineGroups()
+            members.setdefault(deployment_of.get(owner, owner), []).append(node.metadata.name)
+    result = MachineGroups()
     for each in owners:
         name = id_of_owner(each)
-        if name in home or not wants(each):
+        if name in deployment_of or not wants(each):
             continue
         try:
-            group = _group(each, members.get(name, []), api_group, infrastructure, architecture, found.warnings)
+            group = _group(each, members.get(name, []), api_group, infrastructure, architecture, result.warnings)
         except ValueError as error:
-            found.warnings.append(f"{name} cannot be scaled: {error}")
+            result.warnings.append(f"{name} cannot be scaled: {error}")
             continue
         if group is not None:
-            found.groups.append(_with_rollout(group, each, sets, found.warnings))
-    return found
+            result.groups.append(_with_rollout(group, each, sets, result.warnings))
+    return result
 
 
 def owner_ids(owners: Iterable[MachineOwner]) -> dict[str, str]:
-    """Of sets that belong to a deployment: the set's identity -> the deployment's."""
-    found = {}
+    """Return the MachineDeployment of each MachineSet that has one, as the set's id -> the deployment's id."""
+    result = {}
     for each in owners:
         above = controller_of(each.metadata)
         if isinstance(each, MachineSet) and above is not None and above.kind == "MachineDeployment":
-            found[id_of_owner(each)] = f"MachineDeployment/{each.namespace}/{above.name}"
-    return found
+            result[id_of_owner(each)] = f"MachineDeployment/{each.namespace}/{above.name}"
+    return result
 
 
 def id_of_owner(each: KubeObject) -> str:
-    """``Kind/namespace/name``, as the groups are called."""
+    """Return the group's id, ``Kind/namespace/name``."""
     return f"{type(each).__name__}/{each.namespace}/{each.name}"
 
 
 def _owner_of(node: Node, api_group: str) -> str:
-    """The identity of the owner that Cluster API writes on a node; empty without one."""
+    """Return the id of the owner that Cluster API writes on a node; empty without one."""
     notes = node.metadata.annotations or {}
     name = notes.get(f"{api_group}/owner-name")
     if not name:
@@ -299,20 +334,20 @@ def _group(
     architecture: str,
     warnings: list[str],
 ) -> NodeGroup | None:
-    """None for one that nobody wants scaled. Raises ValueError for what cannot be read."""
+    """Return the owner's node group; None without size annotations or with a maximum of 0. Raises ValueError."""
     notes = each.metadata.annotations or {}
     sizes = {which: notes.get(f"{api_group}/{_SIZE.format(which)}") for which in ("min", "max")}
     if sizes["min"] is None and sizes["max"] is None:
         return None
-    least, most = (_size(which, text) for which, text in sizes.items())
-    if most < least:
-        raise ValueError(f"its maximum size {most} is below its minimum {least}")
-    if most == 0:
+    minimum, maximum = (_size(which, text) for which, text in sizes.items())
+    if maximum < minimum:
+        raise ValueError(f"its maximum size {maximum} is below its minimum {minimum}")
+    if maximum == 0:
         return None
     if _PAUSED in notes:
         raise ValueError(f"annotation {_PAUSED}")
     replicas = each.spec.replicas or 0
-    # A node that exists is a better model.
+    # An existing node is a better template.
     template, uncounted = (None, []) if nodes else machine_template(each, infrastructure(each), architecture)
     warnings += [f"{id_of_owner(each)}: {text}" for text in uncounted]
     if template is None and not nodes and not replicas:
@@ -321,8 +356,8 @@ def _group(
         warnings.append(f"{id_of_owner(each)}: not looked at: {', '.join(driven)}")
     return NodeGroup(
         id=id_of_owner(each),
-        min_size=least,
-        max_size=most,
+        min_size=minimum,
+        max_size=maximum,
         target_size=replicas,
         nodes=nodes,
         template=template,
@@ -331,7 +366,7 @@ def _group(
 
 
 def _size(which: str, text: str | None) -> int:
-    """Without the annotation 0."""
+    """Return the size in an annotation, 0 without one. Raises ValueError if it is malformed or negative."""
     size = 0 if text is None else parse_int64(text)
     if size is None or size < 0:
         raise ValueError(f"invalid {which} annotation")
@@ -358,16 +393,16 @@ _OPTION_FIELDS: dict[str, tuple[str, _Read]] = {
 
 
 def _options(each: KubeObject, prefix: str, notes: dict[str, str], warnings: list[str]) -> NodeGroupOptions | None:
-    """The options of the group; those that cannot be read are as for other groups, and told."""
-    given: dict[str, Any] = {}
+    """Return the group's options; None without any. A malformed option is ignored with a warning."""
+    values: dict[str, Any] = {}
     for key, (field, read) in _OPTION_FIELDS.items():
         text = notes.get(prefix + key)
         if text is None:
             continue
         try:
-            given[field] = read(text)
+            values[field] = read(text)
         except ValueError:
             warnings.append(
                 f"{id_of_owner(each)}: annotation {prefix}{key}: {text!r} cannot be read and does not count"
             )
-    return NodeGroupOptions(**given) if given else None
+    return NodeGroupOptions(**values) if values else None

@@ -224,8 +224,8 @@ def forbidden(field: str, detail: str) -> FieldError:
 
 def not_supported(field: str, value: str, supported: Sequence[str]) -> FieldError:
     """Return the error of a value that is not one of the supported ones."""
-    known = ", ".join(go_quote(each) for each in sorted(supported))
-    return FieldError("FieldValueNotSupported", field, f"supported values: {known}", go_quote(value))
+    values = ", ".join(go_quote(each) for each in sorted(supported))
+    return FieldError("FieldValueNotSupported", field, f"supported values: {values}", go_quote(value))
 
 
 def too_many(field: str, actual: int, most: int) -> FieldError:

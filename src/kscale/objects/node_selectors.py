@@ -1,6 +1,6 @@
-"""Node selectors, taints and tolerations (upstream: ``component-helpers/scheduling/corev1``).
+"""Node selectors, taints and tolerations.
 
-Upstream: toleration.go.
+Upstream: ``component-helpers/scheduling/corev1`` and ``toleration.go``.
 """
 
 from __future__ import annotations
@@ -33,26 +33,29 @@ _OPERATORS: Final = {
 
 
 class FieldRequirement(msgspec.Struct, frozen=True):
-    """A condition on a field of the node; the only field that is set is ``metadata.name``."""
+    """A condition on a field of the node. The only field with a value is ``metadata.name``."""
 
     key: str
     negative: bool
     value: str
 
     def matches(self, node_name: str) -> bool:
-        """An unknown field reads as the empty text."""
+        """Return whether a node of this name matches. An unknown field has an empty value."""
         return ((node_name if self.key == "metadata.name" else "") == self.value) is not self.negative
 
 
 class CompiledTerm(msgspec.Struct, frozen=True):
-    """A term: all of it must hold. An empty term, or one that cannot be parsed (``error``), matches nothing."""
+    """A node selector term, all of whose conditions must hold.
+
+    An empty term, or one that cannot be parsed (``error``), matches nothing.
+    """
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[FieldRequirement, ...] = ()
     error: str = ""
 
     def matches(self, labels: Mapping[str, str] | None, node_name: str) -> bool:
-        """Whether a node with these labels and this name matches. Without a name the field part is ignored."""
+        """Return whether a node with these labels and this name matches. An empty name skips the field part."""
         if self.error or not (self.labels or self.fields):
             return False
         if not all(item.matches(labels) for item in self.labels):
@@ -61,12 +64,12 @@ class CompiledTerm(msgspec.Struct, frozen=True):
 
 
 class CompiledNodeSelector(msgspec.Struct, frozen=True):
-    """Any of the terms will do; no terms match nothing."""
+    """A node selector, one of whose terms must match. Without terms it matches nothing."""
 
     terms: tuple[CompiledTerm, ...] = ()
 
     def matches(self, labels: Mapping[str, str] | None, node_name: str) -> bool:
-        """Whether a node with these labels and this name is selected."""
+        """Return whether a node with these labels and this name matches."""
         return any(term.matches(labels, node_name) for term in self.terms)
 
 
@@ -103,12 +106,12 @@ def _items(requirements: list[NodeSelectorRequirement]) -> tuple[_Item, ...]:
 
 
 def compile_term(term: NodeSelectorTerm) -> CompiledTerm:
-    """A term, compiled once for equal terms."""
+    """Compile a term; cached for equal terms."""
     return _compile(_items(term.match_expressions), _items(term.match_fields))
 
 
 def compile_node_selector(selector: NodeSelector) -> CompiledNodeSelector:
-    """All terms of a node selector."""
+    """Compile all terms of a node selector."""
     return CompiledNodeSelector(tuple(compile_term(term) for term in selector.node_selector_terms))
 
 
@@ -126,11 +129,16 @@ def _integer(text: str) -> int | None:
 
 
 def tolerates(toleration: Toleration, taint: Taint, *, comparison_operators: bool = False) -> bool:
-    """Whether the toleration covers the taint.
+    """Return whether the toleration covers the taint.
 
-    ``comparison_operators``: the feature gate for the operators Lt and Gt (off by default); without it such a
-    toleration covers nothing. An empty key matches every key, also with Equal (the API forbids it, upstream's code
-    does not).
+    Parameters
+    ----------
+    toleration : Toleration
+        An empty key matches every key, also with Equal. The API forbids that combination, but upstream's code accepts
+        it.
+    taint : Taint
+    comparison_operators : bool
+        The feature gate for the operators Lt and Gt. Without it a toleration with such an operator covers nothing.
     """
     if toleration.effect and toleration.effect != taint.effect:
         return False
@@ -216,5 +224,15 @@ def tolerates_all(
     effects: Iterable[str] = _FILTERING,
     comparison_operators: bool = False,
 ) -> bool:
-    """Whether every taint with one of the effects is covered."""
+    """Return whether the tolerations cover every taint that has one of the effects.
+
+    Parameters
+    ----------
+    tolerations : iterable of Toleration
+    taints : iterable of Taint
+    effects : iterable of str
+        Default: the effects that the scheduler filters on, NoSchedule and NoExecute.
+    comparison_operators : bool
+        The feature gate for the operators Lt and Gt.
+    """
     return first_untolerated(tolerations, taints, effects=effects, comparison_operators=comparison_operators) is None

@@ -1,6 +1,6 @@
-"""Node groups, their templates and options as plain data (upstream: ``cloudprovider.NodeGroup``).
+"""Node groups, their templates and options as plain data.
 
-Upstream: ``cloudprovider/cloud_provider.go``.
+Upstream: ``cloudprovider/cloud_provider.go`` (``cloudprovider.NodeGroup``).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def is_not_implemented(error: str | None) -> bool:
 
 
 class ProviderError(KscaleError):
-    """A cloud refused, or did not answer a question about a group or a node.
+    """An error of a cloud provider about a group or a node.
 
-    ``message`` is what it said instead; ``type``: of upstream's autoscaler error (``cloudProviderError``, ...), or
+    ``message`` is the provider's text; ``type`` is upstream's type of the error (``cloudProviderError`` etc.), or
     empty.
     """
 
@@ -57,8 +57,10 @@ class ProviderError(KscaleError):
 
 
 class NodeTemplate(ApiStruct):
-    """What a new node of a group would be: the node, the pods that come with it, its CSI drivers (``csi_node``), its
-    own devices (``resource_slices``)."""
+    """Template of a group's new nodes.
+
+    It has the node, the pods that come with it, its CSI drivers (``csi_node``) and devices (``resource_slices``).
+    """
 
     node: Node = msgspec.field(default_factory=Node)
     pods: list[Pod] = []
@@ -70,8 +72,7 @@ class NodeTemplate(ApiStruct):
 
 
 class NodeGroupAutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """What holds for the nodes of one group. Its fields are upstream's flags of the same names, durations
-    ``timedelta``."""
+    """Options for the nodes of one group: upstream's flags of the same names. Durations are ``timedelta``."""
 
     scale_down_utilization_threshold: float = 0.0
     scale_down_gpu_utilization_threshold: float = 0.0
@@ -106,13 +107,13 @@ class NodeGroupOptions(ApiStruct):
     allow_non_atomic_scale_up_to_max: bool | None = None
 
     def on_top_of(self, defaults: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions:
-        """The defaults with what the group says in their place."""
-        given = {
+        """Return the defaults with the group's options in their place."""
+        own_options = {
             _OTHER_NAMES.get(name, name): timedelta(seconds=value) if name in DURATION_OPTIONS else value
             for name in self.__struct_fields__
             if (value := getattr(self, name)) is not None
         }
-        return msgspec.structs.replace(defaults, **given)
+        return msgspec.structs.replace(defaults, **own_options)
 
 
 _OTHER_NAMES = {"ignore_daemon_sets_utilization": "ignore_daemonsets_utilization"}
@@ -123,7 +124,7 @@ DURATION_OPTIONS = frozenset(
 
 
 class InstanceError(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, rename="camel"):
-    """Why the cloud did not make an instance: ``class_`` is ``OutOfResource`` or ``Other``."""
+    """Why the cloud could not create an instance: ``class_`` is ``OutOfResource`` or ``Other``."""
 
     class_: str = msgspec.field(name="class")
     code: str
@@ -200,24 +201,30 @@ class NodeGroup(ApiStruct):
 
     @property
     def size(self) -> int:
-        """The target size; 0 where it is not known."""
+        """Return the target size, or 0 if it is unknown."""
         return self.target_size or 0
 
     @property
     def instance_ids(self) -> list[str]:
-        """``instances``; of a group that does not say, none."""
+        """Return ``instances``; empty if the group does not have them."""
         return self.instances or []
 
     @property
     def node_template(self) -> NodeTemplate:
-        """What the cloud says that a new node is. Raises :class:`ProviderError` if it does not."""
+        """Return the template of a new node.
+
+        Raises :class:`ProviderError` if the cloud reported an error instead or does not implement templates.
+        """
         if self.template is None or self.template_error is not None:
             raise ProviderError(self.template_error if self.template_error is not None else NOT_IMPLEMENTED)
         return self.template
 
     def options_or(self, defaults: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions:
-        """What holds for the group: its own options, else ``defaults``. Raises :class:`ProviderError` if the cloud
-        cannot tell; one that does not implement the question says nothing."""
+        """Return the group's options, with ``defaults`` for what it leaves out.
+
+        ``defaults`` are returned if the cloud does not implement options. Raises :class:`ProviderError` for any other
+        error of the cloud.
+        """
         if self.options_error is not None and not is_not_implemented(self.options_error):
             raise ProviderError(self.options_error)
         if self.options is None or self.options_error is not None:
@@ -226,7 +233,7 @@ class NodeGroup(ApiStruct):
 
 
 def group_from_dict(given: Mapping[str, Any], where: str = "node group") -> NodeGroup:
-    """A node group; its ``template`` may be a bare node. Raises InputError, also for members that there are not."""
+    """Decode a node group, whose ``template`` may be a bare node. Raises InputError, also for unknown fields."""
     data = dict(given)
     problems = _unknown(data, NodeGroup, where, "")
     if isinstance(data.get("options"), Mapping):
@@ -240,7 +247,10 @@ def group_from_dict(given: Mapping[str, Any], where: str = "node group") -> Node
 
 
 def template_from_dict(given: Mapping[str, Any], where: str = "template") -> NodeTemplate:
-    """A template: a node with its pods and devices, or a bare node. Raises InputError as above."""
+    """Decode a template, which is a node with its pods and devices or a bare node.
+
+    Raises InputError, also for unknown fields.
+    """
     data = _template(given)
     problems = _unknown(data, NodeTemplate, where, "")
     if problems:
@@ -249,7 +259,7 @@ def template_from_dict(given: Mapping[str, Any], where: str = "template") -> Nod
 
 
 def _template(given: Mapping[str, Any]) -> dict[str, Any]:
-    """A bare node is the ``node`` of a template."""
+    """Return the template as plain data, with a bare node as its ``node``. Raises InputError for wrong kinds."""
     data = {"node": dict(given)} if "node" not in given and not given.keys().isdisjoint(_NODE) else dict(given)
     for member, type_ in (("node", Node), ("pods", Pod), ("csiNode", CSINode), ("resourceSlices", ResourceSlice)):
         value = data.get(member)

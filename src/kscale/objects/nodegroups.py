@@ -15,10 +15,10 @@ __all__ = ["Groups", "GroupsLike", "instance_id_of", "read_alike"]
 
 
 class Groups:
-    """Node groups in the provider's order, settled: their sizes, nodes and templates stand as they are.
+    """Node groups in the provider's order, with final sizes, nodes and templates.
 
-    ``node_errors`` (node name -> text) are the nodes for which the cloud fails to tell the group, and the instances
-    without a node, by their ids.
+    ``node_errors`` (node name -> text) has the nodes whose group the cloud cannot determine. Instances without a node
+    have their ids as keys.
     """
 
     __slots__ = ("_asked", "_by_id", "_id_of", "_members", "node_errors")
@@ -35,12 +35,21 @@ class Groups:
 
     @classmethod
     def of(cls, groups: Groups | Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node]) -> Groups:
-        """Node groups over the nodes that exist: as a user describes them (structs, or dicts of the same members), or
-        as they are, if they are settled.
+        """Return node groups over the existing nodes; ``groups`` itself if it is a Groups object.
 
-        A node belongs to the first group that lists it, or whose ``node_selector`` it carries. Without a target size a
-        group has as many nodes as belong to it. Raises :class:`InputError` for two groups of one id, bounds that
-        exclude each other and a ``from_node`` that does not exist.
+        A node belongs to the first group that lists it or whose ``node_selector`` matches its labels. Without a target
+        size a group has as many nodes as belong to it.
+
+        Parameters
+        ----------
+        groups : Groups, or iterable of NodeGroup or mapping
+            Mappings have the fields of NodeGroup.
+        nodes : sequence of Node
+
+        Raises
+        ------
+        InputError
+            If two groups have the same id, a minimum exceeds its maximum, or a ``from_node`` does not exist.
         """
         return groups if isinstance(groups, Groups) else cls(_settled(groups, nodes))
 
@@ -61,53 +70,56 @@ class Groups:
         return self._by_id[group_id]
 
     def get(self, group_id: str) -> NodeGroup | None:
-        """A group by its id."""
+        """Return a group by its id, or None."""
         return self._by_id.get(group_id)
 
     def with_targets(self, sizes: Mapping[str, int]) -> Groups:
-        """The same groups, some of another target size."""
-        made = Groups((), self.node_errors)
-        made._id_of = self._id_of
-        made._by_id = {
+        """Return the groups with other target sizes (group id -> size)."""
+        result = Groups((), self.node_errors)
+        result._id_of = self._id_of
+        result._by_id = {
             name: replace(group, target_size=sizes[name]) if name in sizes else group
             for name, group in self._by_id.items()
         }
-        return made
+        return result
 
     def of_node(self, name: str) -> NodeGroup | None:
-        """The group of a node, None if it belongs to none. Raises :class:`ProviderError` if the cloud cannot tell."""
+        """Return the group of a node; None without one. Raises :class:`ProviderError` if the cloud cannot tell."""
         group = self.id_of_node(name)
         return None if group is None else self._by_id[group]
 
     def ids_of_nodes(self, names: Sequence[str]) -> list[str | None]:
-        """The ids of the groups of nodes; None for a node of none, and for one whose group the cloud cannot tell.
+        """Return the group id of each node; None without a group or if the cloud cannot tell it.
 
-        Loops ask for all nodes again and again: the very same list then (not to be written to).
+        Repeated calls with the same names return the same list. Do not modify it.
         """
         names = tuple(names)
-        asked, found = self._asked
-        if names == asked:
-            return found
-        found = [*map(self._id_of.get, names)]
+        last_names, group_ids = self._asked
+        if names == last_names:
+            return group_ids
+        group_ids = [*map(self._id_of.get, names)]
         if self.node_errors:
-            found = [None if name in self.node_errors else of for name, of in zip(names, found, strict=True)]
-        if len(names) >= len(asked):
-            self._asked = names, found
-        return found
+            group_ids = [None if name in self.node_errors else of for name, of in zip(names, group_ids, strict=True)]
+        if len(names) >= len(last_names):
+            self._asked = names, group_ids
+        return group_ids
 
     def members(self, names: Sequence[str]) -> dict[str | None, list[str]]:
-        """Nodes by the id of their group, as :meth:`ids_of_nodes` has it, in order (not to be written to)."""
+        """Return the nodes by group id, as :meth:`ids_of_nodes` has it, in order.
+
+        Do not modify the result.
+        """
         group_of = self.ids_of_nodes(names)
-        asked, found = self._members
-        if group_of is not asked:
-            found = {group: [] for group in group_of}
+        last_ids, by_group = self._members
+        if group_of is not last_ids:
+            by_group = {group: [] for group in group_of}
             for name, group in zip(names, group_of, strict=True):
-                found[group].append(name)
-            self._members = group_of, found
-        return found
+                by_group[group].append(name)
+            self._members = group_of, by_group
+        return by_group
 
     def id_of_node(self, name: str) -> str | None:
-        """The same group's id."""
+        """Return the group id of a node; None without one. Raises :class:`ProviderError` if the cloud cannot tell."""
         if self.node_errors and name in self.node_errors:
             raise ProviderError(self.node_errors[name])
         return self._id_of.get(name)
@@ -128,8 +140,10 @@ GroupsLike: TypeAlias = Groups | Iterable[NodeGroup | Mapping[str, Any]]
 
 
 def read_alike(groups: Iterable[NodeGroup], before: Sequence[Node], nodes: Sequence[Node]) -> bool:
-    """Whether :meth:`Groups.of` reads the same of nodes as of those before: names, provider ids, labels, and all of the
-    nodes that groups are made ``from_node``."""
+    """Return whether :meth:`Groups.of` gives the same result for ``nodes`` as for the nodes ``before``.
+
+    Compares names, provider ids and labels. Nodes that are the ``from_node`` of a group must be identical.
+    """
     if len(before) != len(nodes):
         return False
     changed = [(old, new) for old, new in zip(before, nodes, strict=True) if old is not new]
@@ -146,13 +160,13 @@ def read_alike(groups: Iterable[NodeGroup], before: Sequence[Node], nodes: Seque
 def _settled(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node]) -> Iterable[NodeGroup]:
     by_name = {node.metadata.name: node for node in nodes}
     labelled = _Labelled(nodes)
-    taken: set[str] = set()
-    found: dict[str, NodeGroup] = {}
+    assigned: set[str] = set()
+    by_id: dict[str, NodeGroup] = {}
     problems: list[Problem] = []
-    for number, given in enumerate(groups):
-        item = _decoded(given, number)
+    for number, description in enumerate(groups):
+        item = _decoded(description, number)
         where = f"NodeGroup {item.id}"
-        if item.id in found:
+        if item.id in by_id:
             problems.append(Problem("two groups have this id", object=where, field="id"))
             continue
         if not 0 <= item.min_size <= item.max_size:
@@ -162,14 +176,14 @@ def _settled(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[No
             problems.append(Problem(f"there is no node {item.from_node}", object=where, field="fromNode"))
             continue
         members = _members(item, labelled)
-        if not taken.isdisjoint(members):
-            members = [name for name in members if name not in taken]
-        taken.update(members)
+        if not assigned.isdisjoint(members):
+            members = [name for name in members if name not in assigned]
+        assigned.update(members)
         instances = item.instances
         if instances is None:
-            known = [instance_id_of(by_name[name]) for name in members if name in by_name]
-            instances = [*known, *item.unregistered_instances]
-        found[item.id] = replace(
+            instance_ids = [instance_id_of(by_name[name]) for name in members if name in by_name]
+            instances = [*instance_ids, *item.unregistered_instances]
+        by_id[item.id] = replace(
             item,
             target_size=len(members) if item.target_size is None else item.target_size,
             nodes=members,
@@ -184,7 +198,7 @@ def _settled(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[No
         )
     if problems:
         raise InputError(problems)
-    return found.values()
+    return by_id.values()
 
 
 def _decoded(given: object, number: int) -> NodeGroup:
@@ -197,7 +211,7 @@ def _decoded(given: object, number: int) -> NodeGroup:
 
 
 class _Labelled:
-    """Nodes by label, for the keys that some selector names."""
+    """Nodes by label, for the label keys in selectors."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
@@ -205,7 +219,7 @@ class _Labelled:
         """Key -> value -> node name -> its labels."""
 
     def with_labels(self, wanted: Mapping[str, str]) -> list[str]:
-        """The nodes that carry all these labels, in their order."""
+        """Return the names of the nodes that have all these labels, in order."""
         first = next(iter(wanted))
         by_value = self._by_key.get(first)
         if by_value is None:
@@ -215,10 +229,10 @@ class _Labelled:
                 labels = metadata.labels
                 if labels and first in labels:
                     by_value.setdefault(labels[first], {})[metadata.name] = labels
-        found = by_value.get(wanted[first], {})
+        candidates = by_value.get(wanted[first], {})
         if len(wanted) == 1:
-            return list(found)
-        return [name for name, labels in found.items() if wanted.items() <= labels.items()]
+            return list(candidates)
+        return [name for name, labels in candidates.items() if wanted.items() <= labels.items()]
 
 
 def _members(item: NodeGroup, nodes: _Labelled) -> list[str]:
@@ -228,7 +242,7 @@ def _members(item: NodeGroup, nodes: _Labelled) -> list[str]:
 
 
 def _template(item: NodeGroup, by_name: Mapping[str, Node]) -> NodeTemplate | None:
-    """The template that the description gives, if it gives one, with what is to be put on top."""
+    """Return the described template with the group's labels, taints and capacity; None without one."""
     base = item.template
     if base is None and item.from_node is not None:
         base = NodeTemplate(node=by_name[item.from_node])
@@ -237,11 +251,11 @@ def _template(item: NodeGroup, by_name: Mapping[str, Node]) -> NodeTemplate | No
     node = base.node
     metadata = replace(node.metadata, labels={**(node.metadata.labels or {}), **(item.labels or {})})
     own = {(taint.key, taint.effect) for taint in item.taints}
-    kept = [taint for taint in node.spec.taints if (taint.key, taint.effect) not in own]
+    other_taints = [taint for taint in node.spec.taints if (taint.key, taint.effect) not in own]
     status = replace(
         node.status,
         capacity={**(node.status.capacity or {}), **(item.capacity or {})},
         allocatable={**(node.status.allocatable or {}), **(item.capacity or {})},
     )
-    spec = replace(node.spec, taints=[*kept, *item.taints])
+    spec = replace(node.spec, taints=[*other_taints, *item.taints])
     return replace(base, node=replace(node, metadata=metadata, spec=spec, status=status))

@@ -1,10 +1,8 @@
-"""Fields that the API server sets or refuses when a pod is created: defaults and LimitRanger.
+"""Fields that the API server sets or refuses when a pod is created: defaults and admission plugins.
 
-Upstream: ``plugin/pkg/admission/limitranger/admission.go`` (``mergePodResourceRequirements``,
-``PodValidateLimitFunc``).
-
-Upstream: ``pkg/apis/core/v1/defaults.go``, the pod strategy's label keys, and the admission plugins LimitRanger (its
-defaults), Priority, RuntimeClass and DefaultTolerationSeconds.
+Upstream: ``pkg/apis/core/v1/defaults.go``, the pod strategy's label keys, and the admission plugins LimitRanger
+(``plugin/pkg/admission/limitranger/admission.go``: ``mergePodResourceRequirements``, ``PodValidateLimitFunc``),
+Priority, RuntimeClass and DefaultTolerationSeconds.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ __all__ = [
 
 
 def with_limit_range_defaults(spec: PodSpec, ranges: Iterable[LimitRange]) -> PodSpec:
-    """The spec with the defaults of the limit ranges of its namespace, one range after the other."""
+    """Return the spec with the defaults of the limit ranges, applied in order."""
     for each in ranges:
         requests, limits = _defaults(each)
         if requests or limits:
@@ -58,10 +56,10 @@ def with_limit_range_defaults(spec: PodSpec, ranges: Iterable[LimitRange]) -> Po
 
 
 def refusal(spec: PodSpec, ranges: Iterable[LimitRange]) -> str:
-    """Why LimitRanger would not let the pod in, of the first range (by name) that it breaks; empty where it would.
+    """Return LimitRanger's message for the first range (by name) that the pod violates; empty if it is admitted.
 
-    ``spec``: with the defaults of the ranges. Several errors of one range stand in brackets, as Go joins them, by kind
-    of bound and name of resource where upstream follows the order of a map.
+    ``spec`` must have the defaults of the ranges. Several errors of one range are joined in brackets, as in Go. Where
+    upstream follows the random order of a map, they are ordered by kind of bound and resource name.
     """
     for each in sorted(ranges, key=lambda item: item.name):
         errors: dict[str, None] = {}
@@ -84,7 +82,7 @@ def _broken(item: LimitRangeItem, spec: PodSpec) -> Iterator[str]:
 
 
 def _of_pod(resources: ResourceList | None) -> ResourceList:
-    """What is said at the level of the pod instead of adding up its containers."""
+    """Return the CPU and memory that are set for the pod as a whole instead of its containers."""
     return {name: amount for name, amount in (resources or {}).items() if name in (CPU, MEMORY)}
 
 
@@ -125,7 +123,7 @@ def _ratio(text: str, bound: Quantity, request: Quantity | None, limit: Quantity
 
 
 def _defaults(each: LimitRange) -> tuple[ResourceList, ResourceList]:
-    """(requests, limits) for a container; a later item of the range wins."""
+    """Return the default requests and limits of a container. A later item of the range wins."""
     requests: ResourceList = {}
     limits: ResourceList = {}
     for item in each.spec.limits:
@@ -152,9 +150,11 @@ COMPLETING_KINDS: Final = ("PriorityClass", "RuntimeClass", "LimitRange", "Resou
 
 
 class PodClasses(msgspec.Struct, frozen=True):
-    """What of a cluster says how its pods are completed: priority and runtime classes by name, limit ranges by
-    namespace, templates of claims on devices by (namespace, name). The two priority classes of the system always
-    exist."""
+    """A cluster's objects that complete its pods.
+
+    These are priority and runtime classes by name, limit ranges by namespace, and templates of resource claims by
+    (namespace, name). The two priority classes of the system always exist.
+    """
 
     priorities: Mapping[str, PriorityClass] = msgspec.field(default_factory=dict)
     runtimes: Mapping[str, RuntimeClass] = msgspec.field(default_factory=dict)
@@ -163,7 +163,7 @@ class PodClasses(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(objects: Iterable[KubeObject]) -> PodClasses:
-        """Those among the objects of a cluster."""
+        """Collect the classes, limit ranges and claim templates among the objects of a cluster."""
         listed = list(objects)
         limits: dict[str, list[LimitRange]] = {}
         for item in listed:
@@ -177,11 +177,10 @@ class PodClasses(msgspec.Struct, frozen=True):
         )
 
     def refusal(self, spec: PodSpec, namespace: str = "default") -> tuple[str, str]:
-        """(admission plugin, its message) where an API server would refuse a pod: for a class that does not exist, or
-        for the bounds of a limit range. ``spec``: as it is written.
+        """Return (admission plugin, message) if an API server would refuse a pod; ("", "") otherwise.
 
-        Empty where it would not; nothing is said of classes where none of the kind is known at all: then the input has
-        just none.
+        It refuses a class that does not exist, and violated limit ranges. ``spec`` is the pod as written, without
+        defaults. Classes are not checked if the input has none of the kind, as it is probably incomplete then.
         """
         name = spec.priority_class_name
         if name and self.priorities and self.priority(name) is None:
@@ -194,16 +193,19 @@ class PodClasses(msgspec.Struct, frozen=True):
         return ("LimitRanger", message) if message else ("", "")
 
     def unknown(self, spec: PodSpec) -> list[str]:
-        """What the pod is under that cannot be judged: classes of a kind the input has none of."""
-        found = []
+        """Describe the classes of a pod that cannot be checked, as the input has none of the kind."""
+        descriptions = []
         if spec.priority_class_name and not self.priorities and self.priority(spec.priority_class_name) is None:
-            found.append(f"PriorityClass {spec.priority_class_name} (not in the input)")
+            descriptions.append(f"PriorityClass {spec.priority_class_name} (not in the input)")
         if spec.runtime_class_name and not self.runtimes:
-            found.append(f"RuntimeClass {spec.runtime_class_name} (not in the input)")
-        return found
+            descriptions.append(f"RuntimeClass {spec.runtime_class_name} (not in the input)")
+        return descriptions
 
     def priority(self, name: str) -> PriorityClass | None:
-        """The class of a name; without a name the lowest of the classes that are the default of all."""
+        """Return the priority class of a name, or None.
+
+        Without a name, returns the lowest of the classes that are the global default.
+        """
         if name:
             return self.priorities.get(name) or _SYSTEM_CLASSES.get(name)
         defaults = [item for item in self.priorities.values() if item.global_default]
@@ -228,10 +230,18 @@ def with_defaults(
     classes: PodClasses = BUILT_IN_CLASSES,
     namespace: str = "default",
 ) -> PodSpec:
-    """The spec as the API server would store it (a new one; the given one is not changed).
+    """Return a copy of the spec as the API server would store it.
 
-    A priority class that is not among ``classes`` counts as priority 0, a runtime class as one without overhead (an
-    API server would refuse the pod).
+    Parameters
+    ----------
+    spec : PodSpec
+    labels : mapping or None
+        The pod's labels.
+    classes : PodClasses
+        Priority and runtime classes and limit ranges. A missing priority class counts as priority 0, and a missing
+        runtime class as one without overhead; an API server would refuse these pods.
+    namespace : str
+        Namespace of the limit ranges.
     """
     spec = _replace(
         spec,
@@ -275,7 +285,7 @@ def _set_runtime(spec: PodSpec, runtime: RuntimeClass) -> None:
 
 
 def _container(container: Container, host_network: bool) -> Container:
-    """Limits become requests where there are none; ports of the host network are ports of the host."""
+    """Return the container with requests that default to its limits, and with host ports on the host network."""
     resources = container.resources
     if resources.limits:
         requests = {**resources.limits, **(resources.requests or {})}
@@ -293,9 +303,9 @@ def _limits(container: Container) -> ResourceList | None:
 
 
 def _pod_resources(spec: PodSpec, resources: ResourceRequirements) -> ResourceRequirements:
-    """Requests of the pod as a whole, where it has limits: what its containers ask for, else those limits.
+    """Return the pod-level resources with default requests, from the containers' requests or else from the limits.
 
-    Huge pages cannot be overcommitted: their limit is what the containers' limits come to, and the request follows.
+    Huge pages cannot be overcommitted, so their limit defaults to the containers' limits, and the request follows.
     """
     requests: ResourceList = dict(resources.requests or {})
     limits: ResourceList = dict(resources.limits or {})
@@ -315,7 +325,10 @@ def _pod_resources(spec: PodSpec, resources: ResourceRequirements) -> ResourceRe
 
 
 def _tolerations(tolerations: Sequence[Toleration]) -> list[Toleration]:
-    """Admission plugin DefaultTolerationSeconds: five minutes on a node that is not ready or cannot be reached."""
+    """Return the tolerations with those of the admission plugin DefaultTolerationSeconds.
+
+    They last five minutes on a node that is not ready or unreachable.
+    """
     added = [
         Toleration(key=key, operator="Exists", effect="NoExecute", toleration_seconds=_GRACE)
         for key in _EVICTING
@@ -344,7 +357,10 @@ def _pod_affinity(affinity: PodAffinity | None, labels: Mapping[str, str]) -> Po
 
 
 def _term(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
-    """``matchLabelKeys`` and ``mismatchLabelKeys`` folded into the selector; without a selector they mean nothing."""
+    """Merge ``matchLabelKeys`` and ``mismatchLabelKeys`` into the term's selector.
+
+    Returns the term itself without keys or without a selector.
+    """
     if term.label_selector is None or not (term.match_label_keys or term.mismatch_label_keys):
         return term
     added = [

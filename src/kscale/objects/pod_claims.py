@@ -1,8 +1,7 @@
 """Claims that controllers create for a pod, and their binding to existing volumes.
 
-Upstream: ``pkg/controller/resourceclaim/controller.go`` and ``pkg/controller/volume/ephemeral/controller.go``.
-
-Upstream: ``pkg/controller/volume/persistentvolume`` (``FindMatchingVolume``: the smallest that is large enough).
+Upstream: ``pkg/controller/resourceclaim/controller.go``, ``pkg/controller/volume/ephemeral/controller.go`` and
+``pkg/controller/volume/persistentvolume`` (``FindMatchingVolume``: the smallest volume that is large enough).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _ENTRY: Final = "resource.kubernetes.io/pod-claim-name"
 
 
 class PodClaims(NamedTuple):
-    """A pod once its claims are created."""
+    """A pod after its claims were created."""
 
     pod: Pod
     """With a UID, and with the names of its claims in its status."""
@@ -75,13 +74,13 @@ def create_claims(
         uid = derived_uid("Pod", pod.namespace, pod.name)
         pod = replace(pod, metadata=replace(pod.metadata, uid=uid))
     statuses = list(pod.status.resource_claim_statuses)
-    known = {status.name for status in statuses}
+    existing = {status.name for status in statuses}
     created: list[ResourceClaim] = []
     for entry in pod.spec.resource_claims:
         template = templates.get((pod.namespace, entry.resource_claim_template_name or ""))
-        if template is None or entry.name in known:
+        if template is None or entry.name in existing:
             continue
-        # Upstream draws five characters; the pod's UID makes them the same each time.
+        # Upstream draws five random characters. Here they derive from the pod's UID.
         name = f"{pod.name}-{entry.name}-{derived_uid('ResourceClaim', pod.metadata.uid, entry.name)[:5]}"
         statuses.append(PodResourceClaimStatus(name=entry.name, resource_claim_name=name))
         created.append(_from_template(pod, template, entry.name, name))
@@ -118,7 +117,7 @@ def _owner(pod: Pod) -> OwnerReference:
 
 
 def _from_template(pod: Pod, template: ResourceClaimTemplate, entry: str, name: str) -> ResourceClaim:
-    wanted = template.spec.metadata
+    template_metadata = template.spec.metadata
     return ResourceClaim(
         api_version="resource.k8s.io/v1",
         kind="ResourceClaim",
@@ -126,8 +125,8 @@ def _from_template(pod: Pod, template: ResourceClaimTemplate, entry: str, name: 
             name=name,
             namespace=pod.namespace,
             uid=derived_uid("ResourceClaim", pod.namespace, name),
-            labels=wanted.labels,
-            annotations={**(wanted.annotations or {}), _ENTRY: entry},
+            labels=template_metadata.labels,
+            annotations={**(template_metadata.annotations or {}), _ENTRY: entry},
             owner_references=[_owner(pod)],
         ),
         spec=template.spec.spec,
@@ -141,20 +140,29 @@ _NONE: Final = Quantity("0")
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Return whether a claim has its volume for good."""
+    """Return whether a claim is bound to its volume permanently."""
     return bool(claim.spec.volume_name) and _COMPLETED in (claim.metadata.annotations or {})
 
 
 def find_volume(
     claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume], node: Node | None = None
 ) -> PersistentVolume | None:
-    """Return the smallest volume that a claim may have (of a pod on ``node``), the first of equals; None without."""
+    """Return the smallest volume that a claim can be bound to, or None.
+
+    Parameters
+    ----------
+    claim : PersistentVolumeClaim
+    volumes : iterable of PersistentVolume
+        The first of several volumes of the same size wins.
+    node : Node, optional
+        The node of the claim's pod, from which the volume must be accessible.
+    """
     candidates = [volume for volume in volumes if _may_have(claim, volume, node)]
     return min(candidates, key=lambda volume: _storage(volume.spec.capacity), default=None)
 
 
 def bind(claim: PersistentVolumeClaim, volume: PersistentVolume) -> tuple[PersistentVolumeClaim, PersistentVolume]:
-    """Return the claim and the volume as they are once they are bound to each other."""
+    """Return the claim and the volume bound to each other."""
     owner = claim.metadata
     holder = ObjectReference(
         kind=claim.kind or "PersistentVolumeClaim",
@@ -179,19 +187,19 @@ def _storage(amounts: ResourceList | None) -> Quantity:
 
 
 def _may_have(claim: PersistentVolumeClaim, volume: PersistentVolume, node: Node | None) -> bool:
-    holder, wanted, offered = volume.spec.claim_ref, claim.spec, volume.spec
-    if wanted.volume_name and wanted.volume_name != volume.name:
+    holder, claim_spec, volume_spec = volume.spec.claim_ref, claim.spec, volume.spec
+    if claim_spec.volume_name and claim_spec.volume_name != volume.name:
         return False
     if holder is not None:
         same = (holder.namespace, holder.name) == (claim.namespace, claim.name)
         return same and holder.uid in ("", claim.metadata.uid)
-    reach = offered.node_affinity.required if offered.node_affinity else None
+    reach = volume_spec.node_affinity.required if volume_spec.node_affinity else None
     return (
         volume.status.phase == AVAILABLE
-        and offered.storage_class_name == (wanted.storage_class_name or "")
-        and (offered.volume_mode or _FILESYSTEM) == (wanted.volume_mode or _FILESYSTEM)
-        and set(wanted.access_modes) <= set(offered.access_modes)
-        and (wanted.selector is None or compile_selector(wanted.selector).matches(volume.metadata.labels))
-        and _storage(offered.capacity) >= _storage(wanted.resources.requests)
+        and volume_spec.storage_class_name == (claim_spec.storage_class_name or "")
+        and (volume_spec.volume_mode or _FILESYSTEM) == (claim_spec.volume_mode or _FILESYSTEM)
+        and set(claim_spec.access_modes) <= set(volume_spec.access_modes)
+        and (claim_spec.selector is None or compile_selector(claim_spec.selector).matches(volume.metadata.labels))
+        and _storage(volume_spec.capacity) >= _storage(claim_spec.resources.requests)
         and (node is None or reach is None or compile_node_selector(reach).matches(node.metadata.labels or {}, ""))
     )

@@ -4,9 +4,9 @@ Two pods have the same digest if and only if their labels are equal (an absent m
 specs are *semantically* equal after sanitising: projected volumes and their mounts, the hostname and the containers'
 environments do not count; absent lists and maps equal empty ones; quantities compare by value and times by instant.
 
-The input is the pod as API data, not a struct, so that fields which kscale does not model count too. What is only
-absent in Go when it is nil, and not when it is zero (``hostUsers: false``), is told apart by the tables below: a zero
-of a field that is not listed is kept.
+The input is the pod as API data, not a struct, so that fields which kscale does not model count too. Some fields are
+absent in Go only if they are nil, not if they are zero (``hostUsers: false``). The tables below list the fields whose
+zero equals an absent field; a zero of any other field counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kscale.objects.times import nanoseconds
 
 __all__ = ["Digester", "canonical", "digest"]
 
-# Scalars that are plain values in Go: a zero is as good as absent.
+# Scalars that are plain values in Go, so that zero equals absent.
 _PLAIN_NAMES: Final = """
     action apiVersion audience certificateChainPath chapAuthDiscovery chapAuthSession claimName conditionType
     containerName containerPort credentialBundlePath datasetName datasetUUID devicePath directory diskName diskURI
@@ -40,19 +40,19 @@ _PLAIN_NAMES: Final = """
     volumeNamespace volumePath weight whenUnsatisfiable workingDir
 """
 _PLAIN: Final = frozenset(_PLAIN_NAMES.split())
-# The same names where they are pointers: (name, name of the object that has it).
+# The same names where they are pointers: (name, name of the containing object).
 _POINTERS: Final = frozenset({
     ("readOnly", "azureDisk"), ("readOnly", "csi"), ("fsType", "azureDisk"), ("fsType", "csi"), ("kind", "azureDisk"),
     ("type", "hostPath"), ("lun", "fc"), ("namespace", "dataSource"), ("namespace", "dataSourceRef"),
     ("value", "options"), ("user", "items"), ("user", "serviceAccountToken"), ("user", "clusterTrustBundle"),
     ("user", "podCertificate"), ("name", "clusterTrustBundle"), ("protocol", "httpGet"),
 })  # fmt: skip
-# Maps in Go: empty is as good as absent.
+# Maps in Go, so that empty equals absent.
 _MAPS: Final = frozenset({
     "nodeSelector", "requests", "limits", "overhead", "matchLabels", "labels", "annotations", "volumeAttributes",
     "options", "allocatedResources", "userAnnotations",
 })  # fmt: skip
-# Structs that are plain values in Go, not pointers: empty is as good as absent.
+# Structs that are plain values in Go, not pointers, so that empty equals absent.
 _VALUES: Final = frozenset({"resources", "metadata", "spec", "preference", "podAffinityTerm"})
 _QUANTITY_MAPS: Final = frozenset({"requests", "limits", "overhead", "allocatedResources"})
 _TIMES: Final = frozenset({"creationTimestamp", "deletionTimestamp"})
@@ -63,7 +63,7 @@ _MAX_MEMO: Final = 1 << 15
 
 
 def _quantity(value: Any) -> Any:
-    """A quantity by value: numbers and texts of the same value become one."""
+    """Return the quantity in a form that is the same for all numbers and texts of one value."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return "0" if value is None else value
     try:
@@ -81,7 +81,7 @@ def _time(value: Any) -> Any:
 
 
 def _entry(key: str, value: Any, owner: str, depth: int) -> Any:
-    """The canonical value of a field, or None if it is as good as absent."""
+    """Return the canonical value of a field, or None if it equals an absent field."""
     if isinstance(value, dict):
         if key in _QUANTITY_MAPS:
             return {name: _quantity(item) for name, item in value.items()} or None
@@ -143,14 +143,14 @@ def _without_volatile(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def canonical(labels: Mapping[str, str | None] | None, spec: Mapping[str, Any] | None) -> bytes:
-    """The canonical text of labels and spec: equal texts, equal pods."""
+    """Return the canonical text of labels and spec. Two pods are equivalent if their texts are equal."""
     own = None if labels is None else {key: value or "" for key, value in labels.items()}
     body = _fields(_without_volatile(spec or {}), "spec", 0)
     return msgspec.json.encode((own, body), order="deterministic")
 
 
 def _hash(text: bytes) -> bytes:
-    from hashlib import blake2b  # loads OpenSSL: not for an answer that needs none
+    from hashlib import blake2b  # imported here because it loads OpenSSL
 
     return blake2b(text, digest_size=16).digest()
 
@@ -169,19 +169,21 @@ _ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
 class Digester:
-    """Digests of many pods: specs with the same text are worked out once.
+    """Digests of many pods. Equal spec texts are digested only once.
 
-    The pods of a controller differ in the name of the volume that the API server adds for the service account's token;
-    since such a volume does not count, texts that differ only there share an entry, unless the name is left in the
-    canonical text.
+    The pods of a controller differ in the name of the volume that the API server adds for the service account's token.
+    Such a volume does not count, so texts that differ only there share a cache entry, unless the canonical text still
+    has the name.
     """
 
     def __init__(self) -> None:
         self._memo: dict[bytes, bytes] = {}
 
     def digest(self, pod: bytes | memoryview | msgspec.Raw | Mapping[str, Any] | Pod) -> bytes:
-        """16 bytes for a pod given as JSON text, as plain data or as a struct; raises msgspec.DecodeError for damaged
-        text."""
+        """Return the digest (16 bytes) of a pod given as JSON text, plain data or struct.
+
+        Raises msgspec.DecodeError if the text is damaged.
+        """
         if isinstance(pod, Pod):
             labels, spec = _ENCODER.encode(pod.metadata.labels), _ENCODER.encode(pod.spec)
         elif isinstance(pod, Mapping):
@@ -192,16 +194,16 @@ class Digester:
             labels, spec = bytes(parts.metadata.labels) if parts.metadata else b"null", bytes(parts.spec)
         exact = labels + b"\0" + spec
         shared = _TOKEN_VOLUME.sub(_TOKEN_PREFIX, exact) if _TOKEN_PREFIX in exact else exact
-        found = self._memo.get(shared) or self._memo.get(exact)
-        if found is None:
+        result = self._memo.get(shared) or self._memo.get(exact)
+        if result is None:
             text = canonical(msgspec.json.decode(labels), msgspec.json.decode(spec))
-            found = _hash(text)
+            result = _hash(text)
             if len(self._memo) >= _MAX_MEMO:
                 self._memo.clear()
-            self._memo[exact if _TOKEN_PREFIX in text else shared] = found
-        return found
+            self._memo[exact if _TOKEN_PREFIX in text else shared] = result
+        return result
 
 
 def digest(pod: bytes | memoryview | msgspec.Raw | Mapping[str, Any]) -> bytes:
-    """16 bytes for one pod; for many, a :class:`Digester` is faster."""
+    """Return the digest (16 bytes) of one pod. A :class:`Digester` is faster for many."""
     return Digester().digest(pod)

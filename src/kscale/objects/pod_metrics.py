@@ -1,6 +1,6 @@
 """A PodMetricsList as columns: usage of pods and containers without an object per item.
 
-Upstream: ``metrics.k8s.io`` and what ``pkg/controller/podautoscaler/metrics/client.go`` reads of it.
+Upstream: ``metrics.k8s.io``, as read by ``pkg/controller/podautoscaler/metrics/client.go``.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ _T = TypeVar("_T")
 
 
 class JoinedLists(Sequence[_T], Generic[_T]):
-    """All items of several lists, in order. ``parts``: those lists, which nobody writes to any more; ``ends``: behind
-    the last item of each."""
+    """All items of several lists, in order.
+
+    ``parts`` are those lists, which are not modified any more; ``ends`` are the end positions of each.
+    """
 
     __slots__ = ("ends", "parts")
 
@@ -99,8 +101,10 @@ class NumberedTexts:
 
 
 class Run(NamedTuple):
-    """Parts from ``first`` up to ``end`` which were parts before, from ``before`` on, in the same order; -1: they were
-    not."""
+    """Parts from ``first`` to before ``end`` that were consecutive parts before, from index ``before`` on.
+
+    ``before`` is -1 for new parts.
+    """
 
     first: int
     end: int
@@ -176,7 +180,7 @@ def _rows(usage: PodUsage, run: Run, seams: Seams) -> PodUsage:
     (row, item, label), (rows, items, labels) = seams[:, [run.before, run.before + run.end - run.first]].T.tolist()
     of_rows, of_items = slice(row, rows), slice(item, items)
     numbers, columns = usage.labels[of_rows], list(usage.columns())
-    keys: Any = range(rows - row)  # as many as there are; whoever joins them has the keys
+    keys: Any = range(rows - row)  # only the length counts; the joined list has the keys
     return type(usage)(
         keys,
         usage.namespace[of_rows],
@@ -315,7 +319,7 @@ class PodUsage:
             columns = _pod_metrics.read(data)
         except UnicodeDecodeError as error:
             raise InputError(Problem(f"not readable as JSON in UTF-8: {error}", source)) from None
-        if columns is None:  # in another layout, or malformed: the reader of objects reports errors
+        if columns is None:  # another layout, or malformed: the reader of objects reports the errors
             return cls.of(from_json(bytes(data), PodMetricsList).items)
         names, namespace, labels, time, window, ends, container, amount, present, *texts, odd = columns
         namespaces, label_texts, containers, resources = texts
@@ -417,10 +421,10 @@ class PodUsage:
             described = item.described_object
             keys.append(f"{described.namespace}/{described.name}")
             namespace.append(namespaces.number(described.namespace))
-            known = labels.get((described.namespace, described.name))
-            if known is not None:
+            pod_labels = labels.get((described.namespace, described.name))
+            if pod_labels is not None:
                 numbers[row] = len(label_sets)
-                label_sets.append(dict(known))
+                label_sets.append(dict(pod_labels))
             try:
                 time.append(_moment(item.timestamp))
             except ValueError as error:
@@ -527,9 +531,24 @@ class PodUsage:
         ]
 
     def samples(self, resource: str, rows: NDArray[np.int64], container: str = "") -> Samples:
-        """Return the usage of the pods of some rows, of one container or of all; negative rows have no sample.
+        """Return the usage of the pods of some rows.
 
-        A pod has no sample if one of its containers lacks the resource, or if it lacks the named container.
+        Parameters
+        ----------
+        resource : str
+        rows : int64[n]
+            Negative rows have no sample.
+        container : str
+            Name of a container. Default: the sum of all containers.
+
+        Returns
+        -------
+        present : uint8[n]
+            0 if the pod has no sample: a container lacks the resource, or there is no container of that name.
+        value : int64[n]
+            Milli-units.
+        time, window : int64[n]
+            Nanoseconds.
         """
         if resource not in self.resources or (container and container not in self.containers):
             present, value, time, window = np.zeros(len(rows), np.uint8), *np.zeros((3, len(rows)), np.int64)
@@ -595,8 +614,7 @@ class PodUsage:
         """Return a copy in which the rows of ``changes`` replace those of the same pods.
 
         Raises KeyError for a pod that is not in this list, and ValueError if a pod's containers or resources differ
-        (build a
-        new list then).
+        (build a new list then).
         """
         rows = self.rows(changes.keys)
         if (rows < 0).any():

@@ -1,9 +1,9 @@
-"""Controllers of pods, and the annotations of pods that decisions read (upstream: ``metav1.GetControllerOf``).
+"""Controllers of pods, and the annotations of pods that decisions read.
 
 A live store keeps no other annotation of a pod that has a node. A decision therefore reads an annotation of a pod with
-:func:`pod_annotation`, which takes the names of this module only: a name that is not declared here is a type error.
+:func:`pod_annotation`, which accepts only the names of this module: any other name is a type error.
 
-Upstream: ``utils/pod``.
+Upstream: ``metav1.GetControllerOf`` and ``utils/pod``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def pod_annotation(pod: Pod, name: PodAnnotation) -> str | None:
 
 
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
-    """The first owner reference with ``controller: true``."""
+    """Return the first owner reference with ``controller: true``, or None."""
     for owner in metadata.owner_references:
         if owner.controller:
             return owner
@@ -80,7 +80,7 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
 
 
 def is_daemonset_pod(pod: Pod) -> bool:
-    """Controlled by a DaemonSet, or annotated as if it were."""
+    """Return whether a DaemonSet controls the pod or the pod is annotated as such."""
     controller = controller_of(pod.metadata)
     if controller is not None and controller.kind == "DaemonSet":
         return True
@@ -88,11 +88,11 @@ def is_daemonset_pod(pod: Pod) -> bool:
 
 
 def is_mirror_pod(pod: Pod) -> bool:
-    """The API's image of a static pod: the annotation is there, whatever its value."""
+    """Return whether the pod is the API's copy of a static pod, which has a certain annotation with any value."""
     return pod_annotation(pod, CONFIG_MIRROR) is not None
 
 
 def is_static_pod(pod: Pod) -> bool:
-    """A pod that a kubelet got from a file or a URL, not from the API server."""
+    """Return whether a kubelet read the pod from a file or a URL instead of the API server."""
     source = pod_annotation(pod, CONFIG_SOURCE)
     return source is not None and source != "api"

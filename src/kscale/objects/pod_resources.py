@@ -1,8 +1,8 @@
-"""Resource requests of pods and their quality of service (upstream: ``component-helpers/resource``, Kubernetes 1.37).
+"""Resource requests of pods and their quality of service (Kubernetes 1.37).
 
 Quantities are added exactly; rounding to integers happens once, on the sum of a pod (:func:`to_integers`).
 
-Upstream: ``pkg/apis/core/v1/helper/qos``.
+Upstream: ``component-helpers/resource`` and ``pkg/apis/core/v1/helper/qos``.
 """
 
 from __future__ import annotations
@@ -58,24 +58,24 @@ NON_ZERO: Final[Mapping[str, Quantity]] = {CPU: Quantity("100m"), MEMORY: Quanti
 
 @lru_cache(maxsize=1 << 12)
 def is_extended(name: str) -> bool:
-    """An extended resource: ``example.com/gpu``."""
+    """Return whether the resource is an extended one, such as ``example.com/gpu``."""
     if "/" not in name or _NATIVE_DOMAIN in name or name.startswith("requests."):
         return False
     return not qualified_name_errors(f"requests.{name}")
 
 
 def is_hugepages(name: str) -> bool:
-    """``hugepages-2Mi`` and so on."""
+    """Return whether the resource is huge pages, such as ``hugepages-2Mi``."""
     return name.startswith("hugepages-")
 
 
 def is_prefixed_native(name: str) -> bool:
-    """A name of the kubernetes.io domain."""
+    """Return whether the resource's name is of the kubernetes.io domain."""
     return _NATIVE_DOMAIN in name
 
 
 def is_attachable_volume(name: str) -> bool:
-    """An attach limit of the time before CSI."""
+    """Return whether the resource is an attach limit of volume plug-ins before CSI."""
     return name.startswith("attachable-volumes-")
 
 
@@ -91,7 +91,7 @@ def is_pod_level_resource(name: str) -> bool:
 
 
 def is_sidecar(container: Container) -> bool:
-    """A restartable init container."""
+    """Return whether the init container is a sidecar, that is, restartable."""
     return container.restart_policy == "Always"
 
 
@@ -123,9 +123,10 @@ def _of_spec(container: Container) -> ResourceList | None:
 
 
 def container_requests(spec: PodSpec, requests_of: _RequestsOf = _of_spec) -> ResourceList:
-    """Regular containers and sidecars together, or the peak while the init containers run, whichever is more.
+    """Return the containers' total request.
 
-    Neither pod-level requests nor overhead count. ``requests_of`` reads a container's requests.
+    It is the sum of regular containers and sidecars, or the peak while init containers run, whichever is greater per
+    resource. Pod-level requests and overhead are not included. ``requests_of`` returns a container's requests.
     """
     total: ResourceList = {}
     for container in spec.containers:
@@ -160,10 +161,15 @@ def _filled(requests_of: _RequestsOf, missing: Mapping[str, Quantity]) -> _Reque
 
 
 def demand(pod: Pod, missing: Mapping[str, Quantity] = _NONE, *, pod_level: bool = True) -> ResourceList:
-    """Return what a pending pod asks for.
+    """Return the requests of a pending pod. Status and limits are ignored, and zero requests are included.
 
-    Its status is ignored, limits are never consulted, zeros stay as keys. ``missing``: what a container asks for of
-    these that does not say. ``pod_level``: whether requests of the pod as a whole count.
+    Parameters
+    ----------
+    pod : Pod
+    missing : mapping of str to Quantity
+        Default requests of containers without a request.
+    pod_level : bool
+        Whether pod-level requests replace those of the containers.
     """
     total = container_requests(pod.spec, _filled(_of_spec, missing))
     if pod_level and pod.spec.resources is not None:
@@ -173,10 +179,11 @@ def demand(pod: Pod, missing: Mapping[str, Quantity] = _NONE, *, pod_level: bool
 
 
 def occupancy(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList:
-    """What a placed pod takes from its node: in-place resize makes its status count.
+    """Return the resources that a placed pod takes from its node.
 
-    The greatest of three sums: what the spec says, what the kubelet has granted, and what is in effect. A resize that
-    the kubelet has refused for good leaves the spec out. ``missing``: as of :func:`demand`.
+    After an in-place resize this is the maximum of the spec's requests, the requests that the kubelet has granted, and
+    those in effect. The spec does not count if the kubelet has refused the resize permanently. ``missing``: as for
+    :func:`demand`.
     """
     if takes_what_it_asks(pod):
         return demand(pod, missing)
@@ -213,20 +220,26 @@ def occupancy(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList
 
 
 def takes_what_it_asks(pod: Pod) -> bool:
-    """Whether a pod was never resized in place, as far as its status says: then :func:`occupancy` is :func:`demand`."""
+    """Return whether the status says that the pod was never resized in place.
+
+    :func:`occupancy` is then :func:`demand`.
+    """
     return not _has_status_resources(pod) and not resize_infeasible(pod)
 
 
 def non_zero_occupancy(pod: Pod) -> tuple[int, int]:
-    """(milli-units of cpu, bytes of memory) that a scheduler takes a placed pod to take where nodes are compared. With
-    requests for the pod as a whole only what those do not settle is filled in (upstream: ``CalculateResource``)."""
+    """Return (CPU in milli-units, memory in bytes) that a scheduler assumes for a placed pod when it scores nodes.
+
+    Missing requests get default values. For a pod with pod-level requests, only resources that those do not set get
+    them (upstream: ``CalculateResource``).
+    """
     missing = NON_ZERO
-    whole = pod.spec.resources.requests if pod.spec.resources is not None else None
-    if whole is not None and any(map(is_pod_level_resource, whole)):
-        known = occupancy(pod)
-        missing = {name: amount for name, amount in NON_ZERO.items() if name not in known}
-    taken = occupancy(pod, missing)
-    return taken.get(CPU, _ZERO).milli_value(), taken.get(MEMORY, _ZERO).value()
+    pod_level = pod.spec.resources.requests if pod.spec.resources is not None else None
+    if pod_level is not None and any(map(is_pod_level_resource, pod_level)):
+        nonzero = occupancy(pod)
+        missing = {name: amount for name, amount in NON_ZERO.items() if name not in nonzero}
+    occupied = occupancy(pod, missing)
+    return occupied.get(CPU, _ZERO).milli_value(), occupied.get(MEMORY, _ZERO).value()
 
 
 def _has_status_resources(pod: Pod) -> bool:
@@ -242,7 +255,7 @@ def _has_status_resources(pod: Pod) -> bool:
 
 
 def _infeasible_without_status(pod: Pod, missing: Mapping[str, Quantity]) -> ResourceList:
-    """A refused resize and no status to fall back on: nothing but the pod-level requests and the overhead."""
+    """Return pod-level requests and overhead, for a refused resize without resources in the status."""
     total = container_requests(pod.spec, lambda _: missing)
     total.update(_effective_pod_level(pod, infeasible=True))
     _add(total, pod.spec.overhead)
@@ -263,9 +276,10 @@ def _effective_pod_level(pod: Pod, infeasible: bool) -> ResourceList:
 
 
 def to_integers(resources: Mapping[str, Quantity], *, floor: bool = False) -> dict[str, int]:
-    """What the scheduler computes with: cpu in milli-units, the rest in units; names that it does not see are dropped.
+    """Convert quantities to the scheduler's integers, CPU in milli-units and other resources in units.
 
-    ``floor``: negative values become 0, as upstream does for the request of a pending pod (not for placed pods).
+    Resources that the scheduler ignores are dropped. ``floor`` replaces negative values by 0, as upstream does for the
+    request of a pending pod, but not for placed pods.
     """
     values = {}
     for name, amount in resources.items():
@@ -277,7 +291,7 @@ def to_integers(resources: Mapping[str, Quantity], *, floor: bool = False) -> di
 
 
 def floored(values: dict[str, int]) -> dict[str, int]:
-    """With 0 for what is negative; the very same if nothing is."""
+    """Return the values with 0 in place of negative ones; the same dict if none is negative."""
     if not values or min(values.values()) >= 0:
         return values
     return {name: max(0, value) for name, value in values.items()}
@@ -287,21 +301,22 @@ _COUNTED: Final = (CPU, MEMORY)
 
 
 def is_guaranteed(pod: Pod) -> bool:
-    """Whether all that a pod asks for of CPU and memory is also its limit (``GetPodQOS`` is ``Guaranteed``).
+    """Return whether the pod's QoS class is ``Guaranteed``, that is, its CPU and memory requests equal its limits.
 
-    What its status says counts; else requests and limits of all containers, or of the pod where it has some itself.
+    The class in the status counts first; then pod-level resources if there are any; then those of all containers
+    (``GetPodQOS``).
     """
     if pod.status.qos_class:
         return pod.status.qos_class == "Guaranteed"
-    whole = pod.spec.resources
-    if whole is not None and (whole.requests or whole.limits):
-        return _is_fixed(whole)
+    pod_level = pod.spec.resources
+    if pod_level is not None and (pod_level.requests or pod_level.limits):
+        return _is_fixed(pod_level)
     containers = [*pod.spec.init_containers, *pod.spec.containers]
     return bool(containers) and all(_is_fixed(each.resources) for each in containers)
 
 
 def _is_fixed(resources: ResourceRequirements) -> bool:
-    """Requests that are not told are the limits, as the API server fills them in."""
+    """Return whether the CPU and memory requests equal the limits. A missing request defaults to the limit."""
     limits, requests = resources.limits or {}, resources.requests or {}
     return all(
         name in limits and not limits[name].is_zero and requests.get(name, limits[name]) == limits[name]

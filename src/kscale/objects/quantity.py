@@ -83,8 +83,7 @@ def go_pow10(exponent: int) -> float:
 
 
 def strip_factor(number: int, factor: int) -> tuple[int, int]:
-    """Divide ``number`` (not zero) by ``factor`` as often as possible; return the quotient and the number of
-    divisions."""
+    """Return ``number`` (not zero) divided by ``factor`` as often as possible, and the number of divisions."""
     times = 0
     while True:
         quotient, rest = divmod(number, factor)
@@ -224,7 +223,7 @@ def _scan_big(sign: str, digits: int, places: int, base: int, exponent: int, for
     scale = (exponent if base == 10 else 0) - places
     number = digits << exponent if base == 2 else digits
     if number:
-        # Rounded to nanos, away from zero: who asks for something gets something.
+        # Rounded to nanos, away from zero: a positive request must not become zero.
         if scale < _NANO:
             number = -(-number // 10 ** (_NANO - scale)) if _NANO - scale <= len(str(number)) else 1
         elif scale - _NANO > MAX_ALIGNMENT:

@@ -1,4 +1,5 @@
-"""Kinds, the resources that serve them, and their paths (upstream: ``k8s.io/client-go/restmapper``, ``discovery``)."""
+"""Kinds, the resources that serve them, and their URL paths (upstream: ``k8s.io/client-go/restmapper``,
+``discovery``)."""
 
 from __future__ import annotations
 
@@ -29,12 +30,14 @@ AUTOSCALING_V1: Final = "autoscaling/v1"
 
 
 class RESTMappingError(ValueError):
-    """A kind that is not served, or a version that cannot be read; with upstream's text."""
+    """A kind that is not served, or a malformed version, with upstream's text."""
 
 
 class ServedResource(msgspec.Struct, frozen=True):
-    """A resource of a group in one version. ``scale``: the ``apiVersion`` of what its ``/scale`` endpoint takes and
-    gives; empty: it has none."""
+    """A resource of an API group in one version.
+
+    ``scale`` is the ``apiVersion`` of its ``/scale`` endpoint; empty without one.
+    """
 
     group: str
     version: str
@@ -45,16 +48,16 @@ class ServedResource(msgspec.Struct, frozen=True):
 
     @property
     def group_resource(self) -> str:
-        """``deployments.apps``, of the core group ``pods``."""
+        """Return ``deployments.apps``, or ``pods`` for the core group."""
         return f"{self.name}.{self.group}" if self.group else self.name
 
     @property
     def api_version(self) -> str:
-        """``apps/v1``, of the core group ``v1``."""
+        """Return ``apps/v1``, or ``v1`` for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Where it is served: ``/apis/apps/v1/namespaces/shop/deployments/web/scale``."""
+        """Return the URL path, such as ``/apis/apps/v1/namespaces/shop/deployments/web/scale``."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         within = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         return "/".join([part for part in (f"{root}{within}", self.name, name, subresource) if part])
@@ -81,7 +84,7 @@ BUILT_IN: Final[tuple[ServedResource, ...]] = (
 
 
 def parse_group_version(api_version: str) -> tuple[str, str]:
-    """(group, version) of an ``apiVersion``; raises :class:`RESTMappingError`."""
+    """Split an ``apiVersion`` into group and version. Raises :class:`RESTMappingError`."""
     if not api_version or api_version == "/":
         return "", ""
     parts = api_version.split("/")
@@ -91,16 +94,15 @@ def parse_group_version(api_version: str) -> tuple[str, str]:
 
 
 def split_group_resource(group_resource: str) -> tuple[str, str]:
-    """(group, resource) of ``deployments.apps``."""
+    """Split ``deployments.apps`` into group and resource."""
     resource, _, group = group_resource.partition(".")
     return group, resource
 
 
 class RESTMapper:
-    """Finds the resources of a kind in any version, and the version in which a resource is preferred.
+    """The resources of each kind in any version, and the preferred version of each resource.
 
-    Of several versions of a resource the first that is given is the preferred one. Kinds in lower case are known too,
-    as discovery lists them.
+    The first given version of a resource is the preferred one. Kinds in lower case are known too, as in discovery.
     """
 
     __slots__ = ("_by_kind", "_preferred")
@@ -113,41 +115,44 @@ class RESTMapper:
             name = each.group_resource
             self._preferred.setdefault(name, each)
             for table, kind in ((self._by_kind, each.kind), (lower, each.kind.lower())):
-                known = table.get((each.group, kind), ())
-                table[each.group, kind] = known if name in known else (*known, name)
+                existing = table.get((each.group, kind), ())
+                table[each.group, kind] = existing if name in existing else (*existing, name)
         self._by_kind = {**lower, **self._by_kind}
 
     def resources(self, group: str, kind: str) -> tuple[str, ...]:
-        """Group-resources (``deployments.apps``) of a kind; raises :class:`RESTMappingError`."""
+        """Return the group-resources (``deployments.apps``) of a kind. Raises :class:`RESTMappingError`."""
         try:
             return self._by_kind[group, kind]
         except KeyError:
             raise RESTMappingError(f'no matches for kind "{kind}" in group "{group}"') from None
 
     def preferred(self, group_resource: str) -> ServedResource:
-        """A group-resource in its preferred version; raises :class:`RESTMappingError`."""
-        found = self._preferred.get(group_resource)
-        if found is None:
+        """Return a group-resource in its preferred version. Raises :class:`RESTMappingError` if it is unknown."""
+        resource_found = self._preferred.get(group_resource)
+        if resource_found is None:
             group, resource = split_group_resource(group_resource)
             text = f"no matches for {group}/, Resource={resource}"
-            whole = f"unable to get full preferred group-version-resource for {group_resource}: {text}"
-            raise RESTMappingError(f"unable to get client for {group_resource}: {whole}")
-        return found
+            message = f"unable to get full preferred group-version-resource for {group_resource}: {text}"
+            raise RESTMappingError(f"unable to get client for {group_resource}: {message}")
+        return resource_found
 
     def scale_version(self, group_resource: str) -> str:
-        """The ``apiVersion`` of a resource's Scale, to write it; raises :class:`RESTMappingError`."""
-        found = self.preferred(group_resource)
-        if not found.scale:
-            where = f"{found.group}/{found.version}, Resource={found.name}"
+        """Return the ``apiVersion`` in which a resource's Scale is written.
+
+        Raises :class:`RESTMappingError` if the resource is unknown or has no scale.
+        """
+        served = self.preferred(group_resource)
+        if not served.scale:
+            where = f"{served.group}/{served.version}, Resource={served.name}"
             text = f"could not find scale subresource for {where} in discovery information"
             raise RESTMappingError(f"could not find proper group-version for scale subresource of {where}: {text}")
-        return found.scale
+        return served.scale
 
 
 class AnyKindRESTMapper(RESTMapper):
-    """A mapper that takes every kind for served: kinds that it is not given have the usual plural.
+    """A mapper that treats every kind as served, by default under its usual plural.
 
-    For inputs that do not say what a server serves: whether an object is there decides the answer.
+    For inputs that do not say what a server serves, so that only the presence of an object counts.
     """
 
     __slots__ = ()
@@ -201,18 +206,28 @@ class _APIGroupList(ApiStruct):
 
 
 def discovered(groups: Mapping[str, Any] | None, lists: Iterable[Mapping[str, Any]]) -> list[ServedResource]:
-    """What discovery says is served, preferred versions first.
+    """Return the resources that an API server's discovery lists, preferred versions first.
 
-    ``groups``: the APIGroupList (``/apis``), None: versions are preferred in their order; ``lists``: the
-    APIResourceList of each version (``/api/v1``, ``/apis/apps/v1``); plain data. Raises
-    :class:`~kscale.errors.InputError` for odd shapes and :class:`RESTMappingError` for a version that cannot be read.
+    Parameters
+    ----------
+    groups : mapping or None
+        The APIGroupList (``/apis``) as plain data. None: versions are preferred in the order of ``lists``.
+    lists : iterable of mapping
+        The APIResourceList of each version (``/api/v1``, ``/apis/apps/v1``) as plain data.
+
+    Raises
+    ------
+    InputError
+        If the data have the wrong shape.
+    RESTMappingError
+        If a version is malformed.
     """
     order: dict[tuple[str, str], int] = {}
     for group in (from_dict(groups or {}, _APIGroupList)).groups or ():
         first = [group.preferred_version] if group.preferred_version is not None else []
         for version in (*first, *(group.versions or ())):
             order.setdefault((group.name, version.version), len(order))
-    found: list[tuple[int, ServedResource]] = []
+    ranked: list[tuple[int, ServedResource]] = []
     for data in lists:
         listed = from_dict(data, _APIResourceList)
         group_name, version_name = parse_group_version(listed.group_version)
@@ -223,7 +238,7 @@ def discovered(groups: Mapping[str, Any] | None, lists: Iterable[Mapping[str, An
             if each.name.endswith("/scale")
         }
         rank = order.get((group_name, version_name), len(order))
-        found += [
+        ranked += [
             (
                 rank,
                 ServedResource(
@@ -233,7 +248,7 @@ def discovered(groups: Mapping[str, Any] | None, lists: Iterable[Mapping[str, An
             for each in resources
             if "/" not in each.name
         ]
-    return [each for _, each in sorted(found, key=lambda pair: pair[0])]
+    return [each for _, each in sorted(ranked, key=lambda pair: pair[0])]
 
 
 class _Kind(ApiStruct):
@@ -273,15 +288,17 @@ class _GroupDiscoveryList(ApiStruct):
 
 
 def discovered_at_once(documents: Iterable[Mapping[str, Any]]) -> list[ServedResource]:
-    """The same of APIGroupDiscoveryLists (``/api`` and ``/apis``, ``apidiscovery.k8s.io``), which list versions in the
-    order of preference. Raises :class:`~kscale.errors.InputError` for odd shapes."""
-    found: list[ServedResource] = []
+    """Return the resources in aggregated discovery (APIGroupDiscoveryLists of ``/api`` and ``/apis``).
+
+    These list versions in the order of preference. Raises :class:`~kscale.errors.InputError` for wrong shapes.
+    """
+    resources: list[ServedResource] = []
     for document in documents:
         for group in from_dict(document, _GroupDiscoveryList).items or ():
             name = "" if group.metadata is None else group.metadata.name
             for version in group.versions or ():
-                found += [_served(name, version.version, each) for each in version.resources or ()]
-    return found
+                resources += [_served(name, version.version, each) for each in version.resources or ()]
+    return resources
 
 
 def _served(group: str, version: str, resource: _Resource) -> ServedResource:

@@ -1,8 +1,7 @@
-"""The ``/scale`` sub-resource of an object, in the versions that servers speak.
+"""The ``/scale`` subresource of an object, in all versions that servers use.
 
-Upstream: the scale subresources of the built-in kinds, and ``customresource`` for definitions that name JSON paths.
-
-Upstream: ``k8s.io/client-go/scale`` and its scheme.
+Upstream: the scale subresources of the built-in kinds, ``customresource`` for definitions with JSON paths, and
+``k8s.io/client-go/scale`` with its scheme.
 """
 
 from __future__ import annotations
@@ -43,7 +42,8 @@ _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet"})
 
 
 class ScaleError(ValueError):
-    """A scale that the API server cannot give or take, with its text. ``conflict``: the object has changed since."""
+    """An error of the ``/scale`` endpoint, with the API server's text. ``conflict`` is set if the object has
+    changed."""
 
     def __init__(self, message: str, *, conflict: bool = False) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class ScaleError(ValueError):
 
 
 class ScalePaths(msgspec.Struct, frozen=True):
-    """The JSON paths of a custom resource's scale (``.spec.replicas``); no selector path: the selector is empty."""
+    """JSON paths of a custom resource's scale (``.spec.replicas``). Without a selector path the selector is empty."""
 
     spec_replicas: str = ".spec.replicas"
     status_replicas: str = ".status.replicas"
@@ -99,13 +99,16 @@ class _DefinitionSpec(ApiStruct):
 
 
 class CustomResourceDefinition(KubeObject):
-    """What kinds a group has, and where their scale is (``apiextensions.k8s.io``)."""
+    """A custom kind and its scales (``apiextensions.k8s.io``)."""
 
     spec: _DefinitionSpec | None = None
 
 
 def definition_of(definition: Mapping[str, Any]) -> tuple[str, str, str, dict[str, ScalePaths]]:
-    """(group, kind, plural, :func:`scale_paths`) of a CustomResourceDefinition; ``InputError`` for odd shapes."""
+    """Return (group, kind, plural, :func:`scale_paths`) of a CustomResourceDefinition.
+
+    Raises ``InputError`` for wrong shapes.
+    """
     return definition_parts(from_dict(definition, CustomResourceDefinition))
 
 
@@ -117,9 +120,10 @@ def definition_parts(definition: CustomResourceDefinition) -> tuple[str, str, st
 
 
 def scale_paths(definition: Mapping[str, Any]) -> dict[str, ScalePaths]:
-    """Version -> paths, of the versions of a CustomResourceDefinition (plain data) that have a scale.
+    """Return the scale's paths by version, for the versions of a CustomResourceDefinition (plain data) that have a
+    scale.
 
-    Raises ``InputError`` for odd shapes.
+    Raises ``InputError`` for wrong shapes.
     """
     return definition_of(definition)[3]
 
@@ -177,9 +181,10 @@ def has_built_in_scale(group: str, kind: str) -> bool:
 
 
 def scale_of(data: Mapping[str, Any], paths: ScalePaths | None = None) -> Scale:
-    """The scale of an object (plain data). ``paths`` None: a built-in kind, or a custom one with the usual paths.
+    """Return the scale of an object (plain data).
 
-    Raises :class:`ScaleError` where the API server answers with an error.
+    ``paths`` is None for a built-in kind, or a custom one with the usual paths. Raises :class:`ScaleError` if the API
+    server would respond with an error.
     """
     api_version, kind = str(data.get("apiVersion", "")), str(data.get("kind", ""))
     if paths is None and (api_version.startswith(("apps/", "extensions/")) or not api_version) and kind in _WORKLOADS:
@@ -197,7 +202,7 @@ def scale_of(data: Mapping[str, Any], paths: ScalePaths | None = None) -> Scale:
 
 
 def scale_of_workload(held: Deployment | StatefulSet) -> Scale:
-    """The same of a struct. Raises :class:`ScaleError` for a selector that cannot be read."""
+    """Return the scale of a struct. Raises :class:`ScaleError` if the selector is malformed."""
     spec, of = held.spec, held.metadata
     try:
         selector = "" if spec.selector is None else str(compile_selector(spec.selector))
@@ -219,30 +224,42 @@ def scale_of_workload(held: Deployment | StatefulSet) -> Scale:
 def with_replicas(
     data: Mapping[str, Any], scale: Scale, replicas: int, paths: ScalePaths | None = None
 ) -> dict[str, Any]:
-    """An object (plain data) after its scale was PUT: only the field of the replicas is another.
+    """Return the object after its scale was PUT, with only the replicas changed.
 
-    The ``scale`` says which object is meant: its UID and resource version, where it has them, must be the object's.
-    Raises :class:`ScaleError` where the API server refuses; what is a conflict has ``conflict`` set.
+    Parameters
+    ----------
+    data : mapping
+        The object as plain data.
+    scale : Scale
+        UID and resource version must be the object's if they are set.
+    replicas : int
+    paths : ScalePaths, optional
+        Paths of a custom resource. Default: the usual paths.
+
+    Raises
+    ------
+    ScaleError
+        If the API server would refuse the request; ``conflict`` is set for a conflict.
     """
     if replicas < 0:
         raise ScaleError(f"spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0")
     metadata = data.get("metadata") or {}
     name = metadata.get("name", "")
-    for field, given, has in (
+    for field, expected, actual in (
         ("UID", scale.metadata.uid, metadata.get("uid")),
         ("ResourceVersion", scale.metadata.resource_version, metadata.get("resourceVersion")),
     ):
-        if given and given != has:
-            text = f"Precondition failed: {field} in precondition: {given}, {field} in object meta: {has or ''}"
+        if expected and expected != actual:
+            text = f"Precondition failed: {field} in precondition: {expected}, {field} in object meta: {actual or ''}"
             raise ScaleError(f'Operation cannot be fulfilled on "{name}": {text}', conflict=True)
     *parents, last = (paths or ScalePaths()).spec_replicas.strip(".").split(".")
-    out = here = dict(data)
+    out = parent = dict(data)
     for part in parents:
-        below = here.get(part)
-        if below is not None and not isinstance(below, Mapping):
+        child = parent.get(part)
+        if child is not None and not isinstance(child, Mapping):
             raise ScaleError(f"value cannot be set because {part} is not a map[string]interface{{}}")
-        here[part] = here = dict(below or {})
-    here[last] = replicas
+        parent[part] = parent = dict(child or {})
+    parent[last] = replicas
     return out
 
 
@@ -257,7 +274,7 @@ def _workload(data: Mapping[str, Any]) -> Scale:
 
 
 def _label_map(data: Mapping[str, Any]) -> Mapping[str, str]:
-    """The selector of an object that selects by a map of labels."""
+    """Return the selector of an object that selects by a label map. Raises ScaleError for other values."""
     labels = (data.get("spec") or {}).get("selector") or {}
     if not isinstance(labels, Mapping) or not all(isinstance(each, str) for each in labels.values()):
         raise ScaleError("the label selector must be a map of texts")
@@ -265,7 +282,7 @@ def _label_map(data: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _deployment_config(data: Mapping[str, Any]) -> Scale:
-    """The scale of an OpenShift DeploymentConfig, which also selects its own name (``scaleFromConfig``)."""
+    """Return the scale of an OpenShift DeploymentConfig, which also selects its own name (``scaleFromConfig``)."""
     name = (data.get("metadata") or {}).get("name", "")
     replicas = (data.get("spec") or {}).get("replicas") or 0
     ready = (data.get("status") or {}).get("replicas") or 0
@@ -278,10 +295,10 @@ def _counts(data: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _at(data: Mapping[str, Any], path: str) -> Any:
-    here: Any = data
+    node: Any = data
     for part in path.strip(".").split("."):
-        here = here.get(part) if isinstance(here, Mapping) else None
-    return here
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
 
 
 def _scale(data: Mapping[str, Any], replicas: Any, ready: Any, selector: Any) -> Scale:
@@ -296,7 +313,7 @@ def _scale(data: Mapping[str, Any], replicas: Any, ready: Any, selector: Any) ->
         metadata = from_dict(data.get("metadata") or {}, ObjectMeta)
     except InputError as error:
         raise ScaleError(str(error)) from None
-    kept = ObjectMeta(
+    scale_metadata = ObjectMeta(
         name=metadata.name,
         namespace=metadata.namespace,
         uid=metadata.uid,
@@ -305,7 +322,11 @@ def _scale(data: Mapping[str, Any], replicas: Any, ready: Any, selector: Any) ->
     )
     status = ScaleStatus(replicas=ready, selector=selector)
     return Scale(
-        api_version="autoscaling/v1", kind="Scale", metadata=kept, spec=ScaleSpec(replicas=replicas), status=status
+        api_version="autoscaling/v1",
+        kind="Scale",
+        metadata=scale_metadata,
+        spec=ScaleSpec(replicas=replicas),
+        status=status,
     )
 
 
@@ -329,9 +350,9 @@ class _OldScale(ApiStruct):
 
 
 def read_scale(data: Mapping[str, Any]) -> Scale:
-    """What a ``/scale`` endpoint answered (plain data) as autoscaling/v1.
+    """Return the response of a ``/scale`` endpoint (plain data) as autoscaling/v1.
 
-    Raises :class:`~kscale.objects.scale.ScaleError` with upstream's text for what is none.
+    Raises :class:`~kscale.objects.scale.ScaleError` with upstream's text if it is not a Scale.
     """
     version, kind = str(data.get("apiVersion", "")), str(data.get("kind", ""))
     if kind != "Scale" or version not in SCALE_VERSIONS:
@@ -346,8 +367,8 @@ def read_scale(data: Mapping[str, Any]) -> Scale:
     try:
         selector = _selector(status)
     except SelectorError as error:
-        what = "received an object from a /scale endpoint which was not convertible to autoscaling Scale"
-        raise ScaleError(f"{what}: {error}") from None
+        prefix = "received an object from a /scale endpoint which was not convertible to autoscaling Scale"
+        raise ScaleError(f"{prefix}: {error}") from None
     return Scale(
         metadata=old.metadata or ObjectMeta(),
         spec=old.spec or ScaleSpec(),
@@ -365,7 +386,10 @@ def _selector(status: _OldStatus) -> str:
 
 
 def _label_selector(selector: Selector) -> LabelSelector:
-    """``ParseToLabelSelector``: what objects can say of a selector. Raises SelectorError for the rest."""
+    """Convert a selector to the API's form (``ParseToLabelSelector``).
+
+    Raises SelectorError for operators that the API's form does not have.
+    """
     labels: dict[str, str] = {}
     expressions: list[LabelSelectorRequirement] = []
     for each in selector.requirements:
@@ -382,20 +406,33 @@ def _label_selector(selector: Selector) -> LabelSelector:
 
 
 def written_scale(scale: Scale, replicas: int, api_version: str = CURRENT) -> dict[str, Any]:
-    """What is PUT into a ``/scale`` endpoint (plain data): a scale as it was read, with another size, as the kind that
-    the endpoint takes. Raises :class:`~kscale.objects.scale.ScaleError` for a kind that is none, or a selector that the
-    older kinds cannot hold."""
+    """Return the body (plain data) of a PUT to a ``/scale`` endpoint.
+
+    Parameters
+    ----------
+    scale : Scale
+        The scale as it was read.
+    replicas : int
+        The new number of replicas.
+    api_version : str
+        Version of the scale that the endpoint takes.
+
+    Raises
+    ------
+    ScaleError
+        If the version is unknown, or an older kind cannot represent the selector.
+    """
     if api_version not in SCALE_VERSIONS:
         raise ScaleError(f'no kind "Scale" is registered for version "{api_version}"')
     metadata = to_dict(scale.metadata)
     head = {"apiVersion": api_version, "kind": "Scale", "metadata": metadata, "spec": {"replicas": replicas}}
     status = scale.status
     if api_version == CURRENT:
-        told: dict[str, Any] = {"replicas": status.replicas}
+        status_data: dict[str, Any] = {"replicas": status.replicas}
         if status.selector:
-            told["selector"] = status.selector
-        return {**head, "status": told}
-    told = {"replicas": status.replicas}
+            status_data["selector"] = status.selector
+        return {**head, "status": status_data}
+    status_data = {"replicas": status.replicas}
     if status.selector:
         try:
             selector = _label_selector(parse_selector(status.selector))
@@ -403,6 +440,6 @@ def written_scale(scale: Scale, replicas: int, api_version: str = CURRENT) -> di
             text = f"could not convert scale update to external Scale: failed to parse target selector: {error}"
             raise ScaleError(text) from None
         if not selector.match_expressions:
-            told["selector"] = selector.match_labels or {}
-        told["targetSelector"] = str(compile_selector(selector))
-    return {**head, "status": told}
+            status_data["selector"] = selector.match_labels or {}
+        status_data["targetSelector"] = str(compile_selector(selector))
+    return {**head, "status": status_data}

@@ -54,11 +54,14 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 class SelectorError(ValueError):
-    """A selector that the API machinery refuses, with its text."""
+    """A selector that the API machinery refuses, with upstream's text."""
 
 
 def parse_int64(text: str) -> int | None:
-    """``strconv.ParseInt(text, 10, 64)``: sign and leading zeros allowed; None for anything else or out of range."""
+    """Parse an int64 as ``strconv.ParseInt(text, 10, 64)`` does, with sign and leading zeros.
+
+    None for any other text, or out of range.
+    """
     if len(text) > 40 or _INT64.fullmatch(text) is None:
         return _parse_long_int64(text)
     number = int(text)
@@ -66,7 +69,7 @@ def parse_int64(text: str) -> int | None:
 
 
 def _parse_long_int64(text: str) -> int | None:
-    """Zeros in front of a number may be many."""
+    """Parse a number with any number of leading zeros; None if it is malformed or out of range."""
     if _INT64.fullmatch(text) is None:
         return None
     sign = "-" if text[0] == "-" else ""
@@ -75,14 +78,15 @@ def _parse_long_int64(text: str) -> int | None:
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """One condition on labels. ``operator`` as upstream spells it inside: in, notin, =, ==, !=, exists, !, gt, lt."""
+    """One condition on labels. ``operator`` has upstream's internal spelling: in, notin, =, ==, !=, exists, !, gt,
+    lt."""
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
-        """Whether the labels meet the condition."""
+        """Return whether the labels meet the condition."""
         value = (labels or _NO_LABELS).get(self.key)
         operator = self.operator
         if operator in _POSITIVE:
@@ -111,24 +115,27 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """A compiled selector: all requirements must hold; ``nothing`` matches no labels at all."""
+    """A compiled selector. All requirements must hold; ``nothing`` matches no labels at all."""
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
-        """Whether the labels are selected."""
+        """Return whether the labels are selected."""
         if self.nothing:
             return False
         return all(item.matches(labels) for item in self.requirements)
 
     @property
     def empty(self) -> bool:
-        """Whether it matches everything without looking (``Selector.Empty``)."""
+        """Return whether the selector matches everything (``Selector.Empty``)."""
         return not self.requirements and not self.nothing
 
     def exact_label(self) -> tuple[str, str] | None:
-        """A label (key, value) that everything selected has, if the selector demands one: for looking up by label."""
+        """Return a label (key, value) that all selected objects must have; None if the selector requires none.
+
+        Used for lookups by label.
+        """
         for item in self.requirements:
             if item.operator in _POSITIVE and len(item.values) == 1:
                 return item.key, item.values[0]
@@ -175,7 +182,7 @@ def _value_errors(operator: str, values: Sequence[str]) -> list[str]:
 
 
 def requirement(key: str, operator: str, values: Sequence[str] = ()) -> Requirement:
-    """A checked requirement (``labels.NewRequirement``). Raises :class:`SelectorError` with upstream's text."""
+    """Build a validated requirement (``labels.NewRequirement``). Raises :class:`SelectorError` with upstream's text."""
     errors = []
     if wrong := qualified_name_errors(key):
         errors.append(f"key: Invalid value: {go_quote(key)}: {'; '.join(wrong)}")
@@ -209,10 +216,10 @@ def _compile(key: _Key) -> Selector:
 
 
 def compile_selector(selector: LabelSelector | None) -> Selector:
-    """``LabelSelectorAsSelector``: None selects nothing, an empty selector everything.
+    """Compile an API selector (``LabelSelectorAsSelector``); None selects nothing, an empty selector everything.
 
-    Raises :class:`SelectorError` with upstream's text. Of several wrong labels upstream names a random one; here it is
-    the first by name.
+    Raises :class:`SelectorError` with upstream's text. If several labels are wrong, upstream names a random one; kscale
+    names the first in order of keys.
     """
     if selector is None:
         return NOTHING
@@ -226,7 +233,7 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
 
 
 def from_label_map(labels: Mapping[str, str] | None) -> Selector:
-    """``SelectorFromSet``: exact equality without validation; an empty map matches everything."""
+    """Build an equality selector without validation (``SelectorFromSet``). An empty map matches everything."""
     if not labels:
         return EVERYTHING
     return Selector(tuple(Requirement(key, EQUALS, (value,)) for key, value in sorted(labels.items())))
@@ -244,18 +251,18 @@ _Token = tuple[str, str]  # (kind, text); a symbol's or keyword's kind is its te
 
 
 def _symbol(text: str, start: int) -> tuple[_Token, int]:
-    """The longest symbol at ``start``, as upstream's scanner finds it: character by character."""
-    found, end, position = "", start, start
+    """Return the longest symbol at ``start`` and its end, found as by upstream's character-by-character scanner."""
+    symbol, end, position = "", start, start
     while position < len(text) and text[position] in _SPECIAL:
         candidate = text[start : position + 1]
         position += 1
         if candidate in _SYMBOLS:
-            found, end = candidate, position
-        elif found:
+            symbol, end = candidate, position
+        elif symbol:
             break
-    if not found:
+    if not symbol:
         return (_ERROR, f"error expected: keyword found '{text[start:position]}'"), position
-    return (found, found), end
+    return (symbol, symbol), end
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -284,7 +291,7 @@ class _Parser:
         self.position = 0
 
     def peek(self) -> _Token:
-        """The next token where a value may stand: keywords are words there."""
+        """Return the next token as a value, so that keywords are words."""
         kind, text = self.tokens[min(self.position, len(self.tokens) - 1)]
         return (_WORD if kind in ("in", "notin") else kind, text)
 
@@ -381,7 +388,7 @@ class _Parser:
 
 @lru_cache(maxsize=1 << 15)
 def parse_selector(text: str) -> Selector:
-    """A selector from its text form; raises :class:`SelectorError` with upstream's text."""
+    """Parse a selector from its text form. Raises :class:`SelectorError` with upstream's text."""
     plain = _api_text.plain_label(text)
     if plain is not None:
         return Selector((Requirement(plain[0], "=", (plain[1],)),))
@@ -396,7 +403,7 @@ _Labels = Mapping[str, str]
 
 
 class LabelIndex(Generic[T]):
-    """Labelled items by namespace and label, in the order in which they came."""
+    """Labelled items by namespace and label, in insertion order."""
 
     __slots__ = ("_all", "_by_label")
 
@@ -405,26 +412,26 @@ class LabelIndex(Generic[T]):
         self._by_label: dict[tuple[str, _Label], dict[T, _Labels]] = {}
 
     def add(self, namespace: str, labels: _Labels, item: T) -> None:
-        """Adds an item."""
+        """Add an item with its labels."""
         self._all.setdefault(namespace, {})[item] = labels
         for label in labels.items():
             self._by_label.setdefault((namespace, label), {})[item] = labels
 
     def remove(self, namespace: str, labels: _Labels, item: T) -> None:
-        """Removes it again; ``labels`` as they were when it was added."""
+        """Remove an item. ``labels`` must be those with which it was added."""
         _drop(self._all, namespace, item)
         for label in labels.items():
             _drop(self._by_label, (namespace, label), item)
 
     def matching(self, namespace: str, selector: Selector) -> Iterator[T]:
-        """What the selector matches."""
+        """Return an iterator over the items that the selector matches."""
         label = selector.exact_label()
-        found = self._all.get(namespace, {}) if label is None else self._by_label.get((namespace, label), {})
-        return (item for item, labels in list(found.items()) if selector.matches(labels))
+        candidates = self._all.get(namespace, {}) if label is None else self._by_label.get((namespace, label), {})
+        return (item for item, labels in list(candidates.items()) if selector.matches(labels))
 
 
 class SelectorIndex(Generic[T]):
-    """Items with a selector each, by namespace and a label that it requires (None: it requires none)."""
+    """Items with a selector each, by namespace and a label that the selector requires (None if it requires none)."""
 
     __slots__ = ("_namespaces",)
 
@@ -432,23 +439,23 @@ class SelectorIndex(Generic[T]):
         self._namespaces: dict[str, dict[_Label | None, dict[T, Selector]]] = {}
 
     def __contains__(self, namespace: str) -> bool:
-        """Whether there are items of a namespace."""
+        """Return whether the namespace has items."""
         return namespace in self._namespaces
 
     def add(self, namespace: str, selector: Selector, item: T) -> None:
-        """Adds an item."""
+        """Add an item with its selector."""
         shelves = self._namespaces.setdefault(namespace, {})
         shelves.setdefault(selector.exact_label(), {})[item] = selector
 
     def remove(self, namespace: str, selector: Selector, item: T) -> None:
-        """Removes it again."""
+        """Remove an item."""
         shelves = self._namespaces[namespace]
         _drop(shelves, selector.exact_label(), item)
         if not shelves:
             del self._namespaces[namespace]
 
     def matching(self, namespace: str, labels: _Labels) -> Iterator[T]:
-        """The items whose selector matches the labels: those that require no label first."""
+        """Yield the items whose selector matches the labels, those that require no label first."""
         shelves = self._namespaces.get(namespace)
         if shelves is None:
             return
@@ -463,7 +470,7 @@ _Kept = TypeVar("_Kept", _Labels, Selector)
 
 
 def _drop(shelves: dict[_Place, dict[T, _Kept]], place: _Place, item: T) -> None:
-    """An item leaves its shelf; an empty shelf goes."""
+    """Remove an item, and its place if that becomes empty."""
     shelf = shelves[place]
     del shelf[item]
     if not shelf:

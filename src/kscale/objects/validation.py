@@ -1,4 +1,4 @@
-"""Check objects from files for values that no API server would store: names, times, repeated keys, unknown fields."""
+"""Check objects from files for values that no API server stores: names, times, repeated keys, unknown values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _Check = Callable[[Any], Iterator[tuple[str, str]]]
 
 
 def check_times(obj: msgspec.Struct) -> None:
-    """Raise InputError, with the field, for a time of an object that is no RFC 3339 time, as Go does on decoding."""
+    """Raise InputError, with the field, if a time of an object is not RFC 3339, as Go's decoder does."""
     check = _check_of(type(obj))
     if check is None:
         return
@@ -63,7 +63,7 @@ def _check_of(struct: type[msgspec.Struct]) -> _Check | None:
 
 
 def _struct_check(described: inspect.StructType, outer: tuple[type, ...]) -> _Check | None:
-    if described.cls in outer:  # a type that holds itself: none of these has times
+    if described.cls in outer:  # a recursive type: none of these has times
         return None
     times: list[tuple[str, str]] = []
     parts: list[tuple[str, str, _Check]] = []
@@ -110,16 +110,16 @@ def _list_check(inner: _Check) -> _Check:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as it is written."""
+    """The members of a JSON object as written, with repeated keys."""
 
 
 def refuse_repeated_keys(text: bytes | memoryview | Any) -> None:
-    """Raises InputError, with the field path of the key, for a JSON text that decodes but has a key twice."""
+    """Raise InputError, with the field path, for a JSON text that repeats a key."""
     if not _projection.repeats_a_key(text):
         return
     import json
 
-    readable = bytes(text).decode("utf-8", "replace")  # parts that nobody decodes may be no UTF-8
+    readable = bytes(text).decode("utf-8", "replace")  # parts that are never decoded may not be UTF-8
     try:
         written = json.loads(readable, object_pairs_hook=_Pairs, parse_int=str, parse_float=str, parse_constant=str)
         path, key = next(_repeated(written, ""))
@@ -133,11 +133,11 @@ def _repeated(value: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, _Pairs):
         seen: set[str] = set()
         for key, item in value:
-            here = f"{path}[{key}]" if "." in key or "/" in key else f"{path}.{key}".removeprefix(".")
+            key_path = f"{path}[{key}]" if "." in key or "/" in key else f"{path}.{key}".removeprefix(".")
             if key in seen:
-                yield here, key
+                yield key_path, key
             seen.add(key)
-            yield from _repeated(item, here)
+            yield from _repeated(item, key_path)
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _repeated(item, f"{path}[{index}]")
@@ -191,7 +191,10 @@ def is_share(value: int | str) -> bool:
 
 
 def share_of(value: int | str, of: int, *, up: bool) -> int:
-    """Return a number unchanged, or a percentage of ``of`` rounded up or down (``GetScaledValueFromIntOrPercent``)."""
+    """Return a number unchanged, or a percentage of ``of`` rounded ``up`` or down.
+
+    Upstream: ``GetScaledValueFromIntOrPercent``.
+    """
     if isinstance(value, int):
         return value
     hundredfold = int(value.removesuffix("%")) * of
@@ -213,7 +216,7 @@ _NODE_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong; ``fatal`` ones make the object unusable, the others are warnings."""
+    """A problem of an object. A ``fatal`` one makes the object unusable; others are warnings."""
 
     field: str
     message: str
@@ -369,10 +372,10 @@ def _node(node: Any, found: list[Finding]) -> None:
 def _limit_range(obj: Any, found: list[Finding]) -> None:
     for index, item in enumerate(obj.spec.limits):
         path = f"spec.limits[{index}]"
-        for name, least in (item.min or {}).items():
-            most = (item.max or {}).get(name)
-            if most is not None and least > most:
-                found.append(Finding(_entry(f"{path}.min", name), f"{least} is above the maximum {most}", True))
+        for name, minimum in (item.min or {}).items():
+            maximum = (item.max or {}).get(name)
+            if maximum is not None and minimum > maximum:
+                found.append(Finding(_entry(f"{path}.min", name), f"{minimum} is above the maximum {maximum}", True))
 
 
 def _workload(*fields: str) -> Callable[[Any, list[Finding]], None]:
@@ -418,9 +421,9 @@ def _volume(obj: Any, found: list[Finding]) -> None:
 
 
 def _autoscaler(obj: Any, found: list[Finding]) -> None:
-    least, most = obj.spec.min_replicas, obj.spec.max_replicas
-    if least is not None and least > most:
-        found.append(Finding("spec.minReplicas", f"{least} is above maxReplicas {most}", True))
+    minimum, maximum = obj.spec.min_replicas, obj.spec.max_replicas
+    if minimum is not None and minimum > maximum:
+        found.append(Finding("spec.minReplicas", f"{minimum} is above maxReplicas {maximum}", True))
 
 
 # By name, so that checking a pod does not import every group.

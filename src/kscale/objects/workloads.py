@@ -1,8 +1,7 @@
-"""Pods that a controller would create, DaemonSets included (upstream: ``pkg/controller``).
+"""Pods that a controller would create, including DaemonSets (upstream: ``pkg/controller``).
 
-Names that upstream makes up at random are numbered, and uids that nobody has given are derived from kind, namespace and
-name, so that the same input always gives the same pods. The pods of one controller share their spec: replace, do not
-change it.
+Random parts of names in upstream are numbers here, and missing UIDs are derived from kind, namespace and name, so the
+same input always gives the same pods. The pods of one controller share their spec: replace it, do not modify it.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _TOLERATED: Final = (
 
 
 def daemon_tolerations(spec: PodSpec) -> Iterator[Toleration]:
-    """What the DaemonSet controller lets its pods tolerate on top of what they say."""
+    """Yield the tolerations that the DaemonSet controller adds to its pods."""
     for key, effect, host_only in _TOLERATED:
         if spec.host_network or not host_only:
             yield Toleration(key=key, operator="Exists", effect=effect)
@@ -88,20 +87,32 @@ _replace = msgspec.structs.replace
 
 
 def derived_uid(kind: str, namespace: str, name: str) -> str:
-    """A uid for an object that has none: always the same for the same kind, namespace and name."""
+    """Return a UID for an object without one, always the same for the same kind, namespace and name."""
     return str(uuid.uuid5(_NAMESPACE, f"{kind}/{namespace}/{name}"))
 
 
 def pods_of(
     workload: KubeObject, replicas: int | None = None, *, classes: PodClasses = BUILT_IN_CLASSES
 ) -> Iterator[Pod]:
-    """The pods that a controller would create, pending, as the API server would store them.
+    """Yield the pending pods that a controller would create, as the API server would store them.
 
-    ``replicas`` overrides what the object says (absent there: 1). A suspended or finished job creates none; a job
-    never more at a time than its parallelism nor than completions it lacks; a cron job what its next job would; a
-    daemon set one pod for no particular node (see :func:`daemonset_pod`). A pod stands for itself, as it is; asked for
-    ``replicas``, for copies named ``<pod>-0``, ``<pod>-1`` ...
-    ``classes``: the priority and runtime classes of the cluster. Raises TypeError for other kinds.
+    - A suspended or finished job creates none, and any other job at most its parallelism and its missing completions.
+    - A cron job creates the pods of its next job.
+    - A daemon set creates one pod without a particular node (see :func:`daemonset_pod`).
+    - A pod is yielded unchanged, or with ``replicas`` as copies named ``<pod>-0``, ``<pod>-1`` and so on.
+
+    Parameters
+    ----------
+    workload : KubeObject
+    replicas : int, optional
+        Number of pods. Default: the object's own number, or 1 without one.
+    classes : PodClasses
+        Priority and runtime classes of the cluster.
+
+    Raises
+    ------
+    TypeError
+        If the kind creates no pods.
     """
     if isinstance(workload, Pod):
         yield from [workload] if replicas is None else _copies(workload, replicas)
@@ -126,7 +137,7 @@ def pods_of(
 
 
 def pod_count(workload: KubeObject) -> int:
-    """How many pods :func:`pods_of` gives, without making any."""
+    """Return the number of pods that :func:`pods_of` yields, without building them."""
     if isinstance(workload, CronJob):
         return 0 if workload.spec.suspend else pod_count(_next_job(workload))
     if isinstance(workload, (Deployment, ReplicaSet, ReplicationController, StatefulSet)):
@@ -137,7 +148,7 @@ def pod_count(workload: KubeObject) -> int:
 
 
 def spec_of(workload: KubeObject) -> PodSpec:
-    """The spec of the pods of a workload, as written."""
+    """Return the spec of a workload's pods, as written."""
     spec: Any = workload.spec  # type: ignore[attr-defined]  # every kind of WORKLOADS has one
     if isinstance(workload, CronJob):
         spec = workload.spec.job_template.spec
@@ -148,7 +159,10 @@ def spec_of(workload: KubeObject) -> PodSpec:
 
 
 def alike(workload: KubeObject, *, classes: PodClasses = BUILT_IN_CLASSES) -> tuple[Pod, int] | None:
-    """(one of its pods, how many) of a controller whose pods differ in nothing but name and UID; None for others."""
+    """Return one of a controller's pods and their number, if the pods differ only in name and UID.
+
+    None for other workloads, and if there are no pods.
+    """
     if isinstance(workload, CronJob):
         return alike(_next_job(workload), classes=classes) if not workload.spec.suspend else None
     if isinstance(workload, Deployment):
@@ -161,7 +175,10 @@ def alike(workload: KubeObject, *, classes: PodClasses = BUILT_IN_CLASSES) -> tu
 
 
 def claims_of(workload: KubeObject, default_class: str | None = None) -> Iterator[PersistentVolumeClaim]:
-    """The claims that a stateful set makes for its pods, unbound; ``default_class`` for those that name no class."""
+    """Yield the unbound claims that a stateful set creates for its pods.
+
+    ``default_class`` is the storage class of claims that name none. Other workloads have no claims.
+    """
     if not isinstance(workload, StatefulSet):
         return
     start = workload.spec.ordinals.start if workload.spec.ordinals else 0
@@ -228,7 +245,8 @@ def _pod(
 
 
 def _numbered(workload: KubeObject, template: PodTemplateSpec, numbers: range, classes: PodClasses) -> Iterator[Pod]:
-    """Pods ``<workload>-0``, ``<workload>-1`` ... (upstream: five random characters instead of the number)."""
+    """Yield pods ``<workload>-0``, ``<workload>-1`` and so on. Upstream has five random characters instead of the
+    number."""
     labels = template.metadata.labels
     spec = with_defaults(template.spec, labels, classes, _namespace(workload))
     for number in numbers:
@@ -236,9 +254,11 @@ def _numbered(workload: KubeObject, template: PodTemplateSpec, numbers: range, c
 
 
 def _template_hash(template: PodTemplateSpec, collisions: int = 0) -> str:
-    """Ten letters and digits that change with the template (upstream hashes a dump of its Go structs), and with how
-    many ``collisions`` there were."""
-    from hashlib import blake2b  # loads OpenSSL: not for an answer that needs none
+    """Return ten characters that depend on the template and on the number of ``collisions``.
+
+    Upstream hashes a dump of its Go structs instead.
+    """
+    from hashlib import blake2b  # imported here because it loads OpenSSL
 
     salt = str(collisions).encode() if collisions else b""
     number = int.from_bytes(blake2b(to_json(template) + salt, digest_size=8).digest(), "big")
@@ -250,13 +270,15 @@ def _template_hash(template: PodTemplateSpec, collisions: int = 0) -> str:
 
 
 def revision_of(workload: StatefulSet) -> str:
-    """What pods of its template are labelled with (``controller-revision-hash``)."""
+    """Return the ``controller-revision-hash`` label of pods of the current template."""
     return f"{workload.name}-{_template_hash(workload.spec.template)}"
 
 
 def replica_set_of(deployment: Deployment, *, collisions: int = 0) -> ReplicaSet:
-    """The replica set that a deployment would make for its current template, where so many that are not its own have
-    names that it would have had (``collisionCount``)."""
+    """Return the replica set that a deployment would create for its current template.
+
+    ``collisions`` is the number of foreign replica sets that already had its name (``collisionCount``).
+    """
     template = deployment.spec.template
     own = _template_hash(template, collisions)
     labels = {**(template.metadata.labels or {}), "pod-template-hash": own}
@@ -288,12 +310,12 @@ def replica_set_of(deployment: Deployment, *, collisions: int = 0) -> ReplicaSet
 
 
 def _stateful(workload: StatefulSet, count: int, classes: PodClasses) -> Iterator[Pod]:
-    """Pods ``<set>-<ordinal>``, each with its own claims ``<template>-<set>-<ordinal>``, hostname and labels."""
+    """Yield pods ``<set>-<ordinal>``, each with claims ``<template>-<set>-<ordinal>``, hostname and labels."""
     template = workload.spec.template
     start = workload.spec.ordinals.start if workload.spec.ordinals else 0
     revision = revision_of(workload)
     claims = [claim.metadata.name for claim in workload.spec.volume_claim_templates]
-    kept = [volume for volume in template.spec.volumes if volume.name not in claims]
+    other_volumes = [volume for volume in template.spec.volumes if volume.name not in claims]
     base = _replace(template.spec, subdomain=workload.spec.service_name)
     for ordinal in range(start, start + count):
         name = f"{workload.name}-{ordinal}"
@@ -313,16 +335,16 @@ def _stateful(workload: StatefulSet, count: int, classes: PodClasses) -> Iterato
                 )
                 for claim in claims
             ),
-            *kept,
+            *other_volumes,
         ]
         yield _pod(workload, template, name, spec, labels)
 
 
 def daemonset_pod(workload: DaemonSet, node_name: str = "", *, classes: PodClasses = BUILT_IN_CLASSES) -> Pod:
-    """The pod of a daemon set, named ``<set>-<node>`` (without a node ``<set>-0``); ``node_name`` places it there.
+    """Return a pod of a daemon set, named ``<set>-<node>`` and placed on ``node_name``.
 
-    It tolerates what the DaemonSet controller adds: nodes that are not ready, unreachable, under pressure or cordoned,
-    and with the host's network also those without a network.
+    Without a node the pod is named ``<set>-0``. The pod has the tolerations of the DaemonSet controller, for nodes that
+    are not ready, unreachable, under pressure or cordoned, and with host network also for nodes without a network.
     """
     template = workload.spec.template
     spec = template.spec

@@ -1,4 +1,4 @@
-"""Values computed from something immutable, cached with it; and control of the garbage collector during bulk work."""
+"""Values cached with the immutable object they are computed from, and control of the garbage collector in bulk work."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ T = TypeVar("T")
 
 
 class Memo:
-    """One value of each type, made when it is first asked for. Whoever owns the type owns what is kept under it, and
-    does not change it afterwards but with a lock of its own. Gone with what it is kept with; never pickled or copied.
+    """A cache of one value per type, computed on first use.
+
+    The owner of the key type owns the value, and may modify it only under a lock of its own. The cache lives as long
+    as the object that holds it, and is never pickled or copied.
     """
 
     __slots__ = ("_kept", "_lock")
 
     def __init__(self) -> None:
         self._kept: dict[type[Any], Any] = {}
-        self._lock = RLock()  # making one value may ask for another
+        self._lock = RLock()  # computing one value may request another
 
     def of(self, kind: type[T], make: Callable[[], T]) -> T:
-        """The value of a type; ``make`` makes it."""
-        found: T | None = self._kept.get(kind)
-        if found is None:
+        """Return the cached value of a type. ``make`` computes it on first use, under the cache's lock."""
+        cached: T | None = self._kept.get(kind)
+        if cached is None:
             with self._lock:
-                found = self._kept.get(kind)
-                if found is None:
-                    found = self._kept[kind] = make()
-        return found
+                cached = self._kept.get(kind)
+                if cached is None:
+                    cached = self._kept[kind] = make()
+        return cached
 
     def clear(self) -> None:
-        """Keep nothing."""
+        """Remove all cached values."""
         with self._lock:
             self._kept.clear()
 
@@ -55,7 +57,10 @@ _AT_EASE: Final = 200_000
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """No cyclic garbage collection meanwhile: it would walk the same objects again and again, and find nothing."""
+    """Stop cyclic garbage collection inside the context.
+
+    The collector would traverse the same objects repeatedly without finding garbage.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -66,8 +71,10 @@ def collector_paused() -> Iterator[None]:
 
 
 class Ease:
-    """Who wants the collector at ease, in all threads: the first and who wants more set its threshold, the last puts it
-    back."""
+    """Shared state of :func:`collector_at_ease` in all threads.
+
+    The first user, or one with a greater limit, sets the collector's threshold, and the last user restores it.
+    """
 
     def __init__(self) -> None:
         self._lock, self._users, self._before, self._set = Lock(), 0, 0, 0
@@ -78,7 +85,7 @@ class Ease:
             now, *others = gc.get_threshold()
             if self._users == 1:
                 self._before = self._set = now
-            if 0 < now < objects and now == self._set:  # else somebody has set it meanwhile
+            if 0 < now < objects and now == self._set:  # otherwise other code has set it meanwhile
                 self._set = objects
                 gc.set_threshold(objects, *others)
 
@@ -95,8 +102,11 @@ _EASE = Ease()
 
 @contextmanager
 def collector_at_ease(objects: int = _AT_EASE) -> Iterator[None]:
-    """Cyclic garbage is looked for after so many more ``objects``, meanwhile: for what makes very many of them, few in
-    cycles, on top of very many that stay. A collector that is off, or is more at ease already, stays as it is."""
+    """Reduce cyclic garbage collection inside the context to one per ``objects`` new objects.
+
+    For code that creates very many objects, few of them in cycles, while very many others stay alive. A collector that
+    is off or runs even less often is left as it is.
+    """
     ease = _EASE
     ease.begin(objects)
     try:

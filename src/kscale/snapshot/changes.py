@@ -1,6 +1,6 @@
 """Keys of the objects that an input changed, and the page or watch data that came with it.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ __all__ = ["ChangedKeys", "Page", "Watched"]
 
 
 class ChangedKeys(msgspec.Struct, frozen=True):
-    """Objects of one kind by key, in order: those that are new (``added``), those that are others than before under
-    their key (``modified``), and those that are gone (``removed``). One that was replaced by another of its name, and
-    told so, is in ``removed`` and in ``added``."""
+    """Keys of changed objects of one kind, in order.
+
+    ``added`` are new objects, ``modified`` changed ones, and ``removed`` deleted ones. An object that is known to have
+    been replaced by another of the same name is in ``removed`` and ``added``.
+    """
 
     added: list[str] = []
     modified: list[str] = []
@@ -30,7 +32,7 @@ class ChangedKeys(msgspec.Struct, frozen=True):
 
     @staticmethod
     def joined(parts: Sequence[ChangedKeys]) -> ChangedKeys:
-        """What came one after the other (``parts``)."""
+        """Concatenate consecutive changes (``parts``)."""
         if len(parts) == 1:
             return parts[0]
         return ChangedKeys(
@@ -41,18 +43,18 @@ class ChangedKeys(msgspec.Struct, frozen=True):
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """What lines of a watch came to.
+    """Result of applying lines of a watch.
 
-    - ``used``: how many bytes were read. What is behind them is a piece of a line: put it in front of the next bytes.
-    - ``events``: how many events there were, bookmarks included.
+    - ``used``: number of bytes read. The rest is an incomplete line: put it in front of the next bytes.
+    - ``events``: number of events, including bookmarks.
     - ``only_added``: whether every line was an ADDED event.
-    - ``changes``: by kind, what is different now; an event that brings the version that is there changes nothing.
-    - ``version``: the resource version of the last event or bookmark that has one; empty if none has.
-    - ``synced``: whether a bookmark said that the initial events of a streaming list have ended.
-    - ``error``: the status of an ERROR event, the last one; None if there is none.
-    - ``skipped``: events of kinds that are not modelled, by ``kind.group``.
-    - ``problems``: lines that are no events, and objects that cannot be read; the others count nevertheless, and what
-      was there under the key of such an object still is.
+    - ``changes``: changed keys by kind; an event with the version that is already stored changes nothing.
+    - ``version``: resource version of the last event or bookmark that has one; empty without any.
+    - ``synced``: whether a bookmark marked the end of the initial events of a streaming list.
+    - ``error``: status of the last ERROR event, or None.
+    - ``skipped``: number of events of kinds that are not modelled, by ``kind.group``.
+    - ``problems``: lines that are not events, and objects that cannot be read. All others were applied. An object that
+      cannot be read leaves the stored one under its key unchanged.
     """
 
     used: int
@@ -67,9 +69,12 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """What a page of a list came to: the resource version of the list, what to go on with (empty: it was the last
-    page), how many objects are behind it (None: the server does not say), what is different now, and objects that
-    cannot be read; the others count nevertheless."""
+    """Result of applying a page of a list.
+
+    It has the list's resource version, the continue token (empty for the last page), the number of remaining objects
+    (None if the server does not report it), the changed keys, and the objects that cannot be read. All others were
+    applied.
+    """
 
     version: str
     """The resource version of the list."""

@@ -75,7 +75,7 @@ def exclusive(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S,
 def shared(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """Make a method that only reads the object raise ConcurrentUseError while another thread changes the object.
 
-    Threads that read wait for each other: what they read is made when somebody first asks for it.
+    Reading threads wait for each other, as results are computed on first use.
     """
 
     @wraps(method)
@@ -108,7 +108,7 @@ class _ListMetadata(msgspec.Struct, rename={"resource_version": "resourceVersion
 
 
 class _List(msgspec.Struct, rename="camel"):
-    """A list without items, or what is none."""
+    """A list without its items, or another JSON object."""
 
     kind: str = ""
     metadata: _ListMetadata | None = None
@@ -122,12 +122,11 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Relist:
-    """A context manager for replacing a kind's objects by a list, from :meth:`kscale.snapshot.cluster.Cluster.relist`.
+    """Context manager that replaces a kind's objects by a list, from :meth:`kscale.snapshot.cluster.Cluster.relist`.
 
-    Leaving it removes the objects of the kind that were not seen inside; ``change.removed`` has them then. Nothing is
-    removed if an exception leaves it, or if the list is incomplete, which raises InputError. ``change``: all
-    differences
-    since it was entered; ``version``: the resource version of the list, to watch from.
+    On exit, objects of the kind that were not seen are removed; ``change.removed`` has their keys then. Nothing is
+    removed after an exception, or if the list is incomplete, which raises InputError. ``change``: all differences since
+    entry; ``version``: the resource version of the list, to watch from.
     """
 
     def __init__(self, kind: str, contents: Contents, busy: Busy) -> None:
@@ -164,9 +163,9 @@ class Relist:
 
     @exclusive
     def pages(self, data: bytes | bytearray | memoryview) -> Page:
-        """Apply a page of the list (``data``), as the API server answers it; the last one has no ``continue``.
+        """Apply a page of the list (``data``), a response of the API server; the last one has no ``continue``.
 
-        Raises InputError for what is no list of this kind.
+        Raises InputError if the data are not a list of this kind.
         """
         view = memoryview(data)
         scanned = self._contents.pods.reader.scan(view, "", "items")
@@ -191,7 +190,7 @@ class Relist:
         return self._page(metadata, applying.change(self.kind), tuple(applying.problems))
 
     def _check(self, kind: str) -> None:
-        """Refuse what is no list of this kind."""
+        """Raise InputError if the data are not a list of this kind."""
         own = item_kind(kind)
         if not kind.endswith("List") or own not in ("", self.kind):
             raise InputError(f"not a list of {self.kind} but a {kind or 'text without a kind'}")
@@ -245,15 +244,23 @@ class Cluster:
 
     Use a cluster from one thread at a time. It may be handed over from one thread to another between two calls; a call
     while another thread changes it raises :class:`~kscale.errors.ConcurrentUseError` and changes nothing. Threads may
-    take
-    snapshots at the same time if nobody changes the cluster. Callers must protect iterators (``pods``, ``nodes``,
+    take snapshots at the same time if nobody changes the cluster. Callers must protect iterators (``pods``, ``nodes``,
     ``all``). Snapshots may be shared by threads.
 
-    ``finished``: pods in phase Succeeded or Failed occupy their nodes like others (upstream's listers leave them out,
-    and so does a cluster by default). ``texts``: which pods keep their text: ``all``, or those that are ``pending``,
-    that is neither bound to a node nor finished; of the others, :meth:`pod` returns only what decisions read. Managed
-    fields are never kept. ``threads`` (default: the number of CPUs) share the reading of long texts; the result does
-    not depend on it. ``report``: what :func:`kscale.load` read.
+    Parameters
+    ----------
+    finished : bool
+        Whether pods in phase Succeeded or Failed occupy their nodes. By default they do not, as upstream's listers omit
+        them.
+    texts : str
+        Pods whose text is stored: ``all``, or ``pending`` for those that are neither bound to a node nor finished. Of
+        other pods, :meth:`pod` returns only the fields that decisions read. Managed fields are never stored.
+    threads : int, optional
+        Number of threads that read long texts. Default: the number of CPUs. The result does not depend on it.
+
+    Notes
+    -----
+    ``report`` has what :func:`kscale.load` read.
     """
 
     def __init__(
@@ -278,7 +285,7 @@ class Cluster:
 
     @shared
     def copy(self) -> Cluster:
-        """Return an independent copy with the same objects. Nothing is read or classified anew."""
+        """Return an independent copy with the same objects, without reading or classifying them again."""
         result = Cluster.__new__(Cluster)
         contents = Contents(self._contents.pods.copy(), self._contents.objects.copy())
         vars(result).update(vars(self), _contents=contents, _snapshots={}, _busy=Busy())
@@ -318,17 +325,19 @@ class Cluster:
 
     @exclusive
     def tidy(self) -> None:
-        """Give back what nothing uses any more, if that is worth it; whatever changes the cluster does so at its
-        end."""
+        """Remove unused classes, texts and rows, if there are many.
+
+        Methods that change the cluster call this at their end.
+        """
         self._contents.pods.tidy()
         if not self._contents.pods.table.frozen:
             self._snapshots.clear()
 
     @exclusive
     def apply_decoded(self, item: KubeObject, raw: msgspec.Raw | dict[str, Any] | None) -> None:
-        """Apply an ``item`` that is decoded already, without :meth:`tidy`.
+        """Apply a decoded object (``item``), without :meth:`tidy`.
 
-        ``raw`` is the API data that the item was decoded from.
+        ``raw`` is the API data that the object was decoded from.
         """
         if isinstance(item, Pod):
             self._contents.pods.put(item, raw)
@@ -337,11 +346,10 @@ class Cluster:
 
     @exclusive
     def apply_pods(self, pods: Iterable[Pod], *, gone: Iterable[str] = ()) -> None:
-        """Remove the pods under the keys ``gone``, if they exist, then :meth:`apply` many, without :meth:`tidy`.
+        """Remove the pods under the keys ``gone``, if they exist, then :meth:`apply` many pods, without :meth:`tidy`.
 
-        Do not write to these structs afterwards: parts that several pods share are classified once. Raises InputError
-        for an
-        invalid time; then no pod was applied.
+        Do not modify these structs afterwards: parts that several pods share are classified once. Raises InputError for
+        an invalid time; then no pod was applied.
         """
         self._contents.pods.drop(gone)
         self._contents.pods.put_all(pods)
@@ -355,7 +363,7 @@ class Cluster:
         return self._contents.pods.put_batch(batch, refer=True, anew=True)
 
     def has_pod(self, key: str) -> bool:
-        """Whether there is a pod ``namespace/name``."""
+        """Return whether there is a pod ``namespace/name``."""
         return key in self._contents.pods
 
     @overload
@@ -364,12 +372,17 @@ class Cluster:
     def remove(self, kind: str, key: str, /, uid: str = "") -> bool: ...
     @exclusive
     def remove(self, item: Any, key: str | None = None, /, uid: str = "") -> bool:
-        """Remove an object (or what has its kind and key), or the object of a kind under a key (``namespace/name``, or
-        ``name`` of what has no namespace); False if it was not there.
+        """Remove an object, given as such or by kind and key, and return whether it existed.
 
-        An item with a UID (its own, or ``uid``) removes no object with another: under its key there is a newer one by
-        then, and a late word of the old one's end changes nothing. An item without UID, or one held without, goes by
-        kind and key alone.
+        Parameters
+        ----------
+        item : object or str
+            A struct, dict or client object, or the kind.
+        key : str, optional
+            ``namespace/name``, or ``name`` without a namespace.
+        uid : str
+            UID of the object to remove by key. If both UIDs are set and differ, nothing is removed: the key belongs to
+            a newer object, and a late deletion of the old one has no effect.
         """
         if key is not None:
             kind = item
@@ -405,9 +418,12 @@ class Cluster:
         return result
 
     def relist(self, kind: str) -> Relist:
-        """List the objects of a kind anew: ``with cluster.relist("Pod") as listing:`` give ``listing.pages`` the pages
-        of a list, or ``listing.watched`` the events of a streaming one. What has the version that is there already is
-        skipped; leaving removes what was not seen, and ``listing.change`` tells all that is different."""
+        """Return a context manager that replaces the objects of a kind by a new list.
+
+        With ``with cluster.relist("Pod") as listing:``, pass the pages of a list to ``listing.pages``, or the events of
+        a streaming list to ``listing.watched``. Objects whose version is already stored are skipped. On exit, objects
+        that were not seen are removed; ``listing.change`` has all differences.
+        """
         return Relist(kind, self._contents, self._busy)
 
     @exclusive
@@ -466,7 +482,7 @@ class Cluster:
 
     @property
     def objects(self) -> dict[str, dict[str, KubeObject]]:
-        """Return all objects except nodes and pods, by kind and key (do not write to them)."""
+        """Return all objects except nodes and pods, by kind and key. Do not modify the result."""
         return self._contents.objects.objects
 
     def __iter__(self) -> Iterator[KubeObject]:
@@ -484,14 +500,24 @@ class Cluster:
 
     @shared
     def snapshot(self, *, csi: bool = False, dra: bool = False, now: datetime | int | None = None) -> Snapshot:
-        """Return a snapshot of the current cluster: the same object, with all its cached results, while nothing
-        changes.
+        """Return a snapshot of the current cluster.
 
-        ``csi``: CSI-node-aware simulation; ``dra``: dynamic resource allocation. ``now``: time by which devices with
-        binding
-        conditions must be ready, an aware datetime or nanoseconds since 1970; None: no time limit. Raises InputError
-        for an
-        invalid time.
+        Returns the same object, with its cached results, while nothing changes.
+
+        Parameters
+        ----------
+        csi : bool
+            CSI-node-aware simulation.
+        dra : bool
+            Dynamic resource allocation.
+        now : datetime or int, optional
+            Time by which devices with binding conditions must be ready: an aware datetime, or nanoseconds since 1970.
+            None means no time limit.
+
+        Raises
+        ------
+        InputError
+            If ``now`` is invalid.
         """
         at = None if now is None else moment(now)
         objects, table = self._contents.objects, self._contents.pods.table.freeze()
@@ -518,11 +544,11 @@ class Cluster:
         node_of = np.full(len(pods.nodes) + 1, -1, dtype=np.int32)
         node_of[numbers] = np.arange(len(nodes), dtype=np.int32)
         node_of[-1] = -1
-        known = numbers >= 0
+        exists = numbers >= 0
 
         def of_nodes(column: Growing) -> NDArray[np.int64]:
             out = np.zeros(len(nodes), dtype=np.int64)
-            out[known] = column.array[numbers[known]]
+            out[exists] = column.array[numbers[exists]]
             return out
 
         state = table.column("state")

@@ -1,4 +1,4 @@
-"""Arrays that grow, and the columns of nodes."""
+"""Growing arrays, and the columns of nodes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Column = TypeVar("Column", bound=NDArray[Any])
 
 
 def read_only(column: Column) -> Column:
-    """The same entries, which cannot be written to through what is returned."""
+    """Return a read-only view of the column."""
     view = column.view()
     view.flags.writeable = False
     return view
 
 
 def distinct(numbers: NDArray[Number]) -> NDArray[Number]:
-    """The different entries, ascending, as ``np.unique`` has them; that one imports ``numpy.ma``."""
+    """Return the distinct entries in ascending order, as ``np.unique`` does, which however imports ``numpy.ma``."""
     ordered = np.sort(numbers)
     first = np.ones(len(ordered), dtype=np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
@@ -38,13 +38,21 @@ def distinct(numbers: NDArray[Number]) -> NDArray[Number]:
 
 
 def median(values: NDArray[np.float64]) -> float:
-    """The middle of some numbers, of two the mean, as ``np.median`` has it; that one imports ``numpy.ma``."""
+    """Return the median, as ``np.median`` does, which however imports ``numpy.ma``."""
     ordered = np.sort(values)
     return float((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2.0)
 
 
 def alike(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of columns of integers from -1 on: (the first of each that are alike, in order; int64[n]: which)."""
+    """Group equal rows of integer columns whose values are at least -1.
+
+    Returns
+    -------
+    first : int64[k]
+        First row of each group, in order.
+    group : int64[n]
+        Index of each row's group.
+    """
     key, size = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns:
         width = int(column.max(initial=-1)) + 2
@@ -61,7 +69,7 @@ def alike(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class Growing:
-    """A one-dimensional array with room at the end. ``array``: the entries (a view: valid until the next growth)."""
+    """A one-dimensional array with spare room. ``array`` is a view of the entries, valid until the next growth."""
 
     __slots__ = ("_data", "array", "size")
 
@@ -81,7 +89,7 @@ class Growing:
         self._resize(size)
 
     def __reduce__(self) -> tuple[Any, tuple[NDArray[Any]]]:
-        """The entries without the room at the end."""
+        """Return the pickled form, without the spare room."""
         return Growing.of, (self.array,)
 
     def _resize(self, size: int) -> None:
@@ -89,44 +97,44 @@ class Growing:
         self.array = self._data[:size]
 
     def append(self, value: Any) -> None:
-        """One more entry."""
+        """Add an entry."""
         self.extend_to(self.size + 1)
         self._data[self.size - 1] = value
 
     def truncate(self, size: int) -> None:
-        """Only the first entries are left."""
+        """Keep only the first ``size`` entries."""
         self._data[size : self.size] = 0
         self._resize(size)
 
     @classmethod
     def of(cls, array: NDArray[Any]) -> Growing:
-        """Around an array, which it owns from now on."""
-        made = cls(array.dtype)
-        made.adopt(array)
-        return made
+        """Wrap an array, taking ownership of it."""
+        result = cls(array.dtype)
+        result.adopt(array)
+        return result
 
     def adopt(self, array: NDArray[Any]) -> None:
-        """Take an array's memory as the entries."""
+        """Use an array's memory for the entries."""
         self._data = array
         self._resize(len(array))
 
     def view(self) -> Growing:
-        """The same entries without the room at the end."""
+        """Return the same entries without spare room, sharing memory."""
         return Growing.of(self.array)
 
     def copy(self, rows: NDArray[np.int64] | None = None) -> Growing:
-        """The entries, or some of them, in memory of their own."""
+        """Copy the entries, or those of some rows."""
         if rows is not None:
             return Growing.of(self.array[rows])
-        made = Growing(self.array.dtype)
-        made.extend_to(self.size + self.size // 16)  # what is copied whenever it changes mostly grows, too
-        made._resize(self.size)
-        made.array[:] = self.array
-        return made
+        result = Growing(self.array.dtype)
+        result.extend_to(self.size + self.size // 16)  # an array that is copied on each change mostly grows as well
+        result._resize(self.size)
+        result.array[:] = self.array
+        return result
 
 
 class LabelColumn:
-    """One label of all nodes: ``ids[n]`` numbers the value, -1 = the node lacks the label. Every value has a node."""
+    """One label of all nodes. ``ids[n]`` numbers the value; -1 if the node lacks the label. Every value occurs."""
 
     __slots__ = ("ids", "index", "values")
 
@@ -136,42 +144,45 @@ class LabelColumn:
         self.ids: NDArray[np.int32] = np.fromiter((self.id_of(value) for value in values), dtype=np.int32)
 
     def id_of(self, value: str | None) -> int:
-        """The number of a value; a new one gets the next (only while the column is made)."""
+        """Return the number of a value, adding a new one; -1 for None. Only while the column is built."""
         if value is None:
             return -1
-        found = self.index.get(value)
-        if found is None:
-            found = self.index[value] = len(self.values)
+        number = self.index.get(value)
+        if number is None:
+            number = self.index[value] = len(self.values)
             self.values.append(value)
-        return found
+        return number
 
     def changed(self, keep: NDArray[np.bool_] | None, rows: Sequence[int], values: Sequence[str | None]) -> LabelColumn:
-        """Another column: some nodes left out, then other values at ``rows`` (new rows at the end)."""
-        made = LabelColumn.__new__(LabelColumn)
-        made.index, made.values = self.index, self.values
+        """Return a column with some nodes removed and other values at ``rows``.
+
+        ``rows`` count after the removal; new rows are at the end.
+        """
+        result = LabelColumn.__new__(LabelColumn)
+        result.index, result.values = self.index, self.values
         if any(value is not None and value not in self.index for value in values):
-            made.index, made.values = dict(self.index), list(self.values)
-        kept = self.ids if keep is None else self.ids[keep]
-        made.ids = np.full(max([len(kept), *(row + 1 for row in rows)]), -1, dtype=np.int32)
-        made.ids[: len(kept)] = kept
-        made.ids[np.array(rows, dtype=np.int64)] = [made.id_of(value) for value in values]
-        used = np.bincount(made.ids + 1, minlength=len(made.values) + 1)[1:] > 0
+            result.index, result.values = dict(self.index), list(self.values)
+        remaining = self.ids if keep is None else self.ids[keep]
+        result.ids = np.full(max([len(remaining), *(row + 1 for row in rows)]), -1, dtype=np.int32)
+        result.ids[: len(remaining)] = remaining
+        result.ids[np.array(rows, dtype=np.int64)] = [result.id_of(value) for value in values]
+        used = np.bincount(result.ids + 1, minlength=len(result.values) + 1)[1:] > 0
         if not used.all():
             number = np.append(np.cumsum(used) - 1, -1)
-            made.ids = number[made.ids].astype(np.int32)
-            made.values = [value for value, is_used in zip(made.values, used.tolist(), strict=True) if is_used]
-            made.index = {value: i for i, value in enumerate(made.values)}
-        return made
+            result.ids = number[result.ids].astype(np.int32)
+            result.values = [value for value, is_used in zip(result.values, used.tolist(), strict=True) if is_used]
+            result.index = {value: i for i, value in enumerate(result.values)}
+        return result
 
 
 _Taints = tuple[Taint, ...]
 
 
 class NodeColumns:
-    """What predicates read of nodes, as columns in list order. Immutable once a snapshot has it.
+    """The fields of nodes that predicates read, as columns in list order. Immutable once a snapshot has them.
 
-    ``allocatable[name]``: int64[N], milli-units of cpu, else units; ``slots``: int64[N], allocatable pods (0 if not
-    said); ``unschedulable``: uint8[N]; ``taint_ids``: int32[N] into ``taints`` (NoSchedule and NoExecute only).
+    ``allocatable[name]``: int64[N], milli-units of CPU, else units; ``slots``: int64[N], allocatable pods (0 if
+    unknown); ``unschedulable``: uint8[N]; ``taint_ids``: int32[N] into ``taints`` (NoSchedule and NoExecute only).
     """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
@@ -196,7 +207,7 @@ class NodeColumns:
             self._close()
 
     def _close(self) -> None:
-        """From here on nothing is written to."""
+        """Mark all columns as read-only."""
         self.unschedulable, self.slots = read_only(self.unschedulable), read_only(self.slots)
         self.taint_ids = read_only(self.taint_ids)
         self.allocatable = {name: read_only(column) for name, column in self.allocatable.items()}
@@ -217,7 +228,7 @@ class NodeColumns:
         taints: list[_Taints],
         taint_ids: NDArray[np.int32],
     ) -> NodeColumns:
-        """From columns and nodes (possibly made on demand) that say the same."""
+        """Build columns from arrays and a sequence of nodes (possibly built on demand) that agree with each other."""
         self = cls()
         self.objects = nodes  # type: ignore[assignment]  # any sequence
         self.names = tuple(node.metadata.name for node in nodes)
@@ -225,53 +236,61 @@ class NodeColumns:
         self.unschedulable = np.fromiter((node.spec.unschedulable for node in nodes), np.uint8, len(nodes))
         self.allocatable = allocatable
         self.slots, self.taints, self.taint_ids = slots, taints, taint_ids
-        self._taint_index = {_taint_key(found): i for i, found in enumerate(taints)}
+        self._taint_index = {_taint_key(node_taints): i for i, node_taints in enumerate(taints)}
         self._close()
         return self
 
     def changed(self, removed: Collection[str], replaced: Iterable[Node], appended: Sequence[Node]) -> NodeColumns:
-        """Other columns: without some nodes, with others in their place, and more at the end. What is not touched is
-        copied or shared, not worked out again."""
-        made = NodeColumns()
+        """Return columns with some nodes removed, others replaced in place, and more appended.
+
+        Untouched parts are copied or shared instead of being computed again.
+        """
+        result = NodeColumns()
         keep: NDArray[np.bool_] | None = None
         if removed:
             keep = np.ones(len(self), dtype=bool)
             keep[[self.index[name] for name in removed]] = False
-            kept = np.flatnonzero(keep).tolist()
-            made.objects = [self.objects[i] for i in kept]
-            made.names = tuple([self.names[i] for i in kept])
-            made.index = {name: i for i, name in enumerate(made.names)}
+            remaining = np.flatnonzero(keep).tolist()
+            result.objects = [self.objects[i] for i in remaining]
+            result.names = tuple([self.names[i] for i in remaining])
+            result.index = {name: i for i, name in enumerate(result.names)}
         else:
-            made.objects, made.names, made.index = list(self.objects), self.names, self.index
+            result.objects, result.names, result.index = list(self.objects), self.names, self.index
         if appended:
-            made.names = (*made.names, *(node.metadata.name for node in appended))
-            made.index = {**made.index, **{made.names[i]: i for i in range(len(made.objects), len(made.names))}}
-            made.objects.extend(appended)
+            result.names = (*result.names, *(node.metadata.name for node in appended))
+            result.index = {
+                **result.index,
+                **{result.names[i]: i for i in range(len(result.objects), len(result.names))},
+            }
+            result.objects.extend(appended)
         part = slice(None) if keep is None else keep
-        made.unschedulable, made.slots = self.unschedulable[part], self.slots[part]
-        made.taint_ids = self.taint_ids[part]
-        made.allocatable = {name: column[part] for name, column in self.allocatable.items()}
-        made.taints, made._taint_index = list(self.taints), dict(self._taint_index)
-        made._grow(len(made.objects))
-        rows = [*(made.index[node.metadata.name] for node in replaced), *range(len(made) - len(appended), len(made))]
+        result.unschedulable, result.slots = self.unschedulable[part], self.slots[part]
+        result.taint_ids = self.taint_ids[part]
+        result.allocatable = {name: column[part] for name, column in self.allocatable.items()}
+        result.taints, result._taint_index = list(self.taints), dict(self._taint_index)
+        result._grow(len(result.objects))
+        rows = [
+            *(result.index[node.metadata.name] for node in replaced),
+            *range(len(result) - len(appended), len(result)),
+        ]
         nodes = [*replaced, *appended]
         for row, node in zip(rows, nodes, strict=True):
-            made.objects[row] = node
-            for column in made.allocatable.values():
+            result.objects[row] = node
+            for column in result.allocatable.values():
                 column[row] = 0
-            made._set(row, node)
-        made.allocatable = {
-            name: column for name, column in made.allocatable.items() if name in FIXED_RESOURCES or column.any()
+            result._set(row, node)
+        result.allocatable = {
+            name: column for name, column in result.allocatable.items() if name in FIXED_RESOURCES or column.any()
         }
-        made._labels = {
+        result._labels = {
             key: column.changed(keep, rows, [(node.metadata.labels or {}).get(key) for node in nodes])
             for key, column in self._labels.items()
         }
-        made._close()
-        return made
+        result._close()
+        return result
 
     def _grow(self, count: int) -> None:
-        """Columns of their own, with room for so many nodes."""
+        """Copy the columns into arrays with ``count`` entries."""
 
         def longer(column: NDArray[Any]) -> NDArray[Any]:
             out = np.zeros(count, dtype=column.dtype)
@@ -303,7 +322,7 @@ class NodeColumns:
         return len(self.objects)
 
     def label(self, key: str) -> LabelColumn:
-        """The column of a label, made when first asked for."""
+        """Return the column of a label, built on first use."""
         column = self._labels.get(key)
         if column is None:
             column = LabelColumn((node.metadata.labels or {}).get(key) for node in self.objects)

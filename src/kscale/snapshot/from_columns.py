@@ -1,4 +1,7 @@
-"""kscale.from_columns: a snapshot for callers that have arrays. kscale's own."""
+"""``kscale.from_columns``: build a snapshot from arrays.
+
+Not in upstream.
+"""
 
 from __future__ import annotations
 
@@ -44,22 +47,45 @@ def from_columns(
     pod_node: ArrayLike,
     pod_names: Sequence[str] | None = None,
 ) -> Snapshot:
-    """A snapshot of N nodes and M pods of K classes; no object is made for a pod until it is asked for.
+    """Build a snapshot of N nodes and M pods of K classes from arrays. Pod objects are created on demand only.
 
-    ``node_names``: N names. ``allocatable``: int64[R, N], one row a name in ``resources``, milli-units of cpu and units
-    of the rest; ``slots``: int64[N], how many pods a node takes (default 110); ``labels``: key -> N values, None = the
-    node lacks it; ``taints``: N lists; ``unschedulable``: bool[N]. A node is labelled with its name as
-    ``kubernetes.io/hostname`` unless ``labels`` has that key.
+    Parameters
+    ----------
+    resources : sequence of str
+        R resource names, for the rows of ``allocatable`` and the columns of ``demand``. ``pods`` is not allowed.
+    node_names : sequence of str
+        N names.
+    allocatable : int64[R, N]
+        Allocatable resources of the nodes: milli-units of CPU, units of other resources.
+    slots : int64[N], optional
+        Maximum number of pods per node. Default: 110.
+    labels : mapping of str to sequence, optional
+        Label key -> N values; None if the node lacks the label. A node has its name as ``kubernetes.io/hostname``
+        unless ``labels`` has that key.
+    taints : sequence, optional
+        N lists of taints.
+    unschedulable : bool[N], optional
+    pods : sequence of Pod or dict, optional
+        K example pods, one per class, without a node. Either ``pods`` or ``demand`` must be given.
+    demand : int64[K, R], optional
+        Requests of the classes. The pods of a class are replicas of one controller in namespace ``default``.
+    pod_class : int[M]
+        Class of each pod.
+    pod_node : int[M]
+        Index of the node that each pod runs on; -1 for a pending pod.
+    pod_names : sequence of str, optional
+        ``namespace/name`` of each pod. Default: ``<namespace>/<name of the example>-<number of the pod>``.
 
-    The classes are ``pods`` (K examples: what a pod of the class looks like, its node left out) or ``demand``, int64[K,
-    R]: pods with these requests, those of a class being replicas of one controller in namespace ``default``.
-    ``pod_class``: int[M]; ``pod_node``: int[M], the number of the node it runs on, -1 = pending. ``pod_names``:
-    ``namespace/name`` of each pod; by default ``<namespace>/<name of the example>-<number of the pod>``.
+    Returns
+    -------
+    Snapshot
 
-    Raises InputError, with the argument's name and the place in it, for shapes and numbers that do not match, amounts
-    that are negative or that int64 does not hold (one by one, or all that pods take of a node), names that are no names
-    or occur twice, and for examples with generic ephemeral volumes or
-    resource claims: what such a pod is depends on its name.
+    Raises
+    ------
+    InputError
+        With the argument's name and the index, for shapes or numbers that do not match, negative amounts, amounts or
+        sums per node outside int64, invalid or repeated names, and examples with generic ephemeral volumes or resource
+        claims (these depend on the pod's name).
     """
     resources, node_names = _strings(resources, "resources"), _strings(node_names, "node_names")
     columns = _nodes(resources, node_names, allocatable, slots, labels, taints, unschedulable)
@@ -100,9 +126,9 @@ def from_columns(
     for name in dict.fromkeys(name for one in classes for name in one.occupancy):
         amounts = np.array([one.occupancy.get(name, 0) for one in classes], dtype=np.int64)
         used[name] = np.zeros(len(columns), dtype=np.int64)
-        taken = amounts[class_of[placed]]
-        _check_sums(name, nodes_of, taken, columns.names)
-        np.add.at(used[name], nodes_of, taken)
+        occupied = amounts[class_of[placed]]
+        _check_sums(name, nodes_of, occupied, columns.names)
+        np.add.at(used[name], nodes_of, occupied)
     waiting = np.flatnonzero(~placed)
     counts = dict.fromkeys(("gated", "terminating", "finished", "on unknown nodes"), 0)
     return Snapshot(
@@ -122,7 +148,7 @@ def from_columns(
 
 
 class _Names(Sequence[str]):
-    """Names made when asked for."""
+    """Names that are built on demand."""
 
     def __init__(self, prefixes: list[str], class_of: NDArray[np.int64]) -> None:
         self._prefixes = prefixes
@@ -145,7 +171,10 @@ class _Names(Sequence[str]):
 
 
 def _whole(values: Any, name: str, shape: tuple[int, ...] | None, described: str, least: int) -> NDArray[np.int64]:
-    """Whole numbers that int64 holds, none below ``least``. ``shape``: None = a column of any length."""
+    """Return the values as int64 integers of at least ``least``. ``shape`` None allows a column of any length.
+
+    Raises InputError for other values or shapes.
+    """
     try:
         array = np.asarray(values)
     except ValueError:  # ragged
@@ -158,7 +187,7 @@ def _whole(values: Any, name: str, shape: tuple[int, ...] | None, described: str
 
 
 def _refuse(array: NDArray[Any], bad: NDArray[np.bool_], name: str, least: int, most: int = _MOST) -> None:
-    """Name the first number that is out of bounds."""
+    """Raise InputError with the first value that is out of bounds."""
     if not bad.any():
         return
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
@@ -175,20 +204,20 @@ def _matrix(values: ArrayLike, name: str, shape: tuple[int, int]) -> NDArray[np.
 
 
 def _strings(values: Any, name: str) -> list[str]:
-    """Names: each a string that is not empty, none of them twice."""
+    """Return the values as a list of non-empty, distinct strings. Raises InputError for other values."""
     if isinstance(values, (str, bytes)) or not isinstance(values, (Sequence, np.ndarray)):
         raise InputError(f"from_columns: {name} is not a list of strings")
-    found = values.tolist() if isinstance(values, np.ndarray) else list(values)
-    if set(map(type, found)) - {str, np.str_} or "" in found:
-        i, one = next((i, one) for i, one in enumerate(found) if not isinstance(one, str) or not one)
+    texts = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    if set(map(type, texts)) - {str, np.str_} or "" in texts:
+        i, one = next((i, one) for i, one in enumerate(texts) if not isinstance(one, str) or not one)
         raise InputError(f"from_columns: {name}[{i}] is {one!r}, not a string that names something")
-    if len(set(found)) < len(found):
+    if len(set(texts)) < len(texts):
         seen: set[str] = set()
-        for i, one in enumerate(found):
+        for i, one in enumerate(texts):
             if one in seen:
                 raise InputError(f"from_columns: {name}[{i}] is {one!r} once more")
             seen.add(one)
-    return found
+    return texts
 
 
 def _pod_names(values: Any, count: int) -> list[str]:
@@ -203,8 +232,10 @@ def _pod_names(values: Any, count: int) -> list[str]:
 
 
 def _check_sums(resource: str, nodes: NDArray[np.int32], amounts: NDArray[np.int64], names: Sequence[str]) -> None:
-    """Refuse what pods take of a resource on a node if int64 does not hold the sum: ``nodes``, ``amounts``: one entry a
-    placed pod."""
+    """Raise InputError if the pods' total of a resource on a node exceeds int64.
+
+    ``nodes`` and ``amounts`` have one entry per placed pod.
+    """
     about = np.bincount(nodes, weights=amounts.astype(np.float64), minlength=1)
     for node in np.flatnonzero(about > _MOST * 0.999).tolist():  # near enough to add up exactly
         total = sum(amounts[nodes == node].tolist())
@@ -254,9 +285,9 @@ def _nodes(
     cordoned = np.zeros(count, dtype=bool) if unschedulable is None else _flags(unschedulable, "unschedulable", count)
     lists: dict[str, Any] = {"slots": room, "unschedulable": cordoned, "taints": taints}
     lists |= {f"labels[{key!r}]": values for key, values in (labels or {}).items()}
-    for what, values in lists.items():
+    for argument, values in lists.items():
         if values is not None and len(values) != count:
-            raise InputError(f"from_columns: {what} has not one entry a node")
+            raise InputError(f"from_columns: {argument} has not one entry a node")
     for key, values in (labels or {}).items():
         for i, value in enumerate(values):
             if not (value is None or isinstance(value, str)):
@@ -265,10 +296,10 @@ def _nodes(
     own: list[dict[str, Quantity]] = [{} for _ in names]
     for resource, column in zip((*resources, PODS), (*amounts.tolist(), room.tolist()), strict=True):
         for of_node, amount in zip(own, column, strict=True):
-            found = quantities.get((resource, amount))
-            if found is None:
-                found = quantities[resource, amount] = _quantity(resource, amount)
-            of_node[resource] = found
+            quantity = quantities.get((resource, amount))
+            if quantity is None:
+                quantity = quantities[resource, amount] = _quantity(resource, amount)
+            of_node[resource] = quantity
     labelled: list[dict[str, str]] = [{"kubernetes.io/hostname": name} for name in names]
     for key, values in (labels or {}).items():
         for of_labels, value in zip(labelled, values, strict=True):
@@ -276,7 +307,8 @@ def _nodes(
             if value is not None:
                 of_labels[key] = value
     tainted = [
-        [_taint(taint, f"taints[{i}][{j}]") for j, taint in enumerate(found)] for i, found in enumerate(taints or ())
+        [_taint(taint, f"taints[{i}][{j}]") for j, taint in enumerate(quantity)]
+        for i, quantity in enumerate(taints or ())
     ]
     nodes = [
         Node(
@@ -306,13 +338,13 @@ def _examples(resources: Sequence[str], demand: ArrayLike | None) -> list[Pod]:
     except TypeError:
         count = 0
     amounts = _matrix(demand, "demand", (count, len(resources)))  # type: ignore[arg-type]  # given, the caller says
-    made = []
+    examples = []
     for i, row in enumerate(amounts.tolist()):
         requests = {name: _quantity(name, amount) for name, amount in zip(resources, row, strict=True) if amount}
         owner = OwnerReference(
             api_version="apps/v1", kind="ReplicaSet", name=f"class-{i}", uid=f"class-{i}", controller=True
         )
-        made.append(
+        examples.append(
             Pod(
                 api_version="v1",
                 kind="Pod",
@@ -320,17 +352,17 @@ def _examples(resources: Sequence[str], demand: ArrayLike | None) -> list[Pod]:
                 spec=PodSpec(containers=[Container(name="main", resources=ResourceRequirements(requests=requests))]),
             )
         )
-    return made
+    return examples
 
 
 def _example(pod: Pod | dict[str, Any], i: int) -> Pod:
     if isinstance(pod, (dict, KubeObject)):
         check_kind(pod, Pod, f"pods[{i}]")
-    made = from_dict(pod, Pod, object_path=f"pods[{i}]") if isinstance(pod, dict) else pod
-    if not isinstance(made, Pod):
-        raise InputError(f"from_columns: pods[{i}] is {made!r}, not a pod")
-    if made.spec.resource_claims or any(volume.ephemeral is not None for volume in made.spec.volumes):
+    example = from_dict(pod, Pod, object_path=f"pods[{i}]") if isinstance(pod, dict) else pod
+    if not isinstance(example, Pod):
+        raise InputError(f"from_columns: pods[{i}] is {example!r}, not a pod")
+    if example.spec.resource_claims or any(volume.ephemeral is not None for volume in example.spec.volumes):
         raise InputError(f"from_columns: pods[{i}] has generic ephemeral volumes or resource claims")
-    if made.spec.node_name or made.status.nominated_node_name:
+    if example.spec.node_name or example.status.nominated_node_name:
         raise InputError(f"from_columns: pods[{i}] has a node: say it with pod_node")
-    return made
+    return example

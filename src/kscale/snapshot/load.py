@@ -1,6 +1,6 @@
 """``kscale.load``: read files, data and objects into a cluster.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -24,23 +24,42 @@ def load(
     threads: int | None = None,
     texts: Texts = "all",
 ) -> Cluster:
-    """Read a cluster: paths, directories, ``-`` (standard input), open files, bytes, dicts, structs, client objects.
+    """Read a cluster from files and data.
 
-    JSON and YAML, several documents, lists of any kind, .gz and .zst; several sources merge. Damaged objects are
-    collected into one :class:`~kscale.errors.InputError`; with ``strict=False`` the rest is used (a source that cannot
-    be read at all is an error still). ``report`` is filled with what was read, skipped and warned about; it also stays
-    at ``cluster.report``. ``threads`` (default: as many as there are CPUs) share the reading of long JSON lists; the
-    result does not depend on it. ``texts``: of :class:`~kscale.snapshot.cluster.Cluster`; texts in a file stay there.
+    Reads JSON and YAML, several documents, lists of any kind, .gz and .zst. Several sources are merged.
+
+    Parameters
+    ----------
+    *sources : path, str, file, bytes, dict, struct or client object
+        Paths may be directories; ``-`` is standard input.
+    strict : bool
+        Whether damaged objects are an error. Otherwise they are left out. A source that cannot be read at all is always
+        an error.
+    report : LoadReport, optional
+        Is filled with what was read, skipped and warned about. It is also available as ``cluster.report``.
+    threads : int, optional
+        Number of threads that read long JSON lists. Default: the number of CPUs. The result does not depend on it.
+    texts : str
+        As for :class:`~kscale.snapshot.cluster.Cluster`. Texts of files stay in the files.
+
+    Returns
+    -------
+    Cluster
+
+    Raises
+    ------
+    InputError
+        One error with all problems.
     """
     report = LoadReport() if report is None else report
     cluster = Cluster(texts=texts, threads=threads)
     with collector_paused():
         batches = load_batches(*sources, strict=strict, report=report, scan=cluster.reader.scan, held=cluster.has_pod)
-        for found in batches:
-            if isinstance(found, Loaded):
-                cluster.apply_decoded(found.obj, found.raw)
+        for item in batches:
+            if isinstance(item, Loaded):
+                cluster.apply_decoded(item.obj, item.raw)
             else:
-                report.count_batch(found, cluster.apply_batch(found))
+                report.count_batch(item, cluster.apply_batch(item))
         cluster.tidy()
     cluster.report = report
     return cluster

@@ -1,6 +1,6 @@
-"""Decode records into objects. Every problem is collected, and every object that was not read is counted.
+"""Decode records into objects, collecting all problems and counting all objects that were not read.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_WARNINGS = 1000
 
 
 class Loaded(NamedTuple):
-    """A decoded object and what it was decoded from: JSON text, plain data, or None for a struct given as such."""
+    """A decoded object and its source data, which are JSON text, plain data, or None for a struct."""
 
     obj: KubeObject
     """The object."""
@@ -42,11 +42,12 @@ class Loaded(NamedTuple):
 
 
 class LoadReport(msgspec.Struct):
-    """What was read and what was not.
+    """Counts and messages about what was read.
 
     ``read``: objects per kind. ``skipped``: objects of kinds that are not modelled, per ``kind.group``. ``problems``:
-    objects and files that could not be used. ``warnings``: used, but no API server would hold it (the first 1000;
-    ``warning_count`` counts all). ``duplicates``: later objects of the same kind, namespace and name (the last wins).
+    objects and files that could not be used. ``warnings``: objects that were used although no API server would store
+    them (the first 1000; ``warning_count`` counts all). ``duplicates``: later objects of the same kind, namespace and
+    name (the last wins).
     """
 
     read: Counter[str] = msgspec.field(default_factory=Counter)
@@ -61,46 +62,53 @@ class LoadReport(msgspec.Struct):
     """The record of the object that was loaded last."""
 
     def place(self) -> Problem:
-        """Return where the object that was loaded last comes from: a problem without a message."""
+        """Return the source of the object that was loaded last, as a Problem without a message."""
         record = self.current
         return Problem("") if record is None else Problem("", record.source, _name(record))
 
     def warn(self, message: str, record: RawObject, field: str = "") -> None:
-        """Count a warning (``message`` on a ``field`` of the ``record``); keep it if there is room (its object is named
-        only then)."""
+        """Count a warning, and store it if there is room.
+
+        ``message`` is about a ``field`` of the ``record``, which is named only if the warning is stored.
+        """
         self.warning_count += 1
         if len(self.warnings) < _MAX_WARNINGS:
             self.warnings.append(Problem(message, record.source, _name(record), field))
 
     def count_batch(self, batch: PodBatch, change: ChangedKeys) -> None:
-        """Count a ``batch`` of pods that were read as columns; ``change``: what they changed in the cluster that they
-        came into."""
+        """Count a ``batch`` of pods that were read as columns.
+
+        ``change`` has the differences that the batch made in the cluster.
+        """
         keys = batch.keys
         self.total += len(keys)
         self.read["Pod"] += len(keys)
         if len(change.added) == len(keys):
             return
-        known = set(change.modified)
+        modified = set(change.modified)
         for key, position in zip(keys, batch.column("where").tolist(), strict=True):
-            if key in known:
+            if key in modified:
                 self.duplicates += 1
                 where = f"{batch.place}[{position}]"
                 namespace, _, name = key.rpartition("/")
                 named = Pod(metadata=ObjectMeta(namespace=namespace, name=name))
                 self.warn(_TWICE, RawObject("v1", "Pod", named, batch.source, where))
-            known.add(key)
+            modified.add(key)
 
     def missing(self, kinds: Iterable[str]) -> list[str]:
-        """Which of these kinds did not occur."""
+        """Return those of the kinds that did not occur."""
         return [kind for kind in kinds if not self.read[kind]]
 
     def warn_of_source(self, message: str, source: str) -> None:
-        """Count and keep a ``message`` about a source as a whole."""
+        """Record a warning (``message``) about an entire source."""
         self.warning_count += 1
         self.warnings.append(Problem(message, source))
 
     def error(self, *, strict: bool = True) -> InputError | None:
-        """All problems as one error. Not ``strict``: only those of sources that could not be read at all."""
+        """Return all problems as one error; None without any.
+
+        If not ``strict``, only problems of sources that could not be read at all count.
+        """
         problems = [problem for problem in self.problems if strict or problem.of_source]
         return InputError(problems, total=self.total) if problems else None
 
@@ -114,16 +122,35 @@ def load_objects(
 ) -> Iterator[Loaded]:
     """Decode every object of all sources, in order.
 
-    A problem does not stop the reading. At the end, if ``strict``, all problems are raised as one
-    :class:`~kscale.errors.InputError`; else the rest is used and ``report`` counts them, but a source that cannot be
-    read at all (no such file, damaged or cut off) is an error still. ``validate``: whether objects
-    that decode but that no API server would hold are problems (None: in files and bytes, not in data given from
-    Python, which decisions take as upstream's code would). ``namespace``: of objects that are to be in one and name
-    none.
+    A problem does not stop the reading.
+
+    Parameters
+    ----------
+    *sources : Source
+    strict : bool
+        Raise all problems at the end. Otherwise damaged objects are left out and counted in ``report``, but a source
+        that cannot be read at all (missing, damaged or truncated) is still an error.
+    validate : bool, optional
+        Whether objects that no API server would store are problems. Default: true for files and bytes, false for data
+        passed from Python, which decisions treat as upstream's code would.
+    report : LoadReport, optional
+        Is filled with counts and messages.
+    namespace : str
+        Namespace of namespaced objects without one.
+
+    Yields
+    ------
+    Loaded
+        An object and the data it was decoded from.
+
+    Raises
+    ------
+    InputError
+        At the end, with all problems.
     """
-    for found in load_batches(*sources, strict=strict, validate=validate, report=report, namespace=namespace):
-        assert isinstance(found, Loaded)  # nobody asked for batches
-        yield found
+    for loaded in load_batches(*sources, strict=strict, validate=validate, report=report, namespace=namespace):
+        assert isinstance(loaded, Loaded)  # there are batches only with a scan
+        yield loaded
 
 
 def load_batches(
@@ -135,15 +162,17 @@ def load_batches(
     namespace: str = DEFAULT_NAMESPACE,
     held: Callable[[str], bool] | None = None,
 ) -> Iterator[Loaded | PodBatch]:
-    """:func:`load_objects` with the pods of JSON lists as columns, as ``scan`` reads them; the others one by one. With
-    a ``scan`` the namespace is ``default``.
+    """Decode objects as :func:`load_objects` does, with the pods of JSON lists as batches of columns if ``scan`` is
+    given.
 
-    Who asks for columns takes in each object before the next one, and counts batches by himself
-    (:meth:`LoadReport.count_batch`); ``held``: whether a pod of a key was taken in before."""
+    With a ``scan`` the namespace is ``default``. The caller must store each object before it takes the next one, and
+    must count batches itself (:meth:`LoadReport.count_batch`). ``held`` returns whether a pod with this key was stored
+    before.
+    """
     report = LoadReport() if report is None else report
     seen: set[tuple[str, str, str]] = set()
     pods: set[str] = set()
-    made: Counter[str] = Counter()
+    name_counts: Counter[str] = Counter()
     for record in _each(sources, scan, report):
         if isinstance(record, Problem):
             report.problems.append(record)
@@ -153,7 +182,7 @@ def load_batches(
             yield record
             continue
         checked = bool(record.source) if validate is None else validate
-        loaded = _load(record, report, checked, namespace, made)
+        loaded = _load(record, report, checked, namespace, name_counts)
         if loaded is None:
             continue
         report.read[record.kind] += 1
@@ -161,14 +190,14 @@ def load_batches(
         if not isinstance(loaded.obj, Pod):
             metadata = loaded.obj.metadata
             key = (record.kind, metadata.namespace, metadata.name)
-            twice = key in seen
+            repeated = key in seen
             seen.add(key)
         elif held is not None:
-            twice = held(loaded.obj.key)
+            repeated = held(loaded.obj.key)
         else:
-            twice = loaded.obj.key in pods
+            repeated = loaded.obj.key in pods
             pods.add(loaded.obj.key)
-        if twice:
+        if repeated:
             report.duplicates += 1
             report.warn(_TWICE, record)
         yield loaded
@@ -182,9 +211,9 @@ def _each(
 ) -> Iterator[RawObject | Problem | PodBatch]:
     for source in sources:
         empty = True
-        for found in read_scanned(source, scan=scan):
+        for record in read_scanned(source, scan=scan):
             empty = False
-            yield found
+            yield record
         if empty and isinstance(source, (str, os.PathLike)):
             report.warn_of_source("nothing was read: there is no object in it", os.fspath(source))
         elif empty and isinstance(source, (bytes, bytearray, memoryview)):
@@ -194,7 +223,7 @@ def _each(
 
 
 def _name(record: RawObject) -> str:
-    """Of an object that may be damaged: worked out only when there is something to say about it."""
+    """Describe an object that may be damaged, for messages only."""
     data: Any = record.data
     if isinstance(data, msgspec.Raw):
         head = object_head(memoryview(data))
@@ -205,7 +234,7 @@ def _name(record: RawObject) -> str:
 
 
 def _load(record: RawObject, report: LoadReport, validate: bool, namespace: str, made: Counter[str]) -> Loaded | None:
-    """One object, or None when it is skipped or damaged (both are counted)."""
+    """Decode one object; None if it is skipped or damaged (both are counted)."""
     type_ = _type(record)
     if type_ is None and not isinstance(record.data, KubeObject):
         if record.kind or record.in_directory:
@@ -240,7 +269,7 @@ def _decoded(record: RawObject, type_: type[KubeObject] | None, namespace: str) 
     assert type_ is not None
     if isinstance(data, msgspec.Raw):
         obj = from_json(data, type_)
-        if type_ is Pod:  # whose text is kept, and decoded again later
+        if type_ is Pod:  # its text is stored and decoded again later
             refuse_depth(memoryview(data))
         refuse_repeated_keys(data)
     else:
@@ -253,7 +282,7 @@ def _decoded(record: RawObject, type_: type[KubeObject] | None, namespace: str) 
 
 
 def _named(loaded: Loaded, made: Counter[str]) -> Loaded:
-    """With a name, where the object only says how it begins; what it was decoded from says it, too."""
+    """Set a generated name in object and data if the object has only ``generateName``."""
     obj, raw = with_name(loaded.obj, made), loaded.raw
     if obj is loaded.obj:
         return loaded
@@ -264,7 +293,7 @@ def _named(loaded: Loaded, made: Counter[str]) -> Loaded:
 
 
 def _type(record: RawObject) -> type[KubeObject] | None:
-    """The struct of the record's kind. Without an API version (client objects) the kind alone decides, if it can."""
+    """Return the struct of the record's kind, or None. Client objects without API version are found by kind alone."""
     if record.api_version or not record.kind:
         return find_kind(record.api_version, record.kind) if record.kind else None
     groups = [group for group, kind in KINDS if kind == record.kind]

@@ -184,7 +184,7 @@ class ObjectStore:
         self._node_columns = NodeColumns()
         self._informers = Informers.of({})
         self._changed_kinds: set[str] = set()
-        self._seen: dict[str, set[str]] = {}  # of kinds that are listed anew
+        self._seen: dict[str, set[str]] = {}  # of kinds that are being listed
 
     def copy(self) -> ObjectStore:
         """Return an independent copy with the same objects."""
@@ -196,7 +196,7 @@ class ObjectStore:
         return result
 
     def of(self, kind: str) -> dict[str, KubeObject]:
-        """Return the objects of a kind by key, in order of first appearance (do not write to them)."""
+        """Return the objects of a kind by key, in order of first appearance. Do not modify the result."""
         return self._nodes if kind == "Node" else self.objects.get(kind, {})
 
     def put(self, item: KubeObject) -> bool:
@@ -210,10 +210,10 @@ class ObjectStore:
             if kind in INFORMED_KINDS:
                 self._changed_kinds.add(kind)
         key = item.name if kind == "Node" else item.key
-        known = key in by_key
+        exists = key in by_key
         by_key[key] = item
         self.see(kind, key)
-        return known
+        return exists
 
     def see(self, kind: str, key: str) -> None:
         """Mark an object as seen, if its kind is being listed."""
@@ -227,7 +227,7 @@ class ObjectStore:
         self._seen[kind] = set()
 
     def end(self, kind: str) -> list[str]:
-        """Note it no longer; keys of those that were not seen."""
+        """Stop recording which objects are seen, and return the keys of those that were not."""
         seen = self._seen.pop(kind)
         return [key for key in self.of(kind) if key not in seen]
 
@@ -302,12 +302,12 @@ class _NodeChanges:
         return bool(self.removed or self.replaced or self.appended)
 
     def apply(self, name: str, base: NodeColumns) -> None:
-        """Record that a node was added, or replaced in place."""
+        """Note an added node, or one replaced in place."""
         in_place = name in base.index and name not in self.removed
         (self.replaced if in_place else self.appended)[name] = None
 
     def remove(self, name: str) -> None:
-        """Record that an existing node was removed."""
+        """Note the removal of an existing node."""
         if name in self.appended:
             del self.appended[name]
         else:

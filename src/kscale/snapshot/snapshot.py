@@ -38,9 +38,8 @@ class Snapshot:
 
     ``nodes``, ``pods`` (placed), ``pending``: names in input order. ``counts``: numbers of placed, pending, gated and
     other pods. ``used[name]``: int64[N], what placed pods use; ``pod_count``: int64[N]. ``placed_class``,
-    ``placed_node``:
-    int32[M], one entry per placed pod, in order of appearance. ``now``: nanoseconds since 1970, if anything in the
-    snapshot depends on time.
+    ``placed_node``: int32[M], one entry per placed pod, in order of appearance. ``now``: nanoseconds since 1970, if
+    anything in the snapshot depends on time.
     """
 
     def __init__(
@@ -182,8 +181,8 @@ class Snapshot:
         Empty if the pod is not in the input.
         """
         for row, other_key in enumerate(self.table.keys):
-            if other_key == key and (said := ELSEWHERE.get(int(self.table.column("state")[row]))):
-                return said
+            if other_key == key and (reason := ELSEWHERE.get(int(self.table.column("state")[row]))):
+                return reason
         return ""
 
     def records(self, keys: Sequence[str]) -> Sequence[PodRecord]:
@@ -203,8 +202,8 @@ class Snapshot:
 
     def nodes_of(self, keys: Sequence[str]) -> list[int]:
         """Return the numbers of the nodes that pods run on, by pod name; -1 = pending. Raises KeyError."""
-        known, waiting = len(self._placed_rows), self._pending_row_of
-        added = {pod.key: at for at, pod in enumerate(self._added, known)}
+        placed_count, waiting = len(self._placed_rows), self._pending_row_of
+        added = {pod.key: at for at, pod in enumerate(self._added, placed_count)}
         numbers = []
         for key in keys:
             at = added.get(key, -1)
@@ -253,9 +252,9 @@ class Snapshot:
         """Return allocatable minus used of one resource: int64[N]."""
         column = self.columns.allocatable.get(resource)
         have = np.zeros(len(self.columns), np.int64) if column is None else column.copy()
-        taken = self.used.get(resource)
-        if taken is not None:
-            have -= taken
+        used = self.used.get(resource)
+        if used is not None:
+            have -= used
         return have
 
     @cached_property
@@ -281,9 +280,16 @@ class Snapshot:
     def with_placed(
         self, pods: Sequence[PodRecord], nodes: Sequence[int], informers: Informers | None = None
     ) -> Snapshot:
-        """Return another snapshot in which pods run on nodes (by number), after those already placed.
+        """Return another snapshot with more placed pods, which are no longer pending.
 
-        ``informers``: the new informers' objects, if these change.
+        Parameters
+        ----------
+        pods : sequence of PodRecord
+            They follow the pods that are already placed.
+        nodes : sequence of int
+            Index of each pod's node.
+        informers : Informers, optional
+            Changed objects. Default: those of this snapshot.
         """
         classes = self.classify(pods)
         used = {name: column.copy() for name, column in self.used.items()}
@@ -332,19 +338,29 @@ class Snapshot:
     ) -> Snapshot:
         """Return another snapshot with nodes removed, replaced and added.
 
-        Removed nodes (``without``) take their pods along. ``replaced`` nodes replace those of the same names. New nodes
-        (``fresh``) are added at the end, with their pods and devices.
+        Parameters
+        ----------
+        fresh : sequence of NodeTemplate
+            New nodes, added at the end with their pods and devices.
+        without : collection of str
+            Names of nodes to remove, together with their pods.
+        replaced : sequence of Node
+            Nodes that replace those of the same names.
 
-        Raises InputError for a new node whose name another node has, KeyError if a node to remove or replace does not
-        exist.
+        Raises
+        ------
+        InputError
+            If another node has the name of a new one.
+        KeyError
+            If a node to remove or replace does not exist.
         """
-        known = self.columns.index
+        node_index = self.columns.index
         for name, count in Counter(each.node.metadata.name for each in fresh).items():
-            if count > 1 or (name in known and name not in without):
+            if count > 1 or (name in node_index and name not in without):
                 raise InputError(f"there are two nodes {name}")
         columns = self.columns.changed(without, replaced, [each.node for each in fresh])
         stays = np.ones(len(self.columns), dtype=np.bool_)
-        stays[[known[name] for name in without]] = False
+        stays[[node_index[name] for name in without]] = False
         kept_nodes = np.flatnonzero(stays)
         base = self.keeping(stays[self.placed_node]) if without else self
         number = np.full(len(self.columns), -1, dtype=np.int32)
@@ -354,12 +370,12 @@ class Snapshot:
             return np.append(column[kept_nodes], np.zeros(len(fresh), dtype=np.int64))
 
         records, homes = [], []
-        for home, each in enumerate(fresh, len(columns) - len(fresh)):
+        for node, each in enumerate(fresh, len(columns) - len(fresh)):
             for pod in each.pods:
                 record = PodRecord(pod)
                 record.pod_class = self.interner.classify(pod, placed=True)
                 records.append(record)
-                homes.append(home)
+                homes.append(node)
         result = Snapshot(
             interner=self.interner,
             nodes=columns,

@@ -29,47 +29,47 @@ _SYNCED: Final = "k8s.io/initial-events-end"
 
 
 class Contents(NamedTuple):
-    """What a cluster holds."""
+    """The pods and other objects of a cluster."""
 
     pods: PodStore
     objects: ObjectStore
 
     def put(self, item: KubeObject, raw: msgspec.Raw) -> ChangedKeys:
-        """Add or replace an object, if it is not there at this very version already."""
+        """Add or replace an object, unless it is stored with the same version already."""
         key, version = item.key, item.metadata.resource_version
         if isinstance(item, Pod):
             if self.pods.has_version(key, version):
                 self.pods.see(key)
                 return ChangedKeys()
-            known = key in self.pods
+            exists = key in self.pods
             self.pods.put(item, raw)
         else:
             if self.objects.has_version(item.kind, key, version):
                 self.objects.see(item.kind, key)
                 return ChangedKeys()
-            known = self.objects.put(item)
-        return ChangedKeys(modified=[key]) if known else ChangedKeys(added=[key])
+            exists = self.objects.put(item)
+        return ChangedKeys(modified=[key]) if exists else ChangedKeys(added=[key])
 
     def remove(self, item: KubeObject) -> ChangedKeys:
-        """Remove what an object stands for, unless another is there under its key by now."""
+        """Remove an object, unless its key belongs to another one by now."""
         key, uid = item.key, item.metadata.uid
-        gone = self.pods.remove(key, uid) if isinstance(item, Pod) else self.objects.remove(item.kind, key, uid)
-        return ChangedKeys(removed=[key]) if gone else ChangedKeys()
+        removed = self.pods.remove(key, uid) if isinstance(item, Pod) else self.objects.remove(item.kind, key, uid)
+        return ChangedKeys(removed=[key]) if removed else ChangedKeys()
 
     def see(self, kind: str, key: str) -> None:
-        """An object is there, whatever it looks like."""
+        """Mark an object as seen, regardless of its contents."""
         self.pods.see(key) if kind == "Pod" else self.objects.see(kind, key)
 
     def begin(self, kind: str) -> None:
-        """From now on note which objects of a kind are seen. Raises RuntimeError if that goes on already."""
+        """Start to record which objects of a kind are seen. Raises RuntimeError if that is already being done."""
         self.pods.begin() if kind == "Pod" else self.objects.begin(kind)
 
     def end(self, kind: str) -> list[str]:
-        """Note it no longer; keys of those that were not seen."""
+        """Stop recording which objects are seen, and return the keys of those that were not."""
         return self.pods.end() if kind == "Pod" else self.objects.end(kind)
 
     def drop(self, kind: str, keys: list[str]) -> None:
-        """Remove objects."""
+        """Remove the objects of some keys."""
         if kind == "Pod":
             self.pods.drop(keys)
         else:
@@ -100,8 +100,9 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decoded(text: memoryview, api_version: str = "", kind: str = "") -> KubeObject | str:
-    """An object from its JSON text, or of what kind it is (``kind.group``) if that is not modelled. ``api_version``,
-    ``kind``: what one that does not say it is. Raises InputError.
+    """Decode an object from its JSON text, or return its kind (``kind.group``) if kscale does not model it.
+
+    ``api_version`` and ``kind`` are defaults for an object without them. Raises InputError.
     """
     head = object_head(text)
     api_version, kind = head.api_version or api_version, head.kind or kind
@@ -115,20 +116,22 @@ def decoded(text: memoryview, api_version: str = "", kind: str = "") -> KubeObje
     if type_ is None:
         group = group_of(api_version)
         return f"{kind}.{group}" if group else kind
-    found = from_json(text, type_)
-    if type_ is Pod:  # whose text is kept, and decoded again later
+    obj = from_json(text, type_)
+    if type_ is Pod:  # its text is stored and decoded again later
         refuse_depth(text)
     refuse_repeated_keys(text)
-    check_times(found)
-    found.kind, found.api_version = found.kind or kind, found.api_version or api_version
-    if not found.name:
+    check_times(obj)
+    obj.kind, obj.api_version = obj.kind or kind, obj.api_version or api_version
+    if not obj.name:
         raise InputError(Problem("is empty", "", kind, "metadata.name"))
-    return with_namespace(found)
+    return with_namespace(obj)
 
 
 class Applying:
-    """Objects that one text holds, on their way into the contents: pods in columns at once, what is not among them one
-    by one, in order. ``kind``: of objects that do not say it; ``problems``: objects that cannot be read."""
+    """Applies the objects of one text to the contents, pods as columns and other objects one by one, in order.
+
+    ``kind`` is the default for objects without one; ``problems`` has the objects that cannot be read.
+    """
 
     def __init__(
         self,
@@ -149,7 +152,10 @@ class Applying:
         self.problems: list[Problem] = []
 
     def run(self, slowly: Callable[[int, memoryview], None], place: str) -> None:
-        """All objects; ``slowly`` takes one that is not in columns, by number and text, or raises InputError."""
+        """Apply all objects.
+
+        ``slowly`` is called with number and text of each object that is not in columns, and may raise InputError.
+        """
         scanned = self._scanned
         slow = np.flatnonzero(~scanned.fast).tolist() if len(self.fast) < len(scanned.fast) else []
         for at in slow:
@@ -174,20 +180,20 @@ class Applying:
         self._changed(item.kind, self._contents.put(item, msgspec.Raw(text)))
 
     def remove(self, at: int, item: KubeObject) -> None:
-        """Remove what an object stands for."""
+        """Remove an object."""
         if isinstance(item, Pod):
             self._until(int(np.searchsorted(self.fast, at)))
         self._changed(item.kind, self._contents.remove(item))
 
     def remove_unreadable(self, at: int, head: ObjectHead) -> None:
-        """Remove what an object stands for that cannot be read but for its head."""
+        """Remove an object of which only the head can be read."""
         type_ = find_kind(head.api_version, head.kind)
         if type_ is not None and head.name:
             metadata = ObjectMeta(name=head.name, namespace=head.namespace, uid=head.uid)
             self.remove(at, with_namespace(type_(kind=head.kind, api_version=head.api_version, metadata=metadata)))
 
     def _until(self, until: int) -> None:
-        """Apply pods in columns, up to one."""
+        """Apply the pods in columns before an index."""
         if until <= self._done:
             return
         part = slice(self._done, until)
@@ -203,11 +209,11 @@ class Applying:
             self._changes.setdefault(kind, []).append(change)
 
     def change(self, kind: str) -> ChangedKeys:
-        """What is different of a kind."""
+        """Return the changes of one kind."""
         return ChangedKeys.joined(self._changes.get(kind, ()))
 
     def changes(self) -> dict[str, ChangedKeys]:
-        """By kind, what is different."""
+        """Return the changes by kind."""
         return {kind: ChangedKeys.joined(parts) for kind, parts in self._changes.items()}
 
 
@@ -217,7 +223,7 @@ def watch(contents: Contents, view: memoryview, lines: ScannedLines) -> Watched:
 
 
 class _Watch:
-    """The reading of some lines."""
+    """Reading of some lines of a watch."""
 
     def __init__(self, contents: Contents, view: memoryview, lines: ScannedLines) -> None:
         self._view = view
@@ -230,7 +236,7 @@ class _Watch:
         self._skipped: Counter[str] = Counter()
 
     def run(self) -> Watched:
-        """All lines."""
+        """Apply all lines."""
         lines, applying = self._lines, self._applying
         applying.run(self._line, "line {line}")
         versions = lines.pods.column("version")
@@ -250,7 +256,7 @@ class _Watch:
         )
 
     def _line(self, at: int, text: memoryview) -> None:
-        """One line that is no pod in columns. Raises InputError."""
+        """Apply one line that is not a pod in columns. Raises InputError."""
         type_ = int(self._lines.type[at])
         if not 0 <= type_ < len(_TYPES):
             raise InputError(_why_none(text if type_ < 0 else self._whole(at)))
@@ -271,31 +277,31 @@ class _Watch:
             return
         self._note_version(object_head(text).resource_version, at)
         try:
-            found = decoded(text)
+            obj = decoded(text)
         except InputError:
             if type_ == _DELETED:
                 self._applying.remove_unreadable(at, object_head(text))
             raise
-        if isinstance(found, str):
-            self._skipped[found] += 1
+        if isinstance(obj, str):
+            self._skipped[obj] += 1
         elif type_ == _DELETED:
-            self._applying.remove(at, found)
+            self._applying.remove(at, obj)
         else:
-            self._applying.put(at, found, text)
+            self._applying.put(at, obj, text)
 
     def _note_version(self, version: str, at: int) -> None:
         if version:
             self._version, self._version_at = version, at
 
     def _whole(self, at: int) -> memoryview:
-        """The whole line."""
+        """Return the full text of a line."""
         begin = int(self._lines.line[at])
         end = int(self._lines.line[at + 1]) if at + 1 < len(self._lines.line) else self._lines.used
         return self._view[begin:end]
 
 
 def _why_none(line: memoryview) -> str:
-    """What is wrong with a line that is no event."""
+    """Return why a line is not a watch event."""
     try:
         event = _EVENTS.decode(line)
     except msgspec.ValidationError as error:

@@ -30,7 +30,7 @@ _COLUMNS = (
 
 
 def catalogue_table(catalogues: Sequence[CatalogueSummary]) -> Table:
-    """A row for each."""
+    """Build a table with one row per catalogue."""
     rows: list[list[str | float]] = [
         [one.name, one.types, one.priced, one.spot, ", ".join(one.regions), one.file] for one in catalogues
     ]
@@ -50,7 +50,7 @@ def list_catalogues(*, show: Show) -> Answer:
     from kscale.capacity.catalogue import known_catalogues, path_of, read_catalogue
     from kscale.capacity.catalogue.types import CatalogueList, DamagedCatalogue, summary
 
-    found, damaged = [], []
+    summaries, damaged = [], []
     for name in known_catalogues():
         path = path_of(name)
         try:
@@ -60,15 +60,15 @@ def list_catalogues(*, show: Show) -> Answer:
             show.terminal.warn(f"catalogue {name} cannot be read: {error.problems[0]}")
             continue
         warn_of_left_out(catalogue, show.terminal)
-        found.append(summary(name, catalogue, str(path)))
-    text = f"{len(found):,} {'catalogue is' if len(found) == 1 else 'catalogues are'} imported"
+        summaries.append(summary(name, catalogue, str(path)))
+    text = f"{len(summaries):,} {'catalogue is' if len(summaries) == 1 else 'catalogues are'} imported"
     view = View(
         headline=f"{text}; {len(damaged):,} cannot be read." if damaged else f"{text}.",
-        tables=[catalogue_table(found), damaged_table(damaged)],
-        footer=[] if found or damaged else [f"{program()} catalogue import FILE keeps one."],
-        names=[f"catalogue/{one.name}" for one in found],
+        tables=[catalogue_table(summaries), damaged_table(damaged)],
+        footer=[] if summaries or damaged else [f"{program()} catalogue import FILE keeps one."],
+        names=[f"catalogue/{one.name}" for one in summaries],
     )
-    return Answer(CatalogueList(catalogues=found, damaged=damaged), lambda: view)
+    return Answer(CatalogueList(catalogues=summaries, damaged=damaged), lambda: view)
 
 
 def show_catalogue(

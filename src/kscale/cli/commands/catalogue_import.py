@@ -63,13 +63,14 @@ def import_catalogue(
     catalogue = read_catalogue(file, overhead=overhead, max_pods=max_pods)
     for each in prices or []:
         catalogue = read_prices(each).onto(catalogue)
-    called = name or Path(file).name.removesuffix(".gz").rpartition(".")[0] or Path(file).name
-    written = keep(catalogue, called)
-    found = summary(called, catalogue, str(written))
+    catalogue_name = name or Path(file).name.removesuffix(".gz").rpartition(".")[0] or Path(file).name
+    written = keep(catalogue, catalogue_name)
+    imported = summary(catalogue_name, catalogue, str(written))
     warn_of_left_out(catalogue, show.terminal)
     view = View(
-        headline=f"Kept {found.types:,} types as {called}: {found.priced:,} have a price, {found.spot:,} one of spot.",
-        tables=[catalogue_table([found])],
-        names=[f"catalogue/{called}"],
+        headline=f"Kept {imported.types:,} types as {catalogue_name}: {imported.priced:,} have a price, "
+        f"{imported.spot:,} one of spot.",
+        tables=[catalogue_table([imported])],
+        names=[f"catalogue/{catalogue_name}"],
     )
-    return Answer(CatalogueList(catalogues=[found]), lambda: view)
+    return Answer(CatalogueList(catalogues=[imported]), lambda: view)

@@ -49,7 +49,7 @@ def command(
 
 
 def comparison_view(compared: ProfileComparison) -> View:
-    """Both runs, the decisions side by side, and the rules."""
+    """Build the view of a comparison: totals of both runs, decisions side by side, and the rules that differ."""
     differ = sum(bool(each.rule) for each in compared.decisions)
     name = f"{compared.name}: " if compared.name else ""
     rows: list[Sequence[Cell | str | float | None]] = [

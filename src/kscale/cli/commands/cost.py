@@ -81,7 +81,7 @@ _POOLS = (Column("NODE GROUP"), Column("NODES", "right"), Column("$/H", "right")
 
 
 def cost_view(report: CostReport) -> View:
-    """The sum, then who asks for how much of it."""
+    """Build the view of a cost report: the total, then namespaces, workloads and node groups."""
     nodes = report.nodes - report.unpriced
     split = f"${report.requested:,.2f} requested, ${report.idle:,.2f} idle"
     parts = [f"${report.cost:,.2f}/h for {nodes:,} nodes: {split}."]

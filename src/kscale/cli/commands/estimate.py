@@ -60,23 +60,23 @@ def command(
         raise typer.BadParameter("-l and --pod exclude each other", param_hint="-l")
     workloads = manifests(pod, source, show.terminal, source.namespace) if pod else None
     cluster, snapshot = read(source, show.terminal, matter=MATTER, manifests=workloads)
-    asked: list[str] | None
+    pod_names: list[str] | None
     unmodelled: list[str] = []
     if workloads is not None:
         from kscale.capacity.manifests import completing_classes, with_manifests
 
         unmodelled = [*workloads.unmodelled(cluster), *workloads.unknown_classes(completing_classes(cluster))]
-        cluster, asked = with_manifests(cluster, workloads.workloads)
+        cluster, pod_names = with_manifests(cluster, workloads.workloads)
         snapshot = cluster.snapshot(dra=snapshot.dra)
     else:
-        asked = source.asked(cluster, snapshot, show.terminal)
+        pod_names = source.asked(cluster, snapshot, show.terminal)
     snapshot = csi.applied(snapshot)
     groups = group_source.groups(cluster, snapshot, show.terminal)
     with show.terminal.step("estimating"):
         report = estimate_groups(
             snapshot,
             groups,
-            pods=asked,
+            pods=pod_names,
             ignore_existing=ignore_existing,
             placements=show.whole,
             bound_effort=bounds.effort(len(groups)),
@@ -115,8 +115,18 @@ def daemon_sets_alone(workloads: Iterable[KubeObject]) -> str:
 
 
 def estimate_view(report: EstimateReport, explain: str, of: str = "pending", hint: str = "") -> View:
-    """``explain`` is the command line that explains a pod, without the pod; ``of`` says which pods it is about;
-    ``hint``: what else to ask."""
+    """Build the view of an estimate.
+
+    Parameters
+    ----------
+    report : EstimateReport
+    explain : str
+        Command line that explains a pod, without the pod's name. Empty: not shown.
+    of : str
+        Describes the pods in the headline.
+    hint : str
+        Last line of the footer.
+    """
     footer = [
         f"{group.group}: {group.nodes:,} more nodes are {group.over_maximum:,} over its maximum of "
         f"{group.maximum:,} ({group.current or 0:,} now)."

@@ -60,7 +60,7 @@ def command(
 
 
 def _full_name(pod: str, namespace: str | None, cluster: Cluster) -> str:
-    """``namespace/name`` of what was typed; ``pod/NAME`` is kubectl's way, unless there is such a namespace."""
+    """Return ``namespace/name`` for a typed name. ``pod/NAME`` is accepted unless a namespace has that name."""
     kind, _, name = pod.rpartition("/")
     if kind in ("pod", "pods", "po"):
         try:
@@ -71,7 +71,7 @@ def _full_name(pod: str, namespace: str | None, cluster: Cluster) -> str:
 
 
 def _waiting(cluster: Cluster, name: str) -> Pod | None:
-    """A pod that the snapshot leaves out because it waits for scheduling gates."""
+    """Return the pod if it waits for scheduling gates, as the snapshot leaves such pods out; else None."""
     try:
         pod = cluster.pod(name)
     except KeyError:
@@ -80,7 +80,7 @@ def _waiting(cluster: Cluster, name: str) -> Pod | None:
 
 
 def explanation_view(report: Explanation) -> View:
-    """The event's text is kube-scheduler's, so that the two can be compared."""
+    """Build the view of an explanation, with kube-scheduler's text of the event for comparison."""
     footer = []
     if report.nearest is not None:
         footer.append(f"Nearest: {_nearest(report)}")
@@ -125,14 +125,14 @@ def _whether(report: Explanation, nodes: str) -> str:
         on = f"{len(fitting):,} of {nodes}: {', '.join(fitting[:5])}"
         more = ", ..." if len(fitting) > 5 else ""
         if report.taken_by:
-            taken = f"pods that are placed before it take that room: {', '.join(report.taken_by)}"
-            return f"{report.pod} alone would fit on {on}{more}. But {taken}.{_eviction(report)}"
+            reason = f"pods that are placed before it take that room: {', '.join(report.taken_by)}"
+            return f"{report.pod} alone would fit on {on}{more}. But {reason}.{_eviction(report)}"
         return f"{report.pod} fits on {on}{more}.{_eviction(report)}"
     return f"{report.pod} does not fit on any of {nodes}." if report.nodes else f"{report.pod} does not fit: no nodes."
 
 
 def _eviction(report: Explanation) -> str:
-    """Which of the nodes take the pod only once expendable pods are evicted."""
+    """Return a sentence about nodes that take the pod only after expendable pods are evicted; empty without any."""
     if not report.fits_after_eviction:
         return ""
     some = f"{len(report.fits_after_eviction):,} of these" if report.fits_on else "All of these"
@@ -144,11 +144,11 @@ def _eviction(report: Explanation) -> str:
 def _verdict_row(verdict: NodeVerdict) -> list[Cell | str | float | None]:
     first = verdict.first
     if first.shortages:
-        asked = ", ".join(f"{short.resource} {short.asked}" for short in first.shortages)
+        requested = ", ".join(f"{short.resource} {short.asked}" for short in first.shortages)
         free = ", ".join(short.free for short in first.shortages)
     else:
-        asked, free = first.detail or ", ".join(first.reasons), ""
-    return [verdict.node, first.plugin or "PreFilter", asked, free, ", ".join(map(_also, verdict.also)) or None]
+        requested, free = first.detail or ", ".join(first.reasons), ""
+    return [verdict.node, first.plugin or "PreFilter", requested, free, ", ".join(map(_also, verdict.also)) or None]
 
 
 def _also(verdict: PluginVerdict) -> str:

@@ -57,18 +57,23 @@ def command(
     from kscale.capacity.fit import fit_workloads
     from kscale.capacity.manifests import completing_classes
 
-    asked = manifests(pod, source, show.terminal, source.namespace)
-    workloads = asked.workloads
-    cluster, snapshot = read(source, show.terminal, matter=MATTER, manifests=asked)
+    read_manifests = manifests(pod, source, show.terminal, source.namespace)
+    workloads = read_manifests.workloads
+    cluster, snapshot = read(source, show.terminal, matter=MATTER, manifests=read_manifests)
     if source.namespace is not None:
         check_namespace(source.namespace, namespaces_of(cluster, snapshot), show.terminal)
     classes = completing_classes(cluster)
     with show.terminal.step("placing"):
-        known = _alike(cluster, workloads)
+        similar_objects = _alike(cluster, workloads)
         report = fit_workloads(
-            snapshot, workloads, classes=classes, placements=True, known=known, scores=_scores(scheduler_scores)
+            snapshot,
+            workloads,
+            classes=classes,
+            placements=True,
+            known=similar_objects,
+            scores=_scores(scheduler_scores),
         )
-        report = replace(report, unmodelled=[*report.unmodelled, *asked.unmodelled(cluster)])
+        report = replace(report, unmodelled=[*report.unmodelled, *read_manifests.unmodelled(cluster)])
     return Answer(report, lambda: fit_view(report), exit_code=0 if report.fit == report.replicas else 1)
 
 
@@ -81,7 +86,7 @@ def _scores(wanted: bool) -> ScoreOptions | None:
 
 
 def _alike(cluster: Cluster, workloads: Sequence[KubeObject]) -> Iterator[KubeObject]:
-    """What of the input may be one of these workloads."""
+    """Yield the input's objects that may be the workloads themselves."""
     kinds = {item.kind for item in workloads}
     for kind in kinds - {"Pod"}:
         yield from cluster.all(kind)
@@ -92,7 +97,7 @@ def _alike(cluster: Cluster, workloads: Sequence[KubeObject]) -> Iterator[KubeOb
 
 
 def fit_view(report: FitReport) -> View:
-    """One sentence for a single workload; a table of several."""
+    """Build the view of a fit report: a sentence for one workload, a table for several."""
     single = len(report.workloads) == 1
     stays = report.replicas - report.fit
     columns = (
@@ -128,28 +133,28 @@ def _fit_names(report: FitReport) -> list[str]:
 def _fit_footer(report: FitReport) -> list[str]:
     lines: list[str] = []
     for item in report.workloads:
-        what = f"{item.kind}/{item.name}"
+        workload = f"{item.kind}/{item.name}"
         if item.placement:
-            lines.append(f"{what} lands on {on_nodes(item.placement)}.")
+            lines.append(f"{workload} lands on {on_nodes(item.placement)}.")
         if item.event:
-            lines.append(f"{what}: {item.event}")
+            lines.append(f"{workload}: {item.event}")
         if item.next_event:
-            lines.append(f"{what}: one replica more would not fit: {item.next_event}")
+            lines.append(f"{workload}: one replica more would not fit: {item.next_event}")
         if item.exists:
-            lines.append(f"{what} is in the input already: its replicas are asked about on top of its pods there.")
+            lines.append(f"{workload} is in the input already: its replicas are asked about on top of its pods there.")
     if report.unmodelled:
         lines.append(f"Not judged yet: {', '.join(report.unmodelled)}.")
     return lines
 
 
 def _fit_sentence(item: WorkloadFit) -> str:
-    what = f"{item.name} ({item.kind}, {item.replicas:,} {plural('replica', item.replicas)})"
+    subject = f"{item.name} ({item.kind}, {item.replicas:,} {plural('replica', item.replicas)})"
     if item.kind == "Pod" and item.replicas == 1:
-        what = f"{item.name} (Pod)"
+        subject = f"{item.name} (Pod)"
     stays = item.replicas - item.fit
     if not stays:
-        return f"{what}: {'fits now' if item.replicas == 1 else f'all {item.fit:,} fit now'}."
+        return f"{subject}: {'fits now' if item.replicas == 1 else f'all {item.fit:,} fit now'}."
     why = ", ".join(f"{rejection.pods:,} {OR.join(rejection.reasons)}" for rejection in item.rejections)
     if item.replicas == 1:
-        return f"{what}: does not fit: {why.removeprefix('1 ')}."
-    return f"{what}: {item.fit:,} fit now, {stays:,} {'does' if stays == 1 else 'do'} not: {why}."
+        return f"{subject}: does not fit: {why.removeprefix('1 ')}."
+    return f"{subject}: {item.fit:,} fit now, {stays:,} {'does' if stays == 1 else 'do'} not: {why}."

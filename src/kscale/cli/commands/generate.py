@@ -71,9 +71,9 @@ def generate_cluster(
     if usage is not None:
         from kscale.capacity.generate.workloads import write_usage
 
-        made = (from_dict(item, Pod) for item in cluster.objects() if item["kind"] == "Pod")
+        all_pods = (from_dict(item, Pod) for item in cluster.objects() if item["kind"] == "Pod")
         with terminal.step("generating usage"):
-            write_usage(usage, made, seed=seed, hours=usage_hours, step=usage_step)
+            write_usage(usage, all_pods, seed=seed, hours=usage_hours, step=usage_step)
     counts = cluster.counts
     terminal.note(
         f"{counts['nodes']:,} nodes, {counts['running']:,} pods running and {counts['pending']:,} pending, "
@@ -105,7 +105,7 @@ def write_examples(
 ) -> None:
     """Write the bundled example: a cluster's dump, its node groups, scenarios, simulations, excerpts of real traces.
 
-    With the directory that it has by itself, examples, the commands of the documentation run as they are printed.
+    In the default directory, examples, the commands of the documentation run as they are printed.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise InputError(f"{directory}: is there already, and nothing is written over: name another directory")
@@ -121,7 +121,7 @@ def write_examples(
 
 
 def _bundled(folder: Traversable, directory: Path) -> Iterator[tuple[Path, Traversable]]:
-    """Each file of a folder of the package, and where it goes."""
+    """Yield each file of a folder of the package with its target path."""
     for each in sorted(folder.iterdir(), key=lambda file: file.name):
         if each.is_dir():
             yield from _bundled(each, directory / each.name)

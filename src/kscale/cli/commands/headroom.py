@@ -69,7 +69,7 @@ def command(
     from kscale.capacity.headroom import headroom, lost
     from kscale.objects.pod_admission import BUILT_IN_CLASSES
 
-    asked = manifests(pod, source, show.terminal) if pod else None
+    read_manifests = manifests(pod, source, show.terminal) if pod else None
     if repair and not lose:
         raise typer.BadParameter("--repair needs --lose", param_hint="--repair")
     if lose and pod:
@@ -77,17 +77,17 @@ def command(
     needed = repair or any(text.startswith("pool=") for text in lose or ())
     if group_source.words() and not needed:
         raise typer.BadParameter("node groups are of use with --lose pool=GROUP, or --repair", param_hint="-g")
-    cluster, snapshot = read(source, show.terminal, matter=MATTER, manifests=asked)
+    cluster, snapshot = read(source, show.terminal, matter=MATTER, manifests=read_manifests)
     if not lose:
         workloads, classes = None, BUILT_IN_CLASSES
-        if asked is not None:
+        if read_manifests is not None:
             from kscale.capacity.manifests import completing_classes
 
-            workloads, classes = asked.workloads, completing_classes(cluster)
+            workloads, classes = read_manifests.workloads, completing_classes(cluster)
         with show.terminal.step("placing"):
             report = headroom(snapshot, workloads, zone_label=zone_label, classes=classes)
-        if asked is not None:
-            report = replace(report, unmodelled=[*report.unmodelled, *asked.unmodelled(cluster)])
+        if read_manifests is not None:
+            report = replace(report, unmodelled=[*report.unmodelled, *read_manifests.unmodelled(cluster)])
     else:
         groups = group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES) if needed else []
         if repair:
@@ -99,7 +99,7 @@ def command(
                 raise InputError(text)
         with show.terminal.step("placing"):
             report = lost(cluster, lose, groups, repair=repair, zone_label=zone_label)
-    hint = "" if asked is not None else workloads_without_pods(cluster, "--pod FILE")
+    hint = "" if read_manifests is not None else workloads_without_pods(cluster, "--pod FILE")
     homeless = any(loss.homeless for loss in (*report.nodes, *report.zones, *report.lost))
     homeless |= report.pairs is not None and (report.pairs.homeless > 0 or bool(report.pairs.alone))
     return Answer(
@@ -111,7 +111,10 @@ def command(
 
 
 def headroom_view(report: HeadroomReport, hint: str = "") -> View:
-    """Losses that leave pods without a place, the worst first; ``hint``: what else to ask."""
+    """Build the view of a headroom report, with the worst losses first.
+
+    ``hint`` is the last line of the footer.
+    """
     if report.lost or report.pairs is not None:
         return _lost_view(report)
     bad_nodes = [loss for loss in report.nodes if loss.homeless]
@@ -173,7 +176,7 @@ _COLUMNS = (
 
 
 def _lost_view(report: HeadroomReport) -> View:
-    """The losses that were asked about, and the worst pairs."""
+    """Build the view of the requested losses and the worst pairs of nodes."""
     rows: list[list[Cell | str | float | None]] = []
     parts = []
     if report.lost:

@@ -1,6 +1,4 @@
-"""``kscale hpa`` and ``kscale explain hpa``: what the HorizontalPodAutoscalers of a dump, or of a live cluster, would
-do, and why.
-"""
+"""``kscale hpa`` and ``kscale explain hpa``: decisions of the HorizontalPodAutoscalers of a dump or a live cluster."""
 
 from __future__ import annotations
 
@@ -110,15 +108,20 @@ def answer(
     changed_only: bool = False,
     fail_on: str = "",
 ) -> Answer:
-    """Read, decide, and list the HPAs asked about, or explain those that are named."""
+    """Read the input, decide, and list all selected HPAs or explain the named ones.
+
+    Raises typer.BadParameter for contradictory options, and InputError if the input is damaged or lacks a named HPA.
+    """
     if fail_on and fail_on not in _FAIL_ON:
         raise typer.BadParameter(f"{fail_on!r} is not one of {', '.join(_FAIL_ON)}", param_hint="--fail-on")
     source.check()
     source.check_alone(("--state", None if state in _NO_FILE else state))
-    given, at = _state(state), _moment(now)
+    state_read, decided_at = _state(state), _moment(now)
     names = [name if "/" in name else f"{source.namespace or 'default'}/{name}" for name in names]
-    asked = {name.partition("/")[0] for name in names} or None
-    dump = _read(source, show.terminal, metrics, ControllerState() if state == "fresh" else given, options, asked)
+    named_namespaces = {name.partition("/")[0] for name in names} or None
+    dump = _read(
+        source, show.terminal, metrics, ControllerState() if state == "fresh" else state_read, options, named_namespaces
+    )
     show.terminal.note(f"read {source.what}: {counted(dump.read)}")
     for problem in dump.problems:
         show.terminal.warn(f"left out: {problem}")
@@ -129,8 +132,8 @@ def answer(
     for text in dump.missing():
         show.terminal.note(f"missing: {text}")
     chosen = dump.select(source.namespace, selector)
-    known = {each.metadata.namespace for each in dump.hpas.values()} | dump.pods.namespaces
-    check_namespace(source.namespace, known, show.terminal)
+    namespaces = {each.metadata.namespace for each in dump.hpas.values()} | dump.pods.namespaces
+    check_namespace(source.namespace, namespaces, show.terminal)
     if names:
         if source.namespace is not None:
             other = [name for name in names if not name.startswith(f"{source.namespace}/")]
@@ -141,15 +144,15 @@ def answer(
             deleted = {f"{key.partition('/')[0]}/{pause.hpa}": key for key, pause in dump.paused.items()}
             raise InputError([Problem(_no_hpa(name, deleted.get(name))) for name in unknown])
         chosen = [dump.hpas[name] for name in names]
-    if given is not None and at is None and dump.newest == ZERO_TIME:
+    if state_read is not None and decided_at is None and dump.newest == ZERO_TIME:
         raise typer.BadParameter("the input holds no time: a state of the past needs to be told", param_hint="--now")
     with show.terminal.step("deciding"):
         report = hpa_report(
             dump,
             chosen,
-            state=given,
+            state=state_read,
             fresh=state == "fresh",
-            now=at,
+            now=decided_at,
             options=options,
             threads=source.threads or 1,
         )
@@ -157,11 +160,11 @@ def answer(
         show.terminal.note(f"{name} is not in {state}: taken as if the controller had just seen it")
     failed = any(_fails(each, fail_on) for each in report.hpas)
     view = _explained if names else _listed
-    told = report
+    shown = report
     if changed_only:
-        told = msgspec.structs.replace(report, hpas=[each for each in report.hpas if each.rescales])
+        shown = msgspec.structs.replace(report, hpas=[each for each in report.hpas if each.rescales])
     return Answer(
-        told, lambda: view(report, changed_only), exit_code=1 if failed else 0, blocks=lambda: hpa_blocks(told)
+        shown, lambda: view(report, changed_only), exit_code=1 if failed else 0, blocks=lambda: hpa_blocks(shown)
     )
 
 
@@ -179,7 +182,7 @@ def _read(
     options: HPAOptions,
     namespaces: Collection[str] | None,
 ) -> Dump:
-    """What HPAs are decided from, of files or of a live cluster, which is asked about these ``namespaces`` only."""
+    """Read the inputs of HPA decisions from files, or from a live cluster for these ``namespaces`` only (None: all)."""
     with terminal.step(f"reading {source.what}") as tell, of_dump():
         if not source.live:
             return read_dump(*source.filename, metrics=_metrics(metrics), strict=not source.skip_invalid)
@@ -206,7 +209,7 @@ def _read(
 
 
 def _metrics(arguments: Sequence[str]) -> list[tuple[str | None, str]]:
-    """The scope and the file of each ``--metrics``; what names a file has no scope."""
+    """Return scope and file of each ``--metrics`` argument. The name of an existing file has no scope (None)."""
     pairs: list[tuple[str | None, str]] = []
     for text in arguments:
         split = None if Path(text).exists() else split_scope(text)
@@ -360,8 +363,8 @@ def _explained(report: HPAReport, changed_only: bool = False) -> View:
     first = report.hpas[0] if len(report.hpas) == 1 else None
     headline = f"{len(report.hpas):,} HPAs explained."
     if first is not None:
-        held = f", held back by {first.held_back_by}" if first.held_back_by else ""
-        headline = f"{first.namespace}/{first.name} {_sizes(first).text}: {first.decided_by}{held}."
+        limited_by = f", held back by {first.held_back_by}" if first.held_back_by else ""
+        headline = f"{first.namespace}/{first.name} {_sizes(first).text}: {first.decided_by}{limited_by}."
     return View(
         headline=headline,
         tables=tables,
@@ -421,5 +424,5 @@ def explain_hpas(
     now: Annotated[str, typer.Option("--now", metavar="TIME", help="As of kscale hpa.")] = "",
     state: Annotated[str, typer.Option("--state", metavar="settled|fresh|FILE", help="As of kscale hpa.")] = "settled",
 ) -> Answer:
-    """How an HPA comes to its size: the pods by group, the ratio of usage to target, the proposal, and what held it."""
+    """How an HPA comes to its size: the pods by group, the ratio of usage to target, the proposal, and its limits."""
     return answer(names, source, show, options=controller.options(), metrics=metrics or (), now=now, state=state)

@@ -1,4 +1,4 @@
-"""``kscale manifests PROGRAM``: what a program needs in a cluster, as YAML."""
+"""``kscale manifests PROGRAM``: the objects that a program needs in a cluster, as YAML."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _BASE: Final = "kustomization.yaml"
 
 @dataclass(eq=False, repr=False)
 class ShowObjects(Show):
-    """The options about output, and where a kustomize base is written instead."""
+    """Output options, and the directory for a kustomize base."""
 
     directory: Annotated[
         Path | None,
@@ -74,11 +74,15 @@ class ShowObjects(Show):
 
 
 def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]]) -> None:
-    """As YAML, one document each, or as a List in JSON; or as a kustomize base. What occurs twice is written twice:
-    kubectl reads anchors, people do not.
+    """Print the objects as YAML documents or as a List in JSON, or write them as a kustomize base.
 
-    Raises BadParameter for what kubectl does not read, for arguments in a Deployment that its program does not take,
-    and for a directory that has another kustomization, or a file that is in the way of the objects.
+    YAML is written without anchors, so equal parts are repeated.
+
+    Raises
+    ------
+    typer.BadParameter
+        If kubectl does not read the output format, if a Deployment has arguments that its program does not accept, or
+        if the directory has another kustomization or a file that would be overwritten.
     """
     for each in objects:
         if each["kind"] == "Deployment":
@@ -94,8 +98,8 @@ def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]]) -> None:
         case Format.JSON:
             import msgspec
 
-            found = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-            write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+            document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+            write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
         case Format.TABLE | Format.YAML:
             write(_yaml(objects))
         case _:
@@ -122,18 +126,28 @@ def _write_base(show: Show, objects: Sequence[Mapping[str, Any]], directory: Pat
     elif listed.exists():
         raise typer.BadParameter(f"{listed} is there, without the {_BASE} of this command", param_hint="--directory")
     directory.mkdir(parents=True, exist_ok=True)
-    # First: without it, objects of a run that was interrupted would be taken for another's.
+    # Written first: otherwise objects of an interrupted run would seem to belong to somebody else.
     replace_file(file, base.encode())
-    replace_file(listed, _yaml(objects).encode(), secret=True)  # a Secret may be in it
+    replace_file(listed, _yaml(objects).encode(), secret=True)  # it may contain a Secret
     show.terminal.note(f"wrote {len(objects)} objects to {listed}")
 
 
 def own_options(program: str, flags: Sequence[str], **own: str) -> dict[str, Any]:
-    """What the options of ``kscale run PROGRAM`` are with these flags, by their names. ``own``: those that the command
-    itself gives.
+    """Return the values of the options of ``kscale run PROGRAM`` with these flags, by name.
 
-    Raises BadParameter for what the program does not take, for a flag that says another than one of ``own``, and for
-    one that the printed objects do not follow.
+    Parameters
+    ----------
+    program : str
+    flags : sequence of str
+        Flags that the user adds.
+    **own : str
+        Options that the manifests command itself sets.
+
+    Raises
+    ------
+    typer.BadParameter
+        If the program does not accept a flag, if a flag contradicts one of ``own``, or if the printed objects do not
+        depend on the flag as they would have to.
     """
     options = {name: f"--{name.replace('_', '-')}" for name in own}
     values = _option_values(["run", program, *(f"{options[name]}={value}" for name, value in own.items()), *flags])
@@ -150,9 +164,9 @@ def own_options(program: str, flags: Sequence[str], **own: str) -> dict[str, Any
 
 
 def _option_values(arguments: Sequence[str]) -> dict[str, Any]:
-    """The arguments of ``kscale`` as the program would read them: the values of its options. Runs nothing.
+    """Parse arguments of ``kscale`` and return the values of the command's options, without running it.
 
-    Raises BadParameter for what the program does not take, and for ``--help``, with which it would do nothing else.
+    Raises BadParameter for arguments that the command does not accept, also for ``--help``.
     """
     from kscale.cli.app import command_of
 

@@ -1,4 +1,4 @@
-"""``kscale mix``: the cheapest mix of node types, with a proof of how cheap it can be."""
+"""``kscale mix``: the cheapest mix of node types, with a proven lower bound of the cost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ENDS_WITH_FEW_TYPES = (0.4, 0.55, 0.85)
 
 
 class Which(StrEnum):
-    """Which pods."""
+    """Pods for which nodes are planned."""
 
     PENDING = "pending"
     ALL = "all"
@@ -111,7 +111,7 @@ def command(
     if pods is Which.ALL and (source.namespace is not None or source.selector):
         raise typer.BadParameter("--pods all is about all pods: leave out -n and -l", param_hint="--pods")
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
-    asked: Sequence[str] | str | None = source.asked(cluster, snapshot, show.terminal)
+    pod_names: Sequence[str] | str | None = source.asked(cluster, snapshot, show.terminal)
     named = group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.ALL)
     groups = _priced(group_source, named, show.terminal)
     if not groups:
@@ -131,7 +131,7 @@ def command(
     world = cluster if pods is Which.ALL else snapshot
     stop = within(budget, few_types=curve or max_types is not None)
     with show.terminal.step("looking for the cheapest mix"):
-        plan = mix(world, groups, pods=ALL if pods is Which.ALL else asked, options=options, stop=stop,
+        plan = mix(world, groups, pods=ALL if pods is Which.ALL else pod_names, options=options, stop=stop,
                    placements=show.whole)  # fmt: skip
     _write(plan, groups, to_groups, to_nodepool, chosen_class, show.terminal)
     architectures = architectures_of(cluster).nodes
@@ -145,13 +145,16 @@ def command(
 
 
 def check_budget(budget: float) -> None:
-    """Refuse what is no number of seconds by the name of the option: nan is in no range, and not outside of one."""
+    """Refuse a budget that is not a number of seconds. Raises typer.BadParameter; typer's range check accepts nan."""
     if math.isnan(budget):
         raise typer.BadParameter("nan is not a number of seconds", param_hint="--budget")
 
 
 def within(budget: float, *, few_types: bool = False) -> tuple[Callable[[], bool], ...]:
-    """Return when to end the bound, the plan, and plans of ``few_types``, to be done so many seconds from now."""
+    """Return functions that tell when to end the bound and the plan, to finish within ``budget`` seconds from now.
+
+    ``few_types`` leaves time for plans with few instance types.
+    """
     began = time.monotonic()
 
     def after(share: float) -> Callable[[], bool]:
@@ -162,7 +165,7 @@ def within(budget: float, *, few_types: bool = False) -> tuple[Callable[[], bool
 
 
 def _priced(source: GroupSource, groups: list[NodeGroup], terminal: Terminal) -> list[NodeGroup]:
-    """Of a catalogue's types those that have a price; groups of a file have to have one."""
+    """Return the groups, without types of the catalogue that have no price. Groups of a file are not filtered."""
     if source.groups_file is not None or source.catalogue is None:
         return groups
     priced = [group for group in groups if group.price is not None]
@@ -171,14 +174,14 @@ def _priced(source: GroupSource, groups: list[NodeGroup], terminal: Terminal) ->
     return priced
 
 
-_MOST_AMOUNT = 2**63 - 1  # beyond it an amount wraps, as upstream's does
+_MOST_AMOUNT = 2**63 - 1  # larger amounts wrap, as in upstream
 
 
 def _limits(texts: Sequence[str]) -> dict[str, int]:
     from kscale.objects.pod_resources import CPU, to_integers
     from kscale.objects.quantity import Quantity, QuantityError
 
-    found = {}
+    limits = {}
     for text in texts:
         name, equals, amount = text.partition("=")
         if not name or not equals:
@@ -190,13 +193,13 @@ def _limits(texts: Sequence[str]) -> dict[str, int]:
         if name == "nodes" and not amount.isdecimal():
             raise typer.BadParameter(f"{amount!r} is not a whole number of nodes", param_hint="--limit")
         amounts = {name: quantity.value()} if name == "nodes" else to_integers({name: quantity})
-        most = Quantity(f"{_MOST_AMOUNT}m" if name == CPU else str(_MOST_AMOUNT))
-        if quantity > most:
-            raise typer.BadParameter(f"{amount!r} is more than {most}", param_hint="--limit")
+        maximum = Quantity(f"{_MOST_AMOUNT}m" if name == CPU else str(_MOST_AMOUNT))
+        if quantity > maximum:
+            raise typer.BadParameter(f"{amount!r} is more than {maximum}", param_hint="--limit")
         if name not in amounts:
             raise typer.BadParameter(f"{name!r} is no resource of nodes", param_hint="--limit")
-        found[name] = amounts[name]
-    return found
+        limits[name] = amounts[name]
+    return limits
 
 
 def _node_class(text: str | None, to_nodepool: Path | None) -> tuple[str, str, str] | None:
@@ -249,7 +252,18 @@ def _write(
 
 
 def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] = (), hint: str = "") -> View:
-    """``of``: which pods it is about; ``architectures``: those of the cluster's nodes; ``hint``: what else to ask."""
+    """Build the view of a mix plan.
+
+    Parameters
+    ----------
+    plan : MixPlan
+    of : str
+        Describes the pods in the headline.
+    architectures : collection of str
+        Architectures of the cluster's nodes.
+    hint : str
+        Last line of the footer.
+    """
     usual = set(architectures) or {"amd64"}
     others = sorted({line.arch for line in plan.lines if line.arch} - usual)
     columns = (_COLUMNS[0], Column("ARCH", wide=not others), *_COLUMNS[1:])
@@ -271,8 +285,12 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
     if plan.bound.method == "volume" and placed:
         footer.append("The bound is by prices of resources; the extra [solver] and more time (--budget) prove more.")
     if others:
-        there = f"the cluster's are {', '.join(sorted(architectures))}" if architectures else "no node says its own"
-        footer.append(f"Some new nodes are {' and '.join(others)}; {there}. The pods' images have to exist for them.")
+        existing_text = (
+            f"the cluster's are {', '.join(sorted(architectures))}" if architectures else "no node says its own"
+        )
+        footer.append(
+            f"Some new nodes are {' and '.join(others)}; {existing_text}. The pods' images have to exist for them."
+        )
     if plan.unmodelled:
         footer.append(f"Not judged yet: {', '.join(plan.unmodelled)}.")
     if hint:
@@ -324,8 +342,8 @@ def _headline(plan: MixPlan, of: str) -> str:
     nodes = "1 new node" if plan.nodes == 1 else f"{plan.nodes:,} new nodes"
     parts.append(f"{nodes} of {types}, ${_money(plan.cost)}/h")
     if plan.bound.gap is not None and plan.bound.cost is not None and plan.nodes:
-        least = _money(plan.bound.cost)
-        parts.append(f", proven within {plan.bound.gap:.2%} of the cheapest (at least ${least})")
+        bound = _money(plan.bound.cost)
+        parts.append(f", proven within {plan.bound.gap:.2%} of the cheapest (at least ${bound})")
     if plan.nowhere:
         parts.append(f"; {plan.nowhere:,} stay without")
     return "".join(parts) + "."

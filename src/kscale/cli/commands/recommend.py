@@ -130,9 +130,9 @@ def command(
     if namespace and all_namespaces:
         raise typer.BadParameter("-n and -A exclude each other", param_hint="-n")
     worst = fail_level(fail_on)
-    given = {name: value for name, value in vars(settings).items() if value is not None}
-    given |= dict(setting_of(text) for text in setting or ())
-    chosen = find_strategy(strategy, given)
+    setting_values = {name: value for name, value in vars(settings).items() if value is not None}
+    setting_values |= dict(setting_of(text) for text in setting or ())
+    chosen = find_strategy(strategy, setting_values)
     options = recommender_options(chosen, {"--min-cpu": min_cpu, "--min-memory": min_memory, "--margin": margin})
     terminal = show.terminal
     source.check()
@@ -191,21 +191,22 @@ def command(
 
             with terminal.step("packing the pools"):
                 before, after = effect_on_pools(cluster, advice, pools)
-            found = msgspec.structs.replace(advice.effect, pools_before=before, pools_after=after)
-            advice = msgspec.structs.replace(advice, effect=found)
+            with_pools = msgspec.structs.replace(advice.effect, pools_before=before, pools_after=after)
+            advice = msgspec.structs.replace(advice, effect=with_pools)
     _say(advice, terminal)
     bad = worst is not None and any(SEVERITIES.index(one.severity) >= worst for one in advice.containers)
     own = {(vpa.namespace, vpa.name): vpa for vpa in cluster.all("VerticalPodAutoscaler")}
     return Advice(record=advice, view=lambda: view_of(advice), exit_code=1 if bad else 0, own=own)
 
 
-def _namespaces(cluster: Cluster, given: Sequence[str]) -> list[str]:
-    """The namespaces that are meant: patterns stand for those of the input that they match, if there is any."""
-    if not any(char in text for text in given for char in "*?["):
-        return list(given)
-    there = {item.name for item in cluster.all("Namespace")}
-    there |= {item.namespace for kind in (*WORKLOADS, "VerticalPodAutoscaler") for item in cluster.all(kind)}
-    return [name for text in given for name in sorted(fnmatch.filter(there, text)) or [text]]
+def _namespaces(cluster: Cluster, patterns: Sequence[str]) -> list[str]:
+    """Return the selected namespaces. A pattern stands for the input's namespaces that match, or for itself without
+    any."""
+    if not any(char in text for text in patterns for char in "*?["):
+        return list(patterns)
+    existing = {item.name for item in cluster.all("Namespace")}
+    existing |= {item.namespace for kind in (*WORKLOADS, "VerticalPodAutoscaler") for item in cluster.all(kind)}
+    return [name for text in patterns for name in sorted(fnmatch.filter(existing, text)) or [text]]
 
 
 def _prices(cluster: Any, catalogue: str | None, groups: str | None) -> Callable[[Any], float | None] | None:
@@ -217,13 +218,15 @@ def _prices(cluster: Any, catalogue: str | None, groups: str | None) -> Callable
 
     types = read_catalogue(catalogue) if catalogue is not None else None
     names = {node.metadata.name: i for i, node in enumerate(cluster.nodes())}
-    known = read_groups(groups, node_names=names, catalogue=catalogue) if groups is not None else []
-    return lambda node: price_of(node, known, types)
+    priced_groups = read_groups(groups, node_names=names, catalogue=catalogue) if groups is not None else []
+    return lambda node: price_of(node, priced_groups, types)
 
 
 def _pools(cluster: Cluster, catalogue: str | None, groups: str | None, terminal: Terminal) -> list[NodeGroup]:
-    """The cluster's own pools with their prices: those of the groups file, else those recognised in the labels. An
-    empty list, and a warning that names them, where some have no price, or no node to say what they are."""
+    """Return the cluster's node pools with prices, from the groups file or else recognised by node labels.
+
+    Empty without a catalogue or groups file. Empty with a warning if some pool has no price.
+    """
     if catalogue is None and groups is None:
         return []
     from kscale.capacity.cost import priced
@@ -236,12 +239,12 @@ def _pools(cluster: Cluster, catalogue: str | None, groups: str | None, terminal
         named = read_groups(groups, node_names=snapshot.columns.index, catalogue=catalogue)
     else:
         named = [each.group for each in recognise_groups(nodes).groups]
-    made = with_templates(cluster, snapshot, named)
-    found = priced(made, None if catalogue is None else catalogue_of(catalogue, terminal))
-    if lacking := [group.id for group in found if group.price is None]:
+    with_template = with_templates(cluster, snapshot, named)
+    priced_groups = priced(with_template, None if catalogue is None else catalogue_of(catalogue, terminal))
+    if lacking := [group.id for group in priced_groups if group.price is None]:
         terminal.warn(f"no price for {', '.join(lacking)}: what all pools cost before and after is not told")
         return []
-    return found
+    return priced_groups
 
 
 def _say(advice: RecommendationReport, terminal: Any) -> None:

@@ -1,6 +1,5 @@
 """``kscale replay hpa`` and ``kscale replay decisions``: recorded load and recorded decisions, replayed in virtual
-time.
-"""
+time."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ __all__ = ["replay_decisions", "replay_hpas"]
 
 
 _METRIC_QUERY = re.compile(r"([^\s=!<>{}()\[\]\"']+)=(?![=~])(.+)", re.DOTALL)
-_FAIL_ON = re.compile(r"underprovisioned[>=](\S+)")  # an unquoted > is the shell's
+_FAIL_ON = re.compile(r"underprovisioned[>=](\S+)")  # = is accepted too, as the shell interprets an unquoted >
 
 
 def replay_hpas(
@@ -143,7 +142,7 @@ def replay_hpas(
         start=start,
     )
     with show.terminal.step(f"reading {', '.join(series)}"):
-        dumps = [read_dump(name) for name in filename]  # each alone: manifests to compare may have one name
+        dumps = [read_dump(name) for name in filename]  # separately: compared manifests may have the same name
         for dump, name in zip(dumps, filename, strict=True):
             for twice in dump.duplicates:
                 show.terminal.warn(f"{name}: {twice} comes twice; the last one counts")
@@ -158,15 +157,15 @@ def replay_hpas(
                 raise typer.BadParameter(f"{metric or 'the first metric'} has two series", param_hint="SERIES")
             sources[metric] = source
         if live:
-            found = prometheus.series(list(sources.values()), end, show.terminal)
+            all_series = prometheus.series(list(sources.values()), end, show.terminal)
         elif bin_:
-            found = [_events(Path(source), value or "count", time, unit, bin_) for source in sources.values()]
+            all_series = [_events(Path(source), value or "count", time, unit, bin_) for source in sources.values()]
         else:
-            found = [read(Path(each), value=value or "value", time=time, unit=unit) for each in sources.values()]
+            all_series = [read(Path(each), value=value or "value", time=time, unit=unit) for each in sources.values()]
         loads: dict[str, Load] = {}
-        for (metric, source), given in zip(sources.items(), found, strict=True):
+        for (metric, source), load_series in zip(sources.items(), all_series, strict=True):
             try:
-                loads[metric] = build_load(given, kinds.get(metric, kinds[""]), recorded)
+                loads[metric] = build_load(load_series, kinds.get(metric, kinds[""]), recorded)
             except InputError as error:
                 raise InputError([Problem(each.message, source) for each in error.problems]) from None
     for metric in kinds:
@@ -184,7 +183,7 @@ def replay_hpas(
 
 
 def _events(path: Path, value: str, time: str, unit: str, width: str) -> Series:
-    """Rates of events, as one series."""
+    """Return the rates of events as one series."""
     counting = value == "count"
     rows = read(path, value="" if counting else value, time=time, unit=unit, events=True)
     begin, rate = bin_events(rows.time, round(_seconds(width, "--bin") * 1e9), None if counting else rows.value)
@@ -193,48 +192,50 @@ def _events(path: Path, value: str, time: str, unit: str, width: str) -> Series:
 
 def _seconds(text: str, option: str) -> float:
     try:
-        found = parse_duration(text) / 1e9
+        seconds = parse_duration(text) / 1e9
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
-    if found < 0:
+    if seconds < 0:
         raise typer.BadParameter("a duration must not be negative", param_hint=option)
-    return found
+    return seconds
 
 
 def _named(text: str) -> tuple[str, str]:
-    """(metric, file) of ``[METRIC=]SERIES``; a file of that very name is a file."""
+    """Split ``[METRIC=]SERIES`` into metric and file. The name of an existing file has no metric."""
     metric, equals, path = text.partition("=")
     return (metric, path) if equals and not Path(text).exists() else ("", text)
 
 
 def _asked(text: str) -> tuple[str, str]:
-    """(metric, query) of ``[METRIC=]QUERY``. No query has a single = outside of braces: what comes before one is a
-    metric."""
+    """Split ``[METRIC=]QUERY`` into metric and query.
+
+    A query has no single ``=`` outside of braces, so text before one is a metric.
+    """
     match = _METRIC_QUERY.fullmatch(text)
     return (match[1], match[2]) if match else ("", text)
 
 
-def _kinds(given: Sequence[str]) -> dict[str, str]:
-    found = {"": SERIES_KINDS[0]}
-    for text in given:
+def _kinds(arguments: Sequence[str]) -> dict[str, str]:
+    kinds = {"": SERIES_KINDS[0]}
+    for text in arguments:
         metric, _, kind = text.rpartition("=")
         if kind not in SERIES_KINDS:
             raise typer.BadParameter(f"{kind!r} is not one of {', '.join(SERIES_KINDS)}", param_hint="--series")
-        found[metric] = kind
-    return found
+        kinds[metric] = kind
+    return kinds
 
 
-def _requests(given: Sequence[str]) -> dict[str, Quantity] | None:
-    found = {}
-    for text in given:
+def _requests(arguments: Sequence[str]) -> dict[str, Quantity] | None:
+    requests = {}
+    for text in arguments:
         resource, _, amount = text.rpartition("=")
         try:
-            found[resource] = Quantity(amount)
+            requests[resource] = Quantity(amount)
         except QuantityError as error:
             raise typer.BadParameter(str(error), param_hint="--request") from None
-        if found[resource].sign <= 0:
+        if requests[resource].sign <= 0:
             raise typer.BadParameter("a request must be greater than zero", param_hint="--request")
-    return found or None
+    return requests or None
 
 
 def _limit(text: str) -> float | None:
@@ -269,17 +270,17 @@ def _view(report: ReplayReport) -> View:
         Column("AGREES WITH RECORD", "right"),
         Column("SYNCS DECIDED BY", wide=True),
     ]
-    given = report.plant
-    plant = f"usage = {given.usage}, startup {given.startup:g} s"
-    plant += f", metrics {given.metrics_lag:g} s old, over {given.window:g} s"
-    plant += "".join(f", request {f'{name} ' if name else ''}{each}" for name, each in given.requests.items())
+    plant_report = report.plant
+    plant = f"usage = {plant_report.usage}, startup {plant_report.startup:g} s"
+    plant += f", metrics {plant_report.metrics_lag:g} s old, over {plant_report.window:g} s"
+    plant += "".join(f", request {f'{name} ' if name else ''}{each}" for name, each in plant_report.requests.items())
     short = f"{best.under_provisioned_seconds:,.0f} s under-provisioned"
     return View(
         headline=f"{best.name}: {best.pod_hours:,.1f} pod-hours, {short}, "
         f"{best.rescales:,} rescales in {report.syncs:,} syncs.",
         tables=[Table(columns, rows)],
         footer=[
-            f"Plant: {plant}; the controller {given.controller}.",
+            f"Plant: {plant}; the controller {plant_report.controller}.",
             *(f"Not modelled: {text}." for text in report.unmodelled),
         ],
         names=[object_name(KIND, None, each.name) for each in report.summaries],
@@ -287,7 +288,7 @@ def _view(report: ReplayReport) -> View:
 
 
 _DIFFERS = "differs"
-_LONGEST = 90  # characters of what a decision was about
+_LONGEST = 90  # maximum length of a decision's text
 
 
 def replay_decisions(
@@ -307,10 +308,10 @@ def replay_decisions(
     ] = "",
     show: Show,
 ) -> Answer:
-    """Would autoscalers still decide what they did? Runs a scenario again, and tells the first decision that differs.
+    """Would autoscalers still decide what they did? Runs a scenario again, and shows the first decision that differs.
 
-    What is to be compared is up to you: a later kscale, other flags in the scenario, slower machines. Options that the
-    run had (-f, --horizon, --seed) are needed again.
+    The difference may be a later kscale, other flags in the scenario, or slower machines. Options that the run had (-f,
+    --horizon, --seed) are needed again.
     """
     from kscale.simulation.replaying import read_decisions, replay_decisions
 
@@ -320,12 +321,12 @@ def replay_decisions(
     recorded = read_decisions(decisions)
     setup = setup_of(scenario, source, horizon, seed, show)
     with show.terminal.step("replaying") as tell:
-        found = replay_decisions(recorded, setup, progress=lambda done, of: tell(f"replaying: {done * 100 // of} %"))
-    return Answer(found, lambda: _decisions_view(found), exit_code=int(bool(fail_on) and found.differs))
+        report = replay_decisions(recorded, setup, progress=lambda done, of: tell(f"replaying: {done * 100 // of} %"))
+    return Answer(report, lambda: _decisions_view(report), exit_code=int(bool(fail_on) and report.differs))
 
 
-def _decisions_view(found: DecisionReplay) -> View:
-    name = f"{found.name}: " if found.name else ""
+def _decisions_view(report: DecisionReplay) -> View:
+    name = f"{report.name}: " if report.name else ""
     rows = [
         [
             each.name,
@@ -335,11 +336,11 @@ def _decisions_view(found: DecisionReplay) -> View:
             _text_of(each.recorded_first, each.replayed_first),
             _text_of(each.replayed_first, each.recorded_first),
         ]
-        for each in found.autoscalers
+        for each in report.autoscalers
     ]
-    whole = "some differ" if found.differs else "all are the same"
+    verdict = "some differ" if report.differs else "all are the same"
     return View(
-        headline=f"{name}{found.recorded:,} decisions recorded, {found.replayed:,} made now: {whole}.",
+        headline=f"{name}{report.recorded:,} decisions recorded, {report.replayed:,} made now: {verdict}.",
         tables=[
             Table(
                 [
@@ -353,14 +354,14 @@ def _decisions_view(found: DecisionReplay) -> View:
                 rows,
             )
         ],
-        names=[each.name for each in found.autoscalers if each.recorded_first or each.replayed_first],
+        names=[each.name for each in report.autoscalers if each.recorded_first or each.replayed_first],
     )
 
 
 def _text_of(decision: Decision | None, other: Decision | None) -> str | None:
     """Return ``2026-05-04T00:05:30Z IncreaseSize group=general delta=2``.
 
-    A long decision names the values that ``other`` does not have, whole, and leaves out values that both have.
+    A long decision is reduced to the values that differ from ``other``, in full.
     """
     if decision is None:
         return None

@@ -1,4 +1,4 @@
-"""``kscale scale-down``: which nodes can go, and where their pods land."""
+"""``kscale scale-down``: which nodes can be deleted, and where their pods are placed."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ _NO_MEMBERS = "No group has a node: say in the groups file which nodes belong to
 
 
 def scale_down_view(report: ScaleDownReport) -> View:
-    """Nodes that go first, then those that are unneeded, then the rest with what keeps them."""
+    """Build the view of a scale-down report: nodes to delete, unneeded nodes, then the rest with reasons."""
     order = {"delete empty": 0, "drain": 1, "unneeded": 2, "stays": 3}
     nodes = sorted(report.nodes, key=lambda item: order[item.decision])
     going = [item for item in nodes if order[item.decision] < 2]

@@ -152,7 +152,7 @@ def command(
     from kscale.ca.pod_lists.lists import find_expendable_placed_pods
     from kscale.capacity.group_templates import loop_groups, starting_nodes, with_members
 
-    given: dict[str, Any] = {
+    own_flags: dict[str, Any] = {
         "balance_similar_node_groups": balance,
         "max_nodes_total": max_nodes_total,
         "max_nodes_per_scaleup": max_nodes_per_scale_up,
@@ -165,7 +165,7 @@ def command(
     more = parse_flags(flags or ())
     for name, why in more.idle.items():
         show.terminal.warn(f"--flag {name} has no effect here: {why}")
-    options = AutoscalingOptions.for_profile(profile, **{**given, **more.values})
+    options = AutoscalingOptions.for_profile(profile, **{**own_flags, **more.values})
     problems = options.problems()
     if problems:
         raise InputError(problems)
@@ -176,7 +176,7 @@ def command(
     with ranker(options) as rank:
         moment, remembered = memory.moment(), memory.remembered()
         cluster, snapshot = read(source, show.terminal, matter=MATTER)
-        since = None if options.legacy else moment  # release 1.3 took a node that had just become ready, too
+        since = None if options.legacy else moment  # release 1.3 also copied a node that had just become ready
         described = group_source.described(cluster, snapshot, show.terminal)
         groups, templates = loop_groups(
             cluster,
@@ -216,7 +216,7 @@ def command(
     if remembered is None and not options.legacy:
         grown = {info.group for info in plan.scale_ups}
         starting = starting_nodes(groups, snapshot.columns.objects, now=moment, options=options)
-        hints = starting_hints({name: found for name, found in starting.items() if name in grown})
+        hints = starting_hints({name: nodes for name, nodes in starting.items() if name in grown})
     cutoff = options.expendable_pods_priority_cutoff
     if plan.lists.on_existing and (expendable := len(find_expendable_placed_pods(snapshot, cutoff))):
         hints.append(expendable_room(expendable, cutoff))

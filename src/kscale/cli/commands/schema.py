@@ -31,7 +31,7 @@ def command(
 ) -> Answer | None:
     """Print the JSON Schema of a document that -o json writes, or of an input file.
 
-    Without KIND: what there is.
+    Without KIND: list the documents and input files.
     """
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -42,10 +42,10 @@ def command(
         return None
     if not kind:
         return Answer(SchemaList(kinds=sorted(DOCUMENTS), inputs=sorted(INPUTS)), _kinds)
-    known = {name.lower(): name for name in (*DOCUMENTS, *INPUTS)}
-    if kind.lower() not in known:
-        raise typer.BadParameter(f"{kind!r} is not one of {', '.join(sorted(known.values()))}", param_hint="KIND")
-    name = known[kind.lower()]
+    name_of = {name.lower(): name for name in (*DOCUMENTS, *INPUTS)}
+    if kind.lower() not in name_of:
+        raise typer.BadParameter(f"{kind!r} is not one of {', '.join(sorted(name_of.values()))}", param_hint="KIND")
+    name = name_of[kind.lower()]
     show.terminal.stdout.write(input_schema_text(name) if name in INPUTS else schema_text(name))
     return None
 

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class COMMAND(GoCommand):
-    """Its flags are written as those of the programs that ask it."""
+    """The typer command, whose flags have the syntax of the Cluster Autoscaler's."""
 
 
 def serve_expander(
@@ -65,11 +65,12 @@ def serve_expander(
         str, typer.Option("--log-format", metavar="text|json", help="Format of the logs on stderr.")
     ] = "text",
 ) -> None:
-    """Rank the options of a Cluster Autoscaler's scale-ups, upstream's or ours, over gRPC.
+    """Rank the options of a Cluster Autoscaler's scale-ups over gRPC, for upstream's autoscaler or kscale's.
 
-    The autoscaler is told --expander=grpc --grpc-expander-url=HOST:PORT --grpc-expander-cert=FILE. It speaks TLS only.
-    A function gets the question (kscale.effects.RankOptions) and gives the ids of the best groups, the best first.
-    Runs until a signal ends it.
+    Start the autoscaler with --expander=grpc --grpc-expander-url=HOST:PORT --grpc-expander-cert=FILE. It speaks TLS
+    only.
+    A function takes a request (kscale.effects.RankOptions) and returns the ids of the best groups, best first. Runs
+    until a signal ends it.
     """
     if log_format not in ("text", "json"):
         raise InputError(Problem(f"{log_format!r} is neither text nor json", field="--log-format"))
@@ -88,7 +89,7 @@ def serve_expander(
 
 
 def ranker(rule: str, groups_file: str = "") -> Callable[[RankOptions], Ranking | ApiError]:
-    """The rule of a name. Raises InputError."""
+    """Return the ranking function for a rule's name. Raises InputError if its inputs are missing or superfluous."""
     from kscale.capacity.rankers import least_cost, least_waste
 
     if groups_file and rule != "least-cost":
@@ -132,10 +133,10 @@ def _users(rule: str) -> Callable[[RankOptions], Ranking]:
         raise InputError(Problem(f"there is no function {name}", place))
 
     def rank(question: RankOptions) -> Ranking:
-        found = function(question)
-        if isinstance(found, str) or not isinstance(found, Iterable):
-            raise InputError(f"{rule} gave {found!r}, not ids of groups")
-        groups = list(found)
+        ranked = function(question)
+        if isinstance(ranked, str) or not isinstance(ranked, Iterable):
+            raise InputError(f"{rule} gave {ranked!r}, not ids of groups")
+        groups = list(ranked)
         offered = {option.group for option in question.options}
         for group in groups:
             if group not in offered:

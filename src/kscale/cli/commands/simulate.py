@@ -81,22 +81,28 @@ def command(
 
 
 def setup_of(scenario: Path, source: BeginningCluster, horizon: str, seed: int | None, show: Show) -> Setup:
-    """A scenario file with the cluster that it begins with, and what else options say. Raises InputError."""
+    """Build a simulation from a scenario file, the initial cluster, and the options ``horizon`` and ``seed``.
+
+    Raises InputError.
+    """
     from kscale.simulation import build, read_scenario
 
-    found = read_scenario(scenario)
+    settings = read_scenario(scenario)
     if horizon:
-        found = replace(found, horizon=horizon)
+        settings = replace(settings, horizon=horizon)
     if seed is not None:
-        found = replace(found, seed=seed)
+        settings = replace(settings, seed=seed)
     cluster = read_cluster(source, show.terminal) if source.named else ()
     with show.terminal.step("building"):
-        return build(found, source=str(scenario), folder=scenario.parent, cluster=cluster)
+        return build(settings, source=str(scenario), folder=scenario.parent, cluster=cluster)
 
 
 @contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed meanwhile; the second time it ends the program as usual."""
+    """Catch Ctrl-C; yields a function that returns whether it was pressed.
+
+    The second Ctrl-C ends the program as usual.
+    """
     pressed: list[int] = []
 
     def press(number: int, frame: FrameType | None) -> None:
@@ -112,7 +118,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
 
 def simulation_view(report: SimulationReport) -> View:
-    """Groups, queues, and what was done."""
+    """Build the view of a simulation: node groups, queues, and what the autoscalers did."""
     pending, cores = report.pending, report.cores
     cost = "" if report.cost is None else f", {report.cost:,.2f}"
     name = f"{report.name}: " if report.name else ""
@@ -184,7 +190,7 @@ _JOBS_SHOWN: Final = 40
 
 
 def _jobs(report: SimulationReport) -> Table:
-    """What became of jobs, those that did not complete first."""
+    """Build the table of jobs by outcome, those that did not complete first."""
     columns = (
         Column("JOB"),
         Column("OUTCOME"),
@@ -221,7 +227,7 @@ def _interruptions(report: SimulationReport) -> list[str]:
 
 
 def _recommended(report: SimulationReport) -> Table:
-    """What VPAs recommend at the end."""
+    """Build the table of the VPAs' recommendations at the end."""
     names = ("cpu", "memory")
     rows: list[Sequence[Cell | str | float | None]] = [
         [each.vpa, each.container, *(each.target.get(name) for name in names)] for each in report.recommendations
@@ -230,22 +236,22 @@ def _recommended(report: SimulationReport) -> Table:
 
 
 def _ideal(report: SimulationReport) -> list[str]:
-    """Where the money went, if that was asked for."""
-    found = report.ideal
-    if found is None:
+    """Return a line that splits the cost into its causes; empty if the report has no ideal cost."""
+    ideal = report.ideal
+    if ideal is None:
         return []
-    proof = f" by {' and '.join(found.methods)}" if found.methods else ""
-    lost = f" (without {found.unplaced:,} pods that it had no place for: nodes as paid)" if found.unplaced else ""
+    proof = f" by {' and '.join(ideal.methods)}" if ideal.methods else ""
+    lost = f" (without {ideal.unplaced:,} pods that it had no place for: nodes as paid)" if ideal.unplaced else ""
     text = (
-        f"Paid {found.paid:,.2f} = {found.ideal:,.2f} cheapest mix found for the load{lost} "
-        f"(at least {found.bound:,.2f}{proof}) + {found.hpa:,.2f} pods beyond it (HPA) + {found.packing:,.2f} packing "
-        f"+ {found.ca:,.2f} nodes without pods (CA) + {found.boot:,.2f} booting."
+        f"Paid {ideal.paid:,.2f} = {ideal.ideal:,.2f} cheapest mix found for the load{lost} "
+        f"(at least {ideal.bound:,.2f}{proof}) + {ideal.hpa:,.2f} pods beyond it (HPA) + {ideal.packing:,.2f} packing "
+        f"+ {ideal.ca:,.2f} nodes without pods (CA) + {ideal.boot:,.2f} booting."
     )
     return [text]
 
 
-def _counts(found: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in found.items())
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
 def _time(seconds: float) -> str:

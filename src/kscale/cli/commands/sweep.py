@@ -90,12 +90,12 @@ def command(
     source.check()
     if jobs is not None and executor is not None:
         raise typer.BadParameter("--jobs and --executor exclude each other", param_hint="--jobs")
-    asked = read_scenarios(scenarios) if scenarios is not None else []
-    asked = varied(vary, asked) if vary else asked or [Scenario(name="as-it-is")]
+    all_scenarios = read_scenarios(scenarios) if scenarios is not None else []
+    all_scenarios = varied(vary, all_scenarios) if vary else all_scenarios or [Scenario(name="as-it-is")]
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     options = AutoscalingOptions(expander=expander)
     catalogue = group_source.known_types(show.terminal)
-    simulate = simulator(asked, simulation)
+    simulate = simulator(all_scenarios, simulation)
     dumps = _fleet(source)
     with workers_of(executor, jobs) as (pool, count, share):
         if dumps is None:
@@ -104,47 +104,50 @@ def command(
             folder = scenarios.parent if scenarios is not None else "."
             base = Base(cluster, groups, moment, options, catalogue, folder, simulate=simulate)
             answers: Iterator[Done[Any]] = sweep(
-                rows_of_base, asked, base=base, executor=pool, workers=count, share=share
+                rows_of_base, all_scenarios, base=base, executor=pool, workers=count, share=share
             )
-            names = [("", [each.name]) for each in asked]
+            names = [("", [each.name]) for each in all_scenarios]
         else:
             if group_source.node is not None or group_source.instance_type:
                 raise typer.BadParameter("a fleet takes -g, or groups recognised in the labels", param_hint="-f")
             fleet = Fleet(group_source.groups_file, catalogue, moment, options, simulate)
-            tasks = [(dump, asked) for dump in dumps]
+            tasks = [(dump, all_scenarios) for dump in dumps]
             answers = sweep(rows_of_fleet, tasks, base=fleet, executor=pool, workers=count, chunk=1, share=share)
-            names = [(dump, [each.name for each in asked]) for dump in dumps]
+            names = [(dump, [each.name for each in all_scenarios]) for dump in dumps]
         rows, interrupted = _collected(answers, names, show)
-    told = [row for each in rows for row in each or ()]
-    left = sum(len(expected) for each, (_, expected) in zip(rows, names, strict=True) if each is None)
+    all_rows = [row for each in rows for row in each or ()]
+    undecided = sum(len(expected) for each, (_, expected) in zip(rows, names, strict=True) if each is None)
     if interrupted:
-        show.terminal.warn(f"interrupted: {left:,} {plural('scenario', left)} not decided")
-    failed = any(row.error for row in told)
+        show.terminal.warn(f"interrupted: {undecided:,} {plural('scenario', undecided)} not decided")
+    failed = any(row.error for row in all_rows)
     return Answer(
-        SweepReport(rows=told, unfinished=left),
-        lambda: sweep_view(SweepReport(rows=told, unfinished=left)),
+        SweepReport(rows=all_rows, unfinished=undecided),
+        lambda: sweep_view(SweepReport(rows=all_rows, unfinished=undecided)),
         exit_code=INTERRUPTED if interrupted else 2 if failed else 0,
     )
 
 
 def _fleet(source: Clusters) -> list[str] | None:
-    """The dumps that patterns mean; None where there is no pattern."""
+    """Return the dumps that the patterns of ``-f`` match; None without a pattern.
+
+    Raises InputError if a pattern matches no file.
+    """
     if not any(glob.has_magic(name) for name in source.filename):
         return None
-    found: dict[str, None] = {}
+    files: dict[str, None] = {}
     for name in source.filename:
         dumps = sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else [name]
         if not dumps:
             raise InputError(f"{name}: no such file")
-        found.update(dict.fromkeys(dumps))
-    return list(found)
+        files.update(dict.fromkeys(dumps))
+    return list(files)
 
 
 @contextmanager
 def workers_of(executor: str | None, jobs: int | None) -> Iterator[_Workers]:
-    """(what sweep takes, how many workers, how what is shared reaches them).
+    """Yield the executor for ``sweep``, the number of workers, and the function that shares data with them.
 
-    Raises KscaleError where workers are lost again and again.
+    Raises KscaleError if workers end repeatedly without a result.
     """
     try:
         with _workers(executor, jobs) as workers:
@@ -188,8 +191,8 @@ def _of_dask(address: str) -> Iterator[_Workers]:
         count = max(1, sum(client.nthreads().values()))
 
         def share(base: Any) -> Any:
-            # A task rather than scattered data: Dask repeats a task whose worker is lost, and cannot restore data that
-            # was scattered. `pure=False`: to derive the key from the content costs Dask more than to send it.
+            # A task instead of scattered data: Dask repeats a task after its worker is lost, but cannot restore
+            # scattered data. `pure=False`: deriving the key from the content takes Dask longer than sending it.
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": sys.maxsize}):
                 return client.submit(pickle.loads, pickle.dumps(base, protocol=5), pure=False)
 
@@ -213,7 +216,10 @@ _CLUSTERS: dict[str, Callable[[str], AbstractContextManager[_Workers]]] = {"dask
 def _collected(
     answers: Iterator[Done[Any]], names: list[tuple[str, list[str]]], show: Show
 ) -> tuple[list[list[SweepRow] | None], bool]:
-    """(the rows of each scenario or dump, None = not there; whether Ctrl-C ended it)."""
+    """Return the rows of each scenario or dump (None if it was not decided), and whether Ctrl-C ended the run.
+
+    Raises errors of workers other than InputError.
+    """
     from kscale.capacity.whatif.running import SweepRow
 
     rows: list[list[SweepRow] | None] = [None] * len(names)
@@ -251,7 +257,7 @@ _COLUMNS = (
 
 
 def sweep_view(report: SweepReport) -> View:
-    """A row for each scenario; the cheapest in the headline."""
+    """Build the view of a sweep with one row per scenario. The headline names the cheapest."""
     fleet = any(row.cluster for row in report.rows)
     waited = any(row.row is not None and row.row.pending_seconds is not None for row in report.rows)
     columns = (*([Column("CLUSTER")] if fleet else []), *_COLUMNS[:-1], *([WAITED] if waited else []), _COLUMNS[-1])

@@ -28,7 +28,7 @@ def command(*, source: Files, show: Show) -> Answer:
 
 
 def validation_view(record: Validation) -> View:
-    """Counts per kind, then what is wrong, then what is odd."""
+    """Build the view of a validation: counts per kind, then problems, then warnings."""
     good = record.objects - record.damaged
     state = f"{good:,} can be read, {record.damaged:,} cannot" if record.damaged else "all can be read"
     state += f", {record.refused:,} would be refused" if record.refused else ""

@@ -50,8 +50,8 @@ def command(
 ) -> Answer:
     """What would the VPA's updater do in its next loop, why does it leave other pods alone, and what do new pods get?
 
-    Goes by the recommendations in the VPAs' status; kscale recommend computes new ones. Disruption budgets of the input
-    count. The admission webhook is taken to run.
+    Uses the recommendations in the VPAs' status; kscale recommend computes new ones. Disruption budgets of the input
+    count. The admission webhook is assumed to run.
     """
     from kscale.capacity.vpa_round_plan import newest_time, plan_of_dump
     from kscale.vpa.options import UpdaterOptions
@@ -70,22 +70,22 @@ def command(
     )
     with terminal.step("deciding"):
         plan = plan_of_dump(cluster, now=ZERO_TIME if at is None else at, options=options)
-    wanted = [name if "/" in name else f"{namespace or 'default'}/{name}" for name in names or ()]
-    known = {f"{each.namespace}/{each.name}" for each in plan.vpas}
-    if unknown := [name for name in wanted if name not in known]:
+    selected = [name if "/" in name else f"{namespace or 'default'}/{name}" for name in names or ()]
+    existing = {f"{each.namespace}/{each.name}" for each in plan.vpas}
+    if unknown := [name for name in selected if name not in existing]:
         raise InputError([Problem(f"no {KIND} {name} in the input") for name in unknown])
     shown = [
         each
         for each in plan.vpas
-        if (not wanted or f"{each.namespace}/{each.name}" in wanted) and namespace in ("", each.namespace)
+        if (not selected or f"{each.namespace}/{each.name}" in selected) and namespace in ("", each.namespace)
     ]
     for note in plan.notes[: None if terminal.verbose else 5]:
         terminal.note(note)
-    return Answer(plan, lambda: vpa_view(plan, shown, pods=bool(wanted)))
+    return Answer(plan, lambda: vpa_view(plan, shown, pods=bool(selected)))
 
 
 def vpa_view(plan: VPARoundPlan, vpas: Sequence[PlannedVPA], *, pods: bool = False) -> View:
-    """One line a VPA; with ``pods`` each pod and each container as well."""
+    """Build the view with one row per VPA; with ``pods``, also a row per pod and container."""
     rows: list[list[Cell | str | float | None]] = []
     for each in vpas:
         reasons = Counter(pod.reason for pod in each.unchanged)
@@ -129,7 +129,7 @@ def vpa_view(plan: VPARoundPlan, vpas: Sequence[PlannedVPA], *, pods: bool = Fal
 
 
 def _changes(vpa: PlannedVPA) -> str | None:
-    """What new pods get, of the first containers."""
+    """Describe the new pods' requests for the first containers; None if no request changes."""
     texts = [
         f"{each.container}: {', '.join(f'{name} {amount}' for name, amount in each.new_requests.items())}"
         for each in vpa.admission
@@ -149,12 +149,12 @@ def _details(vpa: PlannedVPA) -> list[Table]:
         heads = [Column("CONTAINER"), Column("RESOURCE"), Column("NOW", "right"), Column("NEW POD", "right")]
         lines: list[list[Cell | str | float | None]] = []
         for each in vpa.admission:
-            for what, old, new in (
+            for label, old, new in (
                 ("request", each.requests, each.new_requests),
                 ("limit", each.limits, each.new_limits),
             ):
                 lines += [
-                    [each.container, f"{resource} {what}", old.get(resource), new.get(resource, old.get(resource))]
+                    [each.container, f"{resource} {label}", old.get(resource), new.get(resource, old.get(resource))]
                     for resource in sorted(old | new)
                 ]
         tables.append(Table(heads, lines, title=f"{name}: admission"))

@@ -1,4 +1,4 @@
-"""``kscale whatif``: what each scenario changes, in a row."""
+"""``kscale whatif``: one row per scenario, with its changes."""
 
 from __future__ import annotations
 
@@ -91,8 +91,10 @@ def command(
 
 
 def simulator(asked: Iterable[Scenario], file: Path | None) -> Simulate | None:
-    """Who simulates, where some scenario asks for it; ``file``: ``--simulation``. Raises BadParameter where nothing
-    would read it."""
+    """Return the simulator if a scenario has the question ``simulate``; else None.
+
+    Raises BadParameter if ``--simulation`` names a ``file`` that no scenario needs.
+    """
     from kscale.capacity.whatif import Question
 
     if not any(each.question is Question.SIMULATE for each in asked):
@@ -120,7 +122,7 @@ WAITED = Column("WAITED", "right", fields=("pending_seconds",))
 
 
 def whatif_view(report: WhatIfReport) -> View:
-    """The baselines, then the scenarios."""
+    """Build the view of a what-if report: the baselines, then the scenarios."""
     baselines = {row.question: row for row in report.baselines}
     rows = [*report.baselines, *report.scenarios]
     count = len(report.scenarios)
@@ -141,7 +143,7 @@ def whatif_view(report: WhatIfReport) -> View:
 
 
 def _table(rows: Sequence[ScenarioRow], baselines: Mapping[str, ScenarioRow]) -> Table:
-    """With how long pods waited, where something was simulated."""
+    """Build the table of scenarios, with the pods' waiting time if a scenario was simulated."""
     cells = [_row(row, baselines[row.question]) for row in rows]
     if all(row.pending_seconds is None for row in rows):
         return Table(_COLUMNS, cells)
@@ -152,7 +154,7 @@ def _table(rows: Sequence[ScenarioRow], baselines: Mapping[str, ScenarioRow]) ->
 
 
 def seconds(value: float) -> Cell:
-    """A sum of times in a table."""
+    """Return a cell for a number of seconds."""
     return Cell(f"{value:,.0f} s", value=value)
 
 
@@ -178,7 +180,7 @@ def _row(row: ScenarioRow, baseline: ScenarioRow) -> list[Cell | str | float | N
 
 
 def notes_of(rows: Iterable[tuple[str, ScenarioRow]], limit: int = 5) -> list[str]:
-    """Return what the edits of scenarios leave as it is, of the first ``limit`` scenarios by name."""
+    """Return notes about edits without effect, for the first ``limit`` scenarios by name."""
     noted = [(name, row.notes) for name, row in rows if row.notes]
     texts = [f"{name}: {'; '.join(notes)}." for name, notes in noted[:limit]]
     more = len(noted) - limit
@@ -187,5 +189,5 @@ def notes_of(rows: Iterable[tuple[str, ScenarioRow]], limit: int = 5) -> list[st
 
 
 def grown(row: ScenarioRow) -> str:
-    """Return which groups grow or shrink, and by how many nodes."""
+    """Describe which node groups grow or shrink, and by how many nodes."""
     return ", ".join(f"{name} {count:+,}" for name, count in row.groups.items())

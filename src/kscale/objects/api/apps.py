@@ -39,21 +39,21 @@ __all__ = [
 
 
 class RollingUpdateDeployment(ApiStruct):
-    """How many pods may be away, and how many there may be beyond the size; absent = a quarter."""
+    """Maximum number of unavailable and of additional pods during an update. Default: a quarter."""
 
     max_unavailable: int | str | None = None
     max_surge: int | str | None = None
 
 
 class DeploymentStrategy(ApiStruct):
-    """``type``: ``RollingUpdate`` (also where it is empty) or ``Recreate``."""
+    """Update strategy. ``type`` is ``RollingUpdate`` (also if empty) or ``Recreate``."""
 
     type: str = ""
     rolling_update: RollingUpdateDeployment | None = None
 
 
 class DeploymentSpec(ApiStruct):
-    """``replicas`` absent = 1."""
+    """Spec of a Deployment. ``replicas`` defaults to 1."""
 
     replicas: Int32 | None = None
     selector: LabelSelector | None = None
@@ -65,7 +65,7 @@ class DeploymentSpec(ApiStruct):
 
 
 class DeploymentStatus(ApiStruct):
-    """What a deployment has."""
+    """Status of a Deployment."""
 
     observed_generation: Int64 = 0
     replicas: Int32 = 0
@@ -77,14 +77,14 @@ class DeploymentStatus(ApiStruct):
 
 
 class Deployment(KubeObject):
-    """A deployment; its pods belong to a replica set of its own."""
+    """A Deployment, whose pods belong to its current ReplicaSet."""
 
     spec: DeploymentSpec = msgspec.field(default_factory=DeploymentSpec)
     status: DeploymentStatus = msgspec.field(default_factory=DeploymentStatus)
 
 
 class ReplicaSetSpec(ApiStruct):
-    """``replicas`` absent = 1."""
+    """Spec of a ReplicaSet. ``replicas`` defaults to 1."""
 
     replicas: Int32 | None = None
     min_ready_seconds: Int32 = 0
@@ -93,7 +93,7 @@ class ReplicaSetSpec(ApiStruct):
 
 
 class ReplicaSetStatus(ApiStruct):
-    """What a replica set has."""
+    """Status of a ReplicaSet."""
 
     replicas: Int32 = 0
     fully_labeled_replicas: Int32 = 0
@@ -103,7 +103,7 @@ class ReplicaSetStatus(ApiStruct):
 
 
 class ReplicaSet(KubeObject):
-    """A replica set."""
+    """A ReplicaSet."""
 
     spec: ReplicaSetSpec = msgspec.field(default_factory=ReplicaSetSpec)
     status: ReplicaSetStatus = msgspec.field(default_factory=ReplicaSetStatus)
@@ -116,27 +116,27 @@ class StatefulSetOrdinals(ApiStruct):
 
 
 class VolumeClaimTemplate(ApiStruct):
-    """A claim that every pod of a stateful set gets."""
+    """A template of the claims of a StatefulSet's pods."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PersistentVolumeClaimSpec = msgspec.field(default_factory=PersistentVolumeClaimSpec)
 
 
 class RollingUpdateStatefulSet(ApiStruct):
-    """Pods with a lower number than ``partition`` keep the template that they have."""
+    """Rolling update of a StatefulSet. Pods with a number below ``partition`` keep their template."""
 
     partition: Int32 | None = None
 
 
 class StatefulSetUpdateStrategy(ApiStruct):
-    """``type``: ``RollingUpdate`` (also where it is empty) or ``OnDelete``."""
+    """Update strategy. ``type`` is ``RollingUpdate`` (also if empty) or ``OnDelete``."""
 
     type: str = ""
     rolling_update: RollingUpdateStatefulSet | None = None
 
 
 class StatefulSetSpec(ApiStruct):
-    """``replicas`` absent = 1."""
+    """Spec of a StatefulSet. ``replicas`` defaults to 1."""
 
     replicas: Int32 | None = None
     selector: LabelSelector | None = None
@@ -150,7 +150,7 @@ class StatefulSetSpec(ApiStruct):
 
 
 class StatefulSetStatus(ApiStruct):
-    """What a stateful set has."""
+    """Status of a StatefulSet."""
 
     observed_generation: Int64 = 0
     replicas: Int32 = 0
@@ -161,14 +161,14 @@ class StatefulSetStatus(ApiStruct):
 
 
 class StatefulSet(KubeObject):
-    """A stateful set."""
+    """A StatefulSet."""
 
     spec: StatefulSetSpec = msgspec.field(default_factory=StatefulSetSpec)
     status: StatefulSetStatus = msgspec.field(default_factory=StatefulSetStatus)
 
 
 class DaemonSetSpec(ApiStruct):
-    """One pod for each suitable node."""
+    """Spec of a DaemonSet, which has one pod on each suitable node."""
 
     selector: LabelSelector | None = None
     template: PodTemplateSpec = msgspec.field(default_factory=PodTemplateSpec)
@@ -176,7 +176,7 @@ class DaemonSetSpec(ApiStruct):
 
 
 class DaemonSetStatus(ApiStruct):
-    """What a daemon set has."""
+    """Status of a DaemonSet."""
 
     current_number_scheduled: Int32 = 0
     desired_number_scheduled: Int32 = 0
@@ -189,14 +189,14 @@ class DaemonSetStatus(ApiStruct):
 
 
 class DaemonSet(KubeObject):
-    """A daemon set."""
+    """A DaemonSet."""
 
     spec: DaemonSetSpec = msgspec.field(default_factory=DaemonSetSpec)
     status: DaemonSetStatus = msgspec.field(default_factory=DaemonSetStatus)
 
 
 class JobSpec(ApiStruct):
-    """``parallelism`` absent = 1; ``completions`` absent = any single success will do."""
+    """Spec of a Job. ``parallelism`` defaults to 1; without ``completions``, a single success completes the Job."""
 
     parallelism: Int32 | None = None
     completions: Int32 | None = None
@@ -210,7 +210,7 @@ class JobSpec(ApiStruct):
 
 
 class JobStatus(ApiStruct):
-    """How far a job is."""
+    """Status of a Job."""
 
     conditions: list[Condition] = []
     start_time: str | None = None
@@ -222,21 +222,21 @@ class JobStatus(ApiStruct):
 
 
 class Job(KubeObject):
-    """A job."""
+    """A Job."""
 
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
     status: JobStatus = msgspec.field(default_factory=JobStatus)
 
 
 class JobTemplateSpec(ApiStruct):
-    """What a cron job makes its jobs from."""
+    """Template of the jobs of a CronJob."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
 
 
 class CronJobSpec(ApiStruct):
-    """When, and what."""
+    """Spec of a CronJob, with its schedule and the jobs' template."""
 
     schedule: str = ""
     time_zone: str | None = None
@@ -246,6 +246,6 @@ class CronJobSpec(ApiStruct):
 
 
 class CronJob(KubeObject):
-    """A cron job."""
+    """A CronJob."""
 
     spec: CronJobSpec = msgspec.field(default_factory=CronJobSpec)

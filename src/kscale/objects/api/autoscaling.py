@@ -1,4 +1,4 @@
-"""HorizontalPodAutoscaler (autoscaling/v2 and v1) and Scale (upstream: ``k8s.io/api/autoscaling``).
+"""HorizontalPodAutoscaler (autoscaling/v2 and v1) and Scale.
 
 Upstream: ``k8s.io/api/autoscaling``. Decisions work on v2; ``kscale.hpa.api.v1_conversion`` maps v1 to it and back.
 """
@@ -49,7 +49,7 @@ __all__ = [
 
 
 class CrossVersionObjectReference(ApiStruct):
-    """What is scaled, or what an Object metric describes."""
+    """The object to scale, or the object that an Object metric describes."""
 
     kind: str = ""
     name: str = ""
@@ -57,14 +57,14 @@ class CrossVersionObjectReference(ApiStruct):
 
 
 class MetricIdentifier(ApiStruct):
-    """A custom or external metric: its name, and which of its series."""
+    """A custom or external metric: its name, and a selector of its series."""
 
     name: str = ""
     selector: LabelSelector | None = None
 
 
 class MetricTarget(ApiStruct):
-    """``type`` is Utilization, Value or AverageValue; which of the fields counts is said by the metric source."""
+    """A target value. ``type`` is Utilization, Value or AverageValue; the metric source says which fields count."""
 
     type: str = ""
     value: Quantity | None = None
@@ -73,14 +73,14 @@ class MetricTarget(ApiStruct):
 
 
 class ResourceMetricSource(ApiStruct):
-    """A resource of all containers of the pods, of their requests or as an average."""
+    """A resource of all containers of the pods, as a percentage of requests or an average."""
 
     name: str = ""
     target: MetricTarget = msgspec.field(default_factory=MetricTarget)
 
 
 class ContainerResourceMetricSource(ApiStruct):
-    """The same of one container."""
+    """A resource of one container of the pods, as a percentage of requests or an average."""
 
     name: str = ""
     container: str = ""
@@ -103,14 +103,14 @@ class ObjectMetricSource(ApiStruct):
 
 
 class ExternalMetricSource(ApiStruct):
-    """A metric of no object of the cluster."""
+    """A metric that belongs to no object of the cluster."""
 
     metric: MetricIdentifier = msgspec.field(default_factory=MetricIdentifier)
     target: MetricTarget = msgspec.field(default_factory=MetricTarget)
 
 
 class MetricSpec(ApiStruct):
-    """One metric to scale by: ``type`` names the source that is filled in."""
+    """A metric to scale on. ``type`` names the source that is set."""
 
     type: str = ""
     object: ObjectMetricSource | None = None
@@ -129,7 +129,7 @@ class HPAScalingPolicy(ApiStruct):
 
 
 class HPAScalingRules(ApiStruct):
-    """How fast one direction may go."""
+    """Limits on the speed of scaling in one direction."""
 
     stabilization_window_seconds: Int32 | None = None
     select_policy: str | None = None
@@ -138,14 +138,14 @@ class HPAScalingRules(ApiStruct):
 
 
 class HorizontalPodAutoscalerBehavior(ApiStruct):
-    """How fast each direction may go; absent: the legacy rules."""
+    """Limits on the speed of scaling in both directions. Absent: the legacy rules."""
 
     scale_up: HPAScalingRules | None = None
     scale_down: HPAScalingRules | None = None
 
 
 class HorizontalPodAutoscalerSpec(ApiStruct):
-    """What is scaled, between which sizes, by which metrics."""
+    """The target, its minimum and maximum size, and the metrics."""
 
     scale_target_ref: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
     min_replicas: Int32 | None = None
@@ -155,7 +155,7 @@ class HorizontalPodAutoscalerSpec(ApiStruct):
 
 
 class MetricValueStatus(ApiStruct, gc=False):
-    """The value read."""
+    """The current value of a metric."""
 
     value: Quantity | None = None
     average_value: Quantity | None = None
@@ -200,8 +200,7 @@ class ExternalMetricStatus(ApiStruct):
 
 
 class MetricStatus(ApiStruct, gc=False):
-    """What was last read of one metric; a blank one (type ``""``, which is written too) stands for a metric that
-    failed."""
+    """The last value of one metric. A failed metric has an empty ``type``, which is written too."""
 
     type: str = msgspec.field(default_factory=str)
     object: ObjectMetricStatus | None = None
@@ -212,8 +211,10 @@ class MetricStatus(ApiStruct, gc=False):
 
 
 class HorizontalPodAutoscalerCondition(ApiStruct, gc=False):
-    """AbleToScale, ScalingActive, ScalingLimited or ScaledToZero; ``observed_generation``: of the object, when it was
-    set."""
+    """AbleToScale, ScalingActive, ScalingLimited or ScaledToZero.
+
+    ``observed_generation`` is the object's generation when the condition was set.
+    """
 
     type: str = ""
     status: str = ""
@@ -224,7 +225,7 @@ class HorizontalPodAutoscalerCondition(ApiStruct, gc=False):
 
 
 class HorizontalPodAutoscalerStatus(ApiStruct):
-    """What the controller last saw and wrote."""
+    """State that the controller observed last."""
 
     observed_generation: Int64 | None = None
     last_scale_time: str | None = None
@@ -235,7 +236,7 @@ class HorizontalPodAutoscalerStatus(ApiStruct):
 
 
 class ManagedFields(ApiStruct):
-    """Who wrote last, and when (``managedFields``, without the fields)."""
+    """The last writer and its time (``managedFields`` without the fields)."""
 
     manager: str = ""
     operation: str = ""
@@ -244,13 +245,13 @@ class ManagedFields(ApiStruct):
 
 
 class HorizontalPodAutoscalerMeta(ObjectMeta):
-    """Besides, who wrote it: two controllers of one HPA fight."""
+    """Metadata with the writers of the object, to detect another controller of the same HPA."""
 
     managed_fields: list[ManagedFields] = []
 
 
 class HorizontalPodAutoscaler(KubeObject):
-    """autoscaling/v2."""
+    """A HorizontalPodAutoscaler of autoscaling/v2."""
 
     metadata: HorizontalPodAutoscalerMeta = msgspec.field(default_factory=HorizontalPodAutoscalerMeta)
     api_version: str = "autoscaling/v2"
@@ -260,7 +261,7 @@ class HorizontalPodAutoscaler(KubeObject):
 
 
 class HorizontalPodAutoscalerSpecV1(ApiStruct):
-    """As v2, with cpu utilisation as the only metric in a field."""
+    """A spec of autoscaling/v1, whose only metric in a field is CPU utilization."""
 
     scale_target_ref: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
     min_replicas: Int32 | None = None
@@ -269,7 +270,7 @@ class HorizontalPodAutoscalerSpecV1(ApiStruct):
 
 
 class HorizontalPodAutoscalerStatusV1(ApiStruct):
-    """As v2, with cpu utilisation as the only value in a field."""
+    """A status of autoscaling/v1, whose only value in a field is CPU utilization."""
 
     observed_generation: Int64 | None = None
     last_scale_time: str | None = None
@@ -288,7 +289,7 @@ STATUS_ANNOTATIONS_V1: Final = (
 
 
 class HorizontalPodAutoscalerV1(KubeObject):
-    """autoscaling/v1: cpu utilisation in fields, everything else in annotations."""
+    """A HorizontalPodAutoscaler of autoscaling/v1, with all but CPU utilization in annotations."""
 
     api_version: str = "autoscaling/v1"
     kind: str = "HorizontalPodAutoscaler"
@@ -298,20 +299,20 @@ class HorizontalPodAutoscalerV1(KubeObject):
 
 
 class ScaleSpec(ApiStruct):
-    """The size asked for."""
+    """The requested size."""
 
     replicas: Int32 = 0
 
 
 class ScaleStatus(ApiStruct):
-    """The size there is, and which pods are counted."""
+    """The current size, and the selector of the pods that count."""
 
     replicas: Int32 = 0
     selector: str = ""
 
 
 class Scale(KubeObject):
-    """autoscaling/v1: the only thing the HPA reads of a target and writes to it."""
+    """The ``/scale`` subresource (autoscaling/v1), through which the HPA reads and writes a target."""
 
     api_version: str = "autoscaling/v1"
     kind: str = "Scale"

@@ -42,9 +42,10 @@ class ScalableRef(ApiStruct):
 
 
 class CapacityBufferSpec(ApiStruct):
-    """A number of pods: of a template or like those of a workload; ``percentage`` is of the workload's replicas.
+    """Spec of a capacity buffer, a number of pods from a template or like those of a workload.
 
-    An absent ``provisioning_strategy`` is what the API server fills in as ``buffer.x-k8s.io/active-capacity``.
+    ``percentage`` is relative to the workload's replicas. The API server sets an absent ``provisioning_strategy`` to
+    ``buffer.x-k8s.io/active-capacity``.
     """
 
     provisioning_strategy: str | None = None
@@ -56,7 +57,7 @@ class CapacityBufferSpec(ApiStruct):
 
 
 class CapacityBufferStatus(ApiStruct):
-    """What the controller made of it; ``replicas`` pods are wanted of the template at that generation."""
+    """Status of a capacity buffer: ``replicas`` pods of the template at the recorded generation are wanted."""
 
     pod_template_ref: LocalObjectRef | None = None
     replicas: Int32 | None = None
@@ -79,14 +80,14 @@ class PodTemplateRef(ApiStruct):
 
 
 class PodSet(ApiStruct):
-    """So many pods of a template."""
+    """A number of pods of one template."""
 
     pod_template_ref: PodTemplateRef = msgspec.field(default_factory=PodTemplateRef)
     count: Int32 = 0
 
 
 class ProvisioningRequestSpec(ApiStruct):
-    """Which pods, and how their capacity is to be found."""
+    """Spec of a provisioning request, with its pods and how their capacity is found."""
 
     pod_sets: list[PodSet] = []
     provisioning_class_name: str = ""
@@ -94,7 +95,7 @@ class ProvisioningRequestSpec(ApiStruct):
 
 
 class ProvisioningRequestStatus(ApiStruct):
-    """How far it is."""
+    """Status of a provisioning request."""
 
     conditions: list[Condition] = []
     provisioning_class_details: dict[str, str] | None = None
@@ -108,31 +109,31 @@ class ProvisioningRequest(KubeObject):
 
     @property
     def pod_count(self) -> int:
-        """How many pods it is about."""
+        """Return the total number of pods of the request's pod sets."""
         return sum(pod_set.count for pod_set in self.spec.pod_sets)
 
 
 class CapacityQuotaLimits(ApiStruct):
-    """The most that the selected nodes may have together."""
+    """Maximum total resources of the selected nodes."""
 
     resources: ResourceList | None = None
 
 
 class CapacityQuotaSpec(ApiStruct):
-    """An absent selector selects all nodes."""
+    """Spec of a capacity quota. Without a selector it selects all nodes."""
 
     selector: LabelSelector | None = None
     limits: CapacityQuotaLimits = msgspec.field(default_factory=CapacityQuotaLimits)
 
 
 class CapacityQuotaUsage(ApiStruct):
-    """What the selected nodes have of what is limited."""
+    """Total of the limited resources of the selected nodes."""
 
     resources: ResourceList = {}
 
 
 class CapacityQuotaStatus(ApiStruct):
-    """What the quota controller worked out."""
+    """Status of a capacity quota, written by the quota controller."""
 
     conditions: list[Condition] = []
     used: CapacityQuotaUsage | None = None

@@ -34,7 +34,7 @@ __all__ = [
 
 
 class InfrastructureReference(ApiStruct):
-    """Which object of the infrastructure's provider machines are made by; older versions give its ``api_version``."""
+    """The infrastructure object that machines are created from. Older versions have its ``api_version``."""
 
     kind: str = ""
     name: str = ""
@@ -43,8 +43,10 @@ class InfrastructureReference(ApiStruct):
 
 
 class MachineTemplateSpec(ApiStruct):
-    """What machines are made by. ``metadata`` is where upstream's autoscaler looks for labels: Cluster API's own types
-    have them a level above."""
+    """Template of machines.
+
+    Upstream's autoscaler reads labels from ``metadata`` here; Cluster API's own types have them one level above.
+    """
 
     infrastructure_ref: InfrastructureReference | None = None
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
@@ -52,13 +54,13 @@ class MachineTemplateSpec(ApiStruct):
 
 
 class MachineTemplate(ApiStruct):
-    """What every machine shall be."""
+    """Template of machines."""
 
     spec: MachineTemplateSpec = msgspec.field(default_factory=MachineTemplateSpec)
 
 
 class MachineScale(ApiStruct):
-    """How many machines there shall be, of which cluster; a pool says which there are."""
+    """Number of machines and their cluster. A pool also lists its machines."""
 
     replicas: Int32 | None = None
     cluster_name: str = ""
@@ -67,26 +69,26 @@ class MachineScale(ApiStruct):
 
 
 class MachineDeployment(KubeObject):
-    """Machines of one kind, replaced one by one when the kind changes."""
+    """Machines of one template, replaced one by one when the template changes."""
 
     spec: MachineScale = msgspec.field(default_factory=MachineScale)
 
 
 class MachineSetStatus(ApiStruct):
-    """How many machines there are of a set."""
+    """Status of a MachineSet."""
 
     replicas: Int32 | None = None
 
 
 class MachineSet(KubeObject):
-    """Machines of one kind; those of a deployment belong to it."""
+    """Machines of one template. It may belong to a MachineDeployment."""
 
     spec: MachineScale = msgspec.field(default_factory=MachineScale)
     status: MachineSetStatus = msgspec.field(default_factory=MachineSetStatus)
 
 
 class MachinePool(KubeObject):
-    """Machines that the cloud keeps as one."""
+    """Machines that the cloud manages as one group."""
 
     spec: MachineScale = msgspec.field(default_factory=MachineScale)
 
@@ -96,33 +98,33 @@ MachineOwner = MachineDeployment | MachineSet | MachinePool
 
 
 class MachineSpec(ApiStruct):
-    """What the cloud calls a machine; empty: nothing yet."""
+    """The cloud's id of a machine; empty while it has none."""
 
     provider_id: str = msgspec.field(name="providerID", default="")
 
 
 class MachineNode(ApiStruct):
-    """The node that a machine has become."""
+    """The node of a machine."""
 
     name: str = ""
 
 
 class MachineStatus(ApiStruct):
-    """How a machine is doing."""
+    """Status of a machine."""
 
     node_ref: MachineNode | None = None
     failure_message: str = ""
 
 
 class Machine(KubeObject):
-    """One machine."""
+    """A machine."""
 
     spec: MachineSpec = msgspec.field(default_factory=MachineSpec)
     status: MachineStatus = msgspec.field(default_factory=MachineStatus)
 
 
 class Infrastructure(msgspec.Struct, frozen=True, kw_only=True):
-    """Resources by name, and the system; empty: it does not say."""
+    """Resources, architecture and operating system of a machine; empty if unknown."""
 
     capacity: dict[str, Quantity] = {}
     architecture: str = ""
@@ -130,17 +132,19 @@ class Infrastructure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_infrastructure(content: Mapping[str, Any]) -> Infrastructure:
-    """``status.capacity`` and ``status.nodeInfo`` of an object as plain data. An amount that cannot be read is left
-    out, and a map with a value that is no text counts as none, as upstream takes them."""
+    """Read ``status.capacity`` and ``status.nodeInfo`` of an object as plain data.
+
+    As upstream, leaves out malformed amounts, and treats a map with a value that is not text as empty.
+    """
     status = content.get("status")
-    told = status if isinstance(status, Mapping) else {}
+    status_fields = status if isinstance(status, Mapping) else {}
     capacity = {}
-    for name, text in _texts(told.get("capacity")).items():
+    for name, text in _texts(status_fields.get("capacity")).items():
         try:
             capacity[name] = Quantity(text)
         except QuantityError:
             continue
-    system = _texts(told.get("nodeInfo"))
+    system = _texts(status_fields.get("nodeInfo"))
     return Infrastructure(
         capacity=capacity,
         architecture=system.get("architecture", ""),

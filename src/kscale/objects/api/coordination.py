@@ -18,9 +18,9 @@ __all__ = [
 
 
 class LeaseSpec(ApiStruct):
-    """The holder and its times, which are RFC 3339 with microseconds (:func:`kscale.objects.times.micro_time`).
+    """Holder and times of a lease. Times are RFC 3339 with microseconds (:func:`kscale.objects.times.micro_time`).
 
-    A candidate may take a lease over that was not renewed for ``lease_duration_seconds`` since ``renew_time``;
+    A candidate may take over a lease that was not renewed for ``lease_duration_seconds`` after ``renew_time``;
     ``lease_transitions`` counts its holders. ``strategy`` and ``preferred_holder`` belong to coordinated elections.
     """
 
@@ -40,7 +40,7 @@ class Lease(KubeObject):
 
 
 class ServiceReference(ApiStruct):
-    """A service; ``port`` None: 443."""
+    """A service. ``port`` None means 443."""
 
     namespace: str = ""
     name: str = ""
@@ -49,7 +49,10 @@ class ServiceReference(ApiStruct):
 
 
 class WebhookClientConfig(ApiStruct):
-    """Where a webhook is: a URL or a service. ``ca_bundle``: who signed its certificate, PEM in base64."""
+    """Address of a webhook, a URL or a service.
+
+    ``ca_bundle`` are the certificates that signed the webhook's, in PEM and base64.
+    """
 
     url: str | None = None
     service: ServiceReference | None = None
@@ -57,7 +60,7 @@ class WebhookClientConfig(ApiStruct):
 
 
 class RuleWithOperations(ApiStruct):
-    """What a webhook is asked about."""
+    """Operations and resources for which a webhook is called."""
 
     operations: list[str] = []
     api_groups: list[str] = []
@@ -67,7 +70,7 @@ class RuleWithOperations(ApiStruct):
 
 
 class MutatingWebhook(ApiStruct):
-    """One webhook that may change objects."""
+    """A webhook that may change objects."""
 
     name: str = ""
     client_config: WebhookClientConfig = msgspec.field(default_factory=WebhookClientConfig)
@@ -80,6 +83,6 @@ class MutatingWebhook(ApiStruct):
 
 
 class MutatingWebhookConfiguration(KubeObject):
-    """Webhooks that may change objects."""
+    """Configuration of webhooks that may change objects."""
 
     webhooks: list[MutatingWebhook] = []

@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 
-# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
+# No future annotations: msgspec builds decoders from annotations, and would have to compile texts first.
 
 
 class NodeSelectorRequirement(ApiStruct):
@@ -81,27 +81,27 @@ class NodeSelectorRequirement(ApiStruct):
 
 
 class NodeSelectorTerm(ApiStruct):
-    """All expressions of a term must hold; an empty term matches nothing."""
+    """A term of a node selector. All expressions must hold; an empty term matches nothing."""
 
     match_expressions: list[NodeSelectorRequirement] = []
     match_fields: list[NodeSelectorRequirement] = []
 
 
 class NodeSelector(ApiStruct):
-    """One of the terms must hold."""
+    """A node selector. One of the terms must hold."""
 
     node_selector_terms: list[NodeSelectorTerm] = []
 
 
 class PreferredSchedulingTerm(ApiStruct):
-    """A wish (scoring only)."""
+    """A preference for nodes (scoring only)."""
 
     weight: Int32 = 0
     preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
 
 
 class NodeAffinity(ApiStruct):
-    """Which nodes a pod may run on."""
+    """Required and preferred nodes of a pod."""
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
     preferred: list[PreferredSchedulingTerm] = msgspec.field(
@@ -110,7 +110,7 @@ class NodeAffinity(ApiStruct):
 
 
 class PodAffinityTerm(ApiStruct):
-    """Pods (by labels and namespaces) that a pod wants near, or not near, in a topology domain."""
+    """Pods (by labels and namespaces) that a pod must be near to, or apart from, in a topology domain."""
 
     label_selector: LabelSelector | None = None
     namespaces: list[str] = []
@@ -121,7 +121,7 @@ class PodAffinityTerm(ApiStruct):
 
 
 class WeightedPodAffinityTerm(ApiStruct):
-    """A wish (scoring only)."""
+    """A preference about other pods (scoring only)."""
 
     weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
@@ -147,7 +147,7 @@ class Affinity(ApiStruct):
 
 
 class Taint(ApiStruct):
-    """What keeps pods off a node; effects NoSchedule, PreferNoSchedule, NoExecute."""
+    """A taint of a node; effects NoSchedule, PreferNoSchedule, NoExecute."""
 
     key: str = ""
     value: str = ""
@@ -156,7 +156,7 @@ class Taint(ApiStruct):
 
 
 class Toleration(ApiStruct):
-    """A taint that a pod puts up with; operators Equal (also when empty), Exists, Lt, Gt."""
+    """A taint that a pod tolerates; operators Equal (also when empty), Exists, Lt, Gt."""
 
     key: str = ""
     operator: str = ""
@@ -166,7 +166,7 @@ class Toleration(ApiStruct):
 
 
 class TopologySpreadConstraint(ApiStruct):
-    """How unevenly matching pods may be spread over the values of a node label."""
+    """Maximum skew of matching pods over the values of a node label."""
 
     max_skew: Int32 = 0
     topology_key: str = ""
@@ -178,7 +178,7 @@ class TopologySpreadConstraint(ApiStruct):
     match_label_keys: list[str] = []
 
 
-# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
+# No future annotations: msgspec builds decoders from annotations, and would have to compile texts first.
 
 
 class ResourceClaimRef(ApiStruct):
@@ -197,7 +197,7 @@ class ResourceRequirements(ApiStruct):
 
 
 class ContainerPort(ApiStruct):
-    """A port of a container; ``host_port`` 0 = none."""
+    """A port of a container. ``host_port`` 0 means none."""
 
     name: str = ""
     container_port: Int32 = 0
@@ -207,7 +207,7 @@ class ContainerPort(ApiStruct):
 
 
 class VolumeMount(ApiStruct):
-    """Where a volume appears in a container."""
+    """A mount of a volume in a container."""
 
     name: str = ""
     mount_path: str = ""
@@ -217,14 +217,14 @@ class VolumeMount(ApiStruct):
 
 
 class ContainerResizePolicy(ApiStruct):
-    """What resizing a resource in place does to the container."""
+    """Effect of an in-place resize of one resource on the container."""
 
     resource_name: str = ""
     restart_policy: str = ""
 
 
 class ContainerRestartRule(ApiStruct):
-    """What to do when the container exits in a certain way."""
+    """Action when the container exits in a certain way."""
 
     action: str = ""
     exit_codes: dict[str, Any] | None = None
@@ -253,7 +253,7 @@ class Container(ApiStruct):
 
 
 class ContainerStateTerminated(ApiStruct):
-    """How a container ended."""
+    """How a container terminated."""
 
     exit_code: Int32 = 0
     signal: Int32 = 0
@@ -264,7 +264,7 @@ class ContainerStateTerminated(ApiStruct):
 
 
 class ContainerState(ApiStruct):
-    """The state of a container: one of the three."""
+    """The state of a container, one of three."""
 
     waiting: dict[str, Any] | None = None
     running: dict[str, Any] | None = None
@@ -272,7 +272,7 @@ class ContainerState(ApiStruct):
 
 
 class ContainerStatus(ApiStruct):
-    """What the kubelet says about a container; ``resources`` and ``allocated_resources`` serve in-place resize."""
+    """Status of a container. ``resources`` and ``allocated_resources`` are for in-place resize."""
 
     name: str = ""
     image: str = ""
@@ -285,11 +285,11 @@ class ContainerStatus(ApiStruct):
     resources: ResourceRequirements | None = None
 
 
-# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
+# No future annotations: msgspec builds decoders from annotations, and would have to compile texts first.
 
 
 class PodSchedulingGate(ApiStruct):
-    """A reason to wait that somebody else has to remove."""
+    """A gate that some controller must remove before the pod is scheduled."""
 
     name: str = ""
 
@@ -303,14 +303,14 @@ class PodResourceClaim(ApiStruct):
 
 
 class PodResourceClaimStatus(ApiStruct):
-    """The claim that was made from a template for this pod."""
+    """The claim that was created from a template for this pod."""
 
     name: str = ""
     resource_claim_name: str | None = None
 
 
 class PodSpec(ApiStruct):
-    """What a pod is to be."""
+    """Spec of a pod."""
 
     containers: list[Container] = []
     init_containers: list[Container] = []
@@ -341,7 +341,7 @@ class PodSpec(ApiStruct):
 
 
 class PodStatus(ApiStruct):
-    """What became of a pod."""
+    """Status of a pod."""
 
     phase: str = ""
     conditions: list[Condition] = []
@@ -369,23 +369,23 @@ class Pod(KubeObject):
 
 
 class PodTemplateSpec(ApiStruct):
-    """What a controller makes its pods from."""
+    """Template of a controller's pods."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
 
 
 class PodTemplate(KubeObject):
-    """A pattern of pods that other objects refer to by name."""
+    """A pod template that other objects refer to by name."""
 
     template: PodTemplateSpec = msgspec.field(default_factory=PodTemplateSpec)
 
 
-# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
+# No future annotations: msgspec builds decoders from annotations, and would have to compile texts first.
 
 
 class NodeSpec(ApiStruct):
-    """What a node is to be."""
+    """Spec of a node."""
 
     provider_id: str = msgspec.field(default="", name="providerID")
     unschedulable: bool = False
@@ -398,7 +398,7 @@ class NodeSpec(ApiStruct):
 
 
 class ContainerImage(ApiStruct):
-    """An image that a node has pulled, and the names that it goes by there."""
+    """An image on a node, with its names."""
 
     names: list[str] = []
     size_bytes: Int64 = 0
@@ -406,12 +406,12 @@ class ContainerImage(ApiStruct):
 
 @lru_cache(maxsize=1 << 14)
 def _shared(names: tuple[str, ...], size_bytes: int) -> ContainerImage:
-    """One object for an image that many nodes have: their lists are long, and much the same."""
+    """Return one shared object per image: many nodes list the same images."""
     return ContainerImage(names=[*names], size_bytes=size_bytes)
 
 
 class NodeStatus(ApiStruct):
-    """What a node has."""
+    """Status of a node."""
 
     capacity: ResourceList | None = None
     allocatable: ResourceList | None = None
@@ -440,18 +440,18 @@ class Node(KubeObject):
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
-# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
+# No future annotations: msgspec builds decoders from annotations, and would have to compile texts first.
 
 
 class Namespace(KubeObject):
-    """A namespace; its labels are what namespace selectors select."""
+    """A namespace, whose labels namespace selectors match."""
 
     spec: dict[str, Any] | None = None
     status: dict[str, Any] | None = None
 
 
 class ServiceSpec(ApiStruct):
-    """Which pods a service stands for."""
+    """Spec of a service, with the selector of its pods."""
 
     selector: dict[str, str] | None = None
     type: str = ""
@@ -465,7 +465,7 @@ class Service(KubeObject):
 
 
 class ReplicationControllerSpec(ApiStruct):
-    """What a replication controller keeps alive; ``replicas`` absent = 1."""
+    """Spec of a ReplicationController. ``replicas`` defaults to 1."""
 
     replicas: Int32 | None = None
     min_ready_seconds: Int32 = 0
@@ -474,7 +474,7 @@ class ReplicationControllerSpec(ApiStruct):
 
 
 class ReplicationControllerStatus(ApiStruct):
-    """What it has."""
+    """Status of a ReplicationController."""
 
     replicas: Int32 = 0
     ready_replicas: Int32 = 0
@@ -483,14 +483,14 @@ class ReplicationControllerStatus(ApiStruct):
 
 
 class ReplicationController(KubeObject):
-    """A replication controller."""
+    """A ReplicationController."""
 
     spec: ReplicationControllerSpec = msgspec.field(default_factory=ReplicationControllerSpec)
     status: ReplicationControllerStatus = msgspec.field(default_factory=ReplicationControllerStatus)
 
 
 class LimitRangeItem(ApiStruct):
-    """Bounds and defaults for one type of thing: Pod, Container or PersistentVolumeClaim."""
+    """Limits and defaults for one type: Pod, Container or PersistentVolumeClaim."""
 
     type: str = ""
     max: ResourceList | None = None
@@ -501,29 +501,29 @@ class LimitRangeItem(ApiStruct):
 
 
 class LimitRangeSpec(ApiStruct):
-    """All items of a limit range."""
+    """Spec of a limit range."""
 
     limits: list[LimitRangeItem] = []
 
 
 class LimitRange(KubeObject):
-    """Bounds on requests and limits in a namespace."""
+    """Limits on requests and limits of a namespace's pods."""
 
     spec: LimitRangeSpec = msgspec.field(default_factory=LimitRangeSpec)
 
 
 class ConfigMap(KubeObject):
-    """Configuration data (read: the priorities of the priority expander)."""
+    """A ConfigMap (the priority expander reads its priorities from one)."""
 
     data: dict[str, str] | None = None
     binary_data: dict[str, str] | None = None
 
 
-# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
+# No future annotations: msgspec builds decoders from annotations, and would have to compile texts first.
 
 
-class ObjectReference(ApiStruct, gc=False):  # texts only, and there are as many as events
-    """Any object."""
+class ObjectReference(ApiStruct, gc=False):  # has only texts, and is as frequent as events
+    """A reference to any object."""
 
     api_version: str = ""
     kind: str = ""
@@ -534,14 +534,14 @@ class ObjectReference(ApiStruct, gc=False):  # texts only, and there are as many
 
 
 class EventSource(ApiStruct):
-    """Who says it: a program, and on which host."""
+    """The program, and its host, that reported an event."""
 
     component: str = ""
     host: str = ""
 
 
 class Event(KubeObject):
-    """Something that was said about an object."""
+    """An event about an object."""
 
     involved_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
     source: EventSource = msgspec.field(default_factory=EventSource)

@@ -1,7 +1,6 @@
-"""Custom resources with a scale: their definitions, well-known workload kinds, and KEDA's ScaledObject, read as plain
-data.
+"""Custom resources with a scale, read as plain data: their definitions, well-known workload kinds, KEDA's ScaledObject.
 
-OpenKruise's StatefulSet is left out: objects are held by kind, and StatefulSet is Kubernetes' own.
+OpenKruise's StatefulSet is left out: objects are stored by kind, and StatefulSet is Kubernetes' own.
 """
 
 from __future__ import annotations
@@ -47,19 +46,19 @@ class CustomObject(KubeObject):
 
 
 class CustomResource(msgspec.Struct, frozen=True):
-    """One version of a custom kind that has a scale. ``paths``: where its scale reads and writes."""
+    """One version of a custom kind that has a scale. ``paths`` are the JSON paths of its scale."""
 
     resource: ServedResource
     paths: ScalePaths
 
     @property
     def kind(self) -> str:
-        """The kind of its objects."""
+        """Return the kind of the objects."""
         return self.resource.kind
 
     @property
     def group(self) -> str:
-        """The API group."""
+        """Return the API group."""
         return self.resource.group
 
 
@@ -76,30 +75,30 @@ def custom_resources(definition: Mapping[str, Any]) -> list[CustomResource]:
 
 
 class CustomWorkload(KubeObject):
-    """A workload of a custom kind; what it says is checked where it is used."""
+    """A workload of a custom kind. Its fields are validated where they are used."""
 
     spec: dict[str, Any] | None = None
     status: dict[str, Any] | None = None
 
 
 class Rollout(CustomWorkload):
-    """Argo Rollouts (``argoproj.io``)."""
+    """A Rollout of Argo Rollouts (``argoproj.io``)."""
 
 
 class CloneSet(CustomWorkload):
-    """OpenKruise (``apps.kruise.io``)."""
+    """A CloneSet of OpenKruise (``apps.kruise.io``)."""
 
 
 class UnitedDeployment(CustomWorkload):
-    """OpenKruise (``apps.kruise.io``)."""
+    """A UnitedDeployment of OpenKruise (``apps.kruise.io``)."""
 
 
 class DeploymentConfig(CustomWorkload):
-    """OpenShift (``apps.openshift.io``)."""
+    """A DeploymentConfig of OpenShift (``apps.openshift.io``)."""
 
 
 class LeaderWorkerSet(CustomWorkload):
-    """``leaderworkerset.x-k8s.io``."""
+    """A LeaderWorkerSet (``leaderworkerset.x-k8s.io``)."""
 
 
 PAUSED: Final = "autoscaling.keda.sh/paused"
@@ -111,7 +110,7 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 class Reference(ApiStruct):
-    """What is scaled; a Deployment where no kind is given."""
+    """The scale target. The default kind is Deployment."""
 
     api_version: str | None = None
     kind: str | None = None
@@ -120,7 +119,7 @@ class Reference(ApiStruct):
 
 
 class Trigger(ApiStruct):
-    """What the target is scaled by; settings depend on the type."""
+    """A trigger of scaling. Settings depend on its type."""
 
     type: str = ""
     name: str | None = None
@@ -146,7 +145,7 @@ class Advanced(ApiStruct):
 
 
 class ScaledObjectSpec(ApiStruct):
-    """``spec``; KEDA generates an HPA of at most 100 replicas where no maximum is given."""
+    """Spec of a ScaledObject. Without a maximum, KEDA generates an HPA of at most 100 replicas."""
 
     scale_target_ref: Reference | None = None
     min_replica_count: int | None = None
@@ -161,13 +160,13 @@ class ScaledObjectSpec(ApiStruct):
 
 
 class ScaledObjectStatus(ApiStruct):
-    """``status``."""
+    """Status of a ScaledObject."""
 
     external_metric_names: list[str] | None = None
 
 
 class ScaledObject(KubeObject):
-    """Scales a workload by an HPA that KEDA generates, and between 0 and 1 itself."""
+    """A KEDA object that scales a workload, by a generated HPA, and between 0 and 1 replicas itself."""
 
     spec: ScaledObjectSpec | None = None
     status: ScaledObjectStatus | None = None

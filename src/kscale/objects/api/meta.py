@@ -51,7 +51,10 @@ ResourceList = dict[str, Quantity]
 
 
 def dec_hook(type_: type, value: Any) -> Any:
-    """msgspec's hook for the one type it does not know. A bare number is read by its shortest decimal text."""
+    """Decode a quantity for msgspec, from text or a number (as its shortest decimal text); null is zero.
+
+    Raises ValueError if the value is not a quantity, and NotImplementedError for any other type.
+    """
     if type_ is not Quantity:
         raise NotImplementedError(f"{type_} cannot be decoded")
     if isinstance(value, str):
@@ -68,7 +71,7 @@ def dec_hook(type_: type, value: Any) -> Any:
             return Quantity(repr(value))
         except QuantityError:
             pass
-    # JSON has no text for these: it would show a null that the caller did not write.
+    # JSON has no text for these values: the message would show a null that the caller did not write.
     odd = isinstance(value, float) and not math.isfinite(value)
     raise ValueError(f"{value if odd else msgspec.json.encode(value).decode()} is not a quantity")
 
@@ -81,22 +84,22 @@ def _parse_between_spaces(text: str) -> Quantity:
 
 
 def shortened(text: str, most: int = 80) -> str:
-    """A text for a message: the beginning of a long one, and how long it is."""
+    """Return the text for a message, cut after ``most`` characters with its length appended."""
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
 def enc_hook(value: Any) -> Any:
-    """A quantity as its canonical text."""
+    """Encode a quantity as its canonical text. Raises NotImplementedError for any other type."""
     if isinstance(value, Quantity):
         return str(value)
     raise NotImplementedError(f"{type(value)} cannot be encoded")
 
 
-# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
+# No future annotations: msgspec builds decoders from annotations, and would have to compile texts first.
 
 
 class OwnerReference(ApiStruct):
-    """Who an object belongs to; at most one reference of an object has ``controller`` true."""
+    """The owner of an object. At most one reference of an object has ``controller`` true."""
 
     api_version: str = ""
     kind: str = ""
@@ -133,7 +136,7 @@ class LabelSelectorRequirement(ApiStruct):
 
 
 class LabelSelector(ApiStruct):
-    """A label query; an absent selector matches nothing, an empty one everything (:mod:`kscale.objects.selectors`)."""
+    """A label query. An absent selector matches nothing, an empty one everything (:mod:`kscale.objects.selectors`)."""
 
     match_labels: dict[str, str] | None = None
     match_expressions: list[LabelSelectorRequirement] = []
@@ -153,7 +156,7 @@ class Condition(ApiStruct):
 
 
 class KubeObject(ApiStruct):
-    """An object of the API: has a kind and metadata."""
+    """An API object with kind and metadata."""
 
     api_version: str = ""
     kind: str = ""
@@ -161,27 +164,27 @@ class KubeObject(ApiStruct):
 
     @property
     def name(self) -> str:
-        """``metadata.name``."""
+        """Return ``metadata.name``."""
         return self.metadata.name
 
     @property
     def namespace(self) -> str:
-        """``metadata.namespace``."""
+        """Return ``metadata.namespace``."""
         return self.metadata.namespace
 
     @property
     def key(self) -> str:
-        """``namespace/name``, or the name of an object without namespace."""
+        """Return ``namespace/name``, or ``name`` without a namespace."""
         return object_key(self.metadata.namespace, self.metadata.name)
 
 
 def object_key(namespace: str, name: str) -> str:
-    """How upstream writes the identity of an object: ``namespace/name``, or ``name``."""
+    """Return upstream's identity of an object, ``namespace/name`` or ``name`` without a namespace."""
     return f"{namespace}/{name}" if namespace else name
 
 
 class StatusCause(ApiStruct):
-    """One reason of several for a refusal."""
+    """One of several reasons for an error."""
 
     reason: str = ""
     message: str = ""
@@ -189,7 +192,7 @@ class StatusCause(ApiStruct):
 
 
 class StatusDetails(ApiStruct):
-    """About which object it is, why, and when to try again."""
+    """The object, reasons, and retry time of an error."""
 
     name: str = ""
     group: str = ""
@@ -200,7 +203,8 @@ class StatusDetails(ApiStruct):
 
 
 class Status(ApiStruct):
-    """A refusal: ``status`` is ``Failure``, ``code`` the HTTP status, ``reason`` a word for programs (``Expired``)."""
+    """An API error: ``status`` is ``Failure``, ``code`` the HTTP status, ``reason`` a machine-readable word
+    (``Expired``)."""
 
     api_version: str = ""
     kind: str = ""

@@ -42,7 +42,7 @@ class PodMetrics(KubeObject):
 
 
 class PodMetricsList(ApiStruct):
-    """The answer of metrics.k8s.io for pods."""
+    """Response of metrics.k8s.io for pods."""
 
     items: list[PodMetrics] = []
 
@@ -56,21 +56,22 @@ class NodeMetrics(KubeObject):
 
 
 class NodeMetricsList(ApiStruct):
-    """The answer of metrics.k8s.io for nodes."""
+    """Response of metrics.k8s.io for nodes."""
 
     items: list[NodeMetrics] = []
 
 
 class MetricIdentifier(ApiStruct):
-    """The name of a custom metric, and which of its series."""
+    """The name of a custom metric, and a selector of its series."""
 
     name: str = ""
     selector: LabelSelector | None = None
 
 
 class MetricValue(ApiStruct):
-    """One value of custom.metrics.k8s.io. v1beta2 has ``metric`` and ``windowSeconds``, v1beta1 ``metricName``,
-    ``window`` and ``selector``.
+    """One value of custom.metrics.k8s.io.
+
+    v1beta2 has ``metric`` and ``windowSeconds``; v1beta1 has ``metricName``, ``window`` and ``selector``.
     """
 
     described_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
@@ -88,13 +89,13 @@ class MetricValue(ApiStruct):
 
     @property
     def window_ns(self) -> int:
-        """The window in nanoseconds, by whichever version named it; a minute where none did. Wraps as int64 does."""
+        """Return the window of either version in nanoseconds, by default one minute. Wraps as int64 does."""
         seconds = self.window_seconds if self.window_seconds is not None else self.window
         return _DEFAULT_WINDOW if seconds is None else (seconds * 10**9 + 2**63) % 2**64 - 2**63
 
 
 class MetricValueList(ApiStruct):
-    """The answer of custom.metrics.k8s.io."""
+    """Response of custom.metrics.k8s.io."""
 
     items: list[MetricValue] = []
 
@@ -110,6 +111,6 @@ class ExternalMetricValue(ApiStruct):
 
 
 class ExternalMetricValueList(ApiStruct):
-    """The answer of external.metrics.k8s.io."""
+    """Response of external.metrics.k8s.io."""
 
     items: list[ExternalMetricValue] = []

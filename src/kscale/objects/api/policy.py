@@ -24,7 +24,7 @@ __all__ = [
 
 
 class PodDisruptionBudgetSpec(ApiStruct):
-    """How many matching pods must stay; numbers or percentages."""
+    """Minimum of available or maximum of unavailable pods, as numbers or percentages."""
 
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
@@ -33,7 +33,7 @@ class PodDisruptionBudgetSpec(ApiStruct):
 
 
 class PodDisruptionBudgetStatus(ApiStruct):
-    """What the disruption controller worked out."""
+    """Status of a budget, written by the disruption controller."""
 
     observed_generation: Int64 = 0
     disrupted_pods: dict[str, str | None] | None = None
@@ -52,7 +52,7 @@ class PodDisruptionBudget(KubeObject):
 
 
 class PriorityClass(KubeObject):
-    """A named priority; one class may be what pods without a class get."""
+    """A named priority. One class may be the default of pods without a class."""
 
     value: Int32 = 0
     global_default: bool = False
@@ -61,13 +61,13 @@ class PriorityClass(KubeObject):
 
 
 class RuntimeClassOverhead(ApiStruct):
-    """What the runtime itself takes for each pod."""
+    """Resources that the runtime itself uses per pod."""
 
     pod_fixed: ResourceList | None = None
 
 
 class RuntimeClassScheduling(ApiStruct):
-    """On which nodes the runtime is."""
+    """Nodes that have the runtime."""
 
     node_selector: dict[str, str] | None = None
     tolerations: list[Toleration] = []
@@ -82,7 +82,7 @@ class RuntimeClass(KubeObject):
 
 
 class ScopeSelectorRequirement(ApiStruct):
-    """Pods of a scope: ``operator`` is that of a label selector, with values for the scope ``PriorityClass``."""
+    """A scope, with an operator of label selectors and values for the scope ``PriorityClass``."""
 
     scope_name: str = ""
     operator: str = ""
@@ -90,13 +90,13 @@ class ScopeSelectorRequirement(ApiStruct):
 
 
 class ScopeSelector(ApiStruct):
-    """Pods for which all of these hold."""
+    """A selector of pods for which all requirements hold."""
 
     match_expressions: list[ScopeSelectorRequirement] = []
 
 
 class ResourceQuotaSpec(ApiStruct):
-    """What is limited, and of which pods: those of all ``scopes`` for which the selector holds."""
+    """Limits, and the ``scopes`` and selector of the pods that count."""
 
     hard: ResourceList | None = None
     scopes: list[str] = []
@@ -104,7 +104,7 @@ class ResourceQuotaSpec(ApiStruct):
 
 
 class ResourceQuotaStatus(ApiStruct):
-    """The limits that hold, and what is used of them."""
+    """The current limits and their usage."""
 
     hard: ResourceList | None = None
     used: ResourceList | None = None

@@ -55,13 +55,13 @@ class CELDeviceSelector(ApiStruct):
 
 
 class DeviceSelector(ApiStruct):
-    """Which devices will do."""
+    """A condition on devices."""
 
     cel: CELDeviceSelector | None = None
 
 
 class ExactDeviceRequest(ApiStruct):
-    """Devices of one class. Absent ``allocation_mode`` = ExactCount, absent ``count`` = 1 (API defaulting)."""
+    """A request for devices of one class. ``allocation_mode`` defaults to ExactCount, ``count`` to 1 (API defaults)."""
 
     device_class_name: str = ""
     selectors: list[DeviceSelector] = []
@@ -73,7 +73,7 @@ class ExactDeviceRequest(ApiStruct):
 
 
 class DeviceSubRequest(ApiStruct):
-    """One of several alternatives."""
+    """One of several alternative requests."""
 
     name: str = ""
     device_class_name: str = ""
@@ -85,7 +85,7 @@ class DeviceSubRequest(ApiStruct):
 
 
 class DeviceRequest(ApiStruct):
-    """One request of a claim: exactly this, or the first that is available of several."""
+    """One request of a claim: an exact one, or the first available of several alternatives."""
 
     name: str = ""
     exactly: ExactDeviceRequest | None = None
@@ -113,7 +113,7 @@ class DeviceRequest(ApiStruct):
 
 
 class DeviceConstraint(ApiStruct):
-    """What the devices of several requests must have in common."""
+    """An attribute that the devices of several requests must have in common."""
 
     requests: list[str] = []
     match_attribute: str | None = None
@@ -129,13 +129,13 @@ class DeviceClaim(ApiStruct):
 
 
 class ResourceClaimSpec(ApiStruct):
-    """What a claim wants."""
+    """Spec of a claim."""
 
     devices: DeviceClaim = msgspec.field(default_factory=DeviceClaim)
 
 
 class DeviceRequestAllocationResult(ApiStruct):
-    """A device that was given."""
+    """An allocated device."""
 
     request: str = ""
     driver: str = ""
@@ -151,14 +151,14 @@ class DeviceRequestAllocationResult(ApiStruct):
 
 
 class DeviceAllocationResult(ApiStruct):
-    """All devices that were given."""
+    """All allocated devices of a claim."""
 
     results: list[DeviceRequestAllocationResult] = []
     config: list[dict[str, Any]] = []
 
 
 class AllocationResult(ApiStruct):
-    """What was given, and from which nodes it can be used (absent: all)."""
+    """The allocated devices, and the nodes from which they can be used (absent means all)."""
 
     devices: DeviceAllocationResult = msgspec.field(default_factory=DeviceAllocationResult)
     node_selector: NodeSelector | None = None
@@ -166,7 +166,7 @@ class AllocationResult(ApiStruct):
 
 
 class ResourceClaimConsumerReference(ApiStruct):
-    """Who may use the claim."""
+    """A user of a claim."""
 
     api_group: str = ""
     resource: str = ""
@@ -175,7 +175,7 @@ class ResourceClaimConsumerReference(ApiStruct):
 
 
 class AllocatedDeviceStatus(ApiStruct):
-    """What a driver says of a device that was given."""
+    """A driver's status of an allocated device."""
 
     driver: str = ""
     pool: str = ""
@@ -184,7 +184,7 @@ class AllocatedDeviceStatus(ApiStruct):
 
 
 class ResourceClaimStatus(ApiStruct):
-    """What a claim has."""
+    """Status of a claim."""
 
     allocation: AllocationResult | None = None
     reserved_for: list[ResourceClaimConsumerReference] = []
@@ -192,27 +192,27 @@ class ResourceClaimStatus(ApiStruct):
 
 
 class ResourceClaim(KubeObject):
-    """A claim on devices."""
+    """A claim of devices."""
 
     spec: ResourceClaimSpec = msgspec.field(default_factory=ResourceClaimSpec)
     status: ResourceClaimStatus = msgspec.field(default_factory=ResourceClaimStatus)
 
 
 class ResourceClaimTemplateSpec(ApiStruct):
-    """What the claims are made from."""
+    """Spec of claims created from a template."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ResourceClaimSpec = msgspec.field(default_factory=ResourceClaimSpec)
 
 
 class ResourceClaimTemplate(KubeObject):
-    """A template for one claim a pod."""
+    """A template of one claim per pod."""
 
     spec: ResourceClaimTemplateSpec = msgspec.field(default_factory=ResourceClaimTemplateSpec)
 
 
 class DeviceAttribute(ApiStruct):
-    """A value of one of four types."""
+    """An attribute of a device, with a value of one of four types."""
 
     int_: Int64 | None = msgspec.field(default=None, name="int")
     bool_: bool | None = msgspec.field(default=None, name="bool")
@@ -221,7 +221,7 @@ class DeviceAttribute(ApiStruct):
 
 
 class DeviceCapacity(ApiStruct):
-    """A quantity that a device has."""
+    """A quantity of a device."""
 
     value: Quantity = msgspec.field(default_factory=Quantity.zero)
     request_policy: dict[str, Any] | None = None
@@ -248,7 +248,7 @@ class DeviceCounterConsumption(ApiStruct):
 
 
 class DeviceTaint(ApiStruct):
-    """What keeps claims off a device."""
+    """A taint of a device, which keeps claims off it."""
 
     key: str = ""
     value: str = ""
@@ -257,7 +257,7 @@ class DeviceTaint(ApiStruct):
 
 
 class BasicDevice(ApiStruct):
-    """The v1beta1 wrapper around what a device is."""
+    """The v1beta1 wrapper around a device's properties."""
 
     attributes: dict[str, DeviceAttribute] | None = None
     capacity: dict[str, DeviceCapacity] | None = None
@@ -298,7 +298,7 @@ class Device(ApiStruct):
 
 
 class ResourcePool(ApiStruct):
-    """Which slices belong together."""
+    """The pool that slices belong to."""
 
     name: str = ""
     generation: Int64 = 0
@@ -306,7 +306,7 @@ class ResourcePool(ApiStruct):
 
 
 class ResourceSliceSpec(ApiStruct):
-    """Devices of a pool, and from which nodes they can be used."""
+    """Devices of a pool, and the nodes from which they can be used."""
 
     driver: str = ""
     pool: ResourcePool = msgspec.field(default_factory=ResourcePool)
@@ -325,7 +325,10 @@ class ResourceSlice(KubeObject):
 
 
 class DeviceClassSpec(ApiStruct):
-    """Which devices are in the class; ``extended_resource_name`` lets pods ask for them as for an extended resource."""
+    """Selectors of a class' devices.
+
+    With ``extended_resource_name`` pods can request them as an extended resource.
+    """
 
     selectors: list[DeviceSelector] = []
     config: list[dict[str, Any]] = []

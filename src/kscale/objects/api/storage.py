@@ -54,7 +54,7 @@ _IS_DEFAULT: Final = "storageclass.kubernetes.io/is-default-class"
 
 
 class PersistentVolumeClaimStatus(ApiStruct):
-    """What became of a claim."""
+    """Status of a claim."""
 
     phase: str = ""
     access_modes: list[str] = []
@@ -62,14 +62,14 @@ class PersistentVolumeClaimStatus(ApiStruct):
 
 
 class PersistentVolumeClaim(KubeObject):
-    """A claim on storage."""
+    """A claim of storage."""
 
     spec: PersistentVolumeClaimSpec = msgspec.field(default_factory=PersistentVolumeClaimSpec)
     status: PersistentVolumeClaimStatus = msgspec.field(default_factory=PersistentVolumeClaimStatus)
 
 
 class VolumeNodeAffinity(ApiStruct):
-    """From which nodes a volume can be reached."""
+    """Nodes that can access a volume."""
 
     required: NodeSelector | None = None
 
@@ -84,7 +84,7 @@ class CSIPersistentVolumeSource(ApiStruct):
 
 
 class PersistentVolumeSpec(ApiStruct):
-    """A volume: its size, who claims it, where it is. Sources that no decision reads are plain JSON data."""
+    """Spec of a volume: its size, claim and location. Sources that no decision reads are plain JSON data."""
 
     capacity: ResourceList | None = None
     access_modes: list[str] = []
@@ -110,13 +110,13 @@ class PersistentVolumeSpec(ApiStruct):
 
 
 class PersistentVolumeStatus(ApiStruct):
-    """``Available``, ``Bound``, ``Released`` ..."""
+    """Status of a volume: ``Available``, ``Bound``, ``Released`` and so on."""
 
     phase: str = ""
 
 
 class PersistentVolume(KubeObject):
-    """A piece of storage."""
+    """A persistent volume."""
 
     spec: PersistentVolumeSpec = msgspec.field(default_factory=PersistentVolumeSpec)
     status: PersistentVolumeStatus = msgspec.field(default_factory=PersistentVolumeStatus)
@@ -136,7 +136,7 @@ class TopologySelectorTerm(ApiStruct):
 
 
 class StorageClass(KubeObject):
-    """How volumes of a class are made and bound."""
+    """How volumes of a class are provisioned and bound."""
 
     provisioner: str = ""
     parameters: dict[str, str] | None = None
@@ -147,21 +147,24 @@ class StorageClass(KubeObject):
 
 
 def default_storage_class(classes: Iterable[StorageClass]) -> str | None:
-    """The class of claims that name none: the newest that is annotated as the default, then the first by name."""
-    found = [each for each in classes if (each.metadata.annotations or {}).get(_IS_DEFAULT) == "true"]
-    found.sort(key=lambda each: each.name)
-    found.sort(key=lambda each: each.metadata.creation_timestamp or "", reverse=True)
-    return found[0].name if found else None
+    """Return the name of the class for claims that name none; None without a default class.
+
+    If several are annotated as the default, the newest wins, then the first by name.
+    """
+    defaults = [each for each in classes if (each.metadata.annotations or {}).get(_IS_DEFAULT) == "true"]
+    defaults.sort(key=lambda each: each.name)
+    defaults.sort(key=lambda each: each.metadata.creation_timestamp or "", reverse=True)
+    return defaults[0].name if defaults else None
 
 
 class VolumeNodeResources(ApiStruct):
-    """How many volumes of a driver a node can take; absent = unlimited."""
+    """Maximum number of a driver's volumes on a node. Absent means unlimited."""
 
     count: Int32 | None = None
 
 
 class CSINodeDriver(ApiStruct):
-    """A driver that runs on a node."""
+    """A CSI driver on a node."""
 
     name: str = ""
     node_id: str = msgspec.field(default="", name="nodeID")
@@ -170,19 +173,19 @@ class CSINodeDriver(ApiStruct):
 
 
 class CSINodeSpec(ApiStruct):
-    """The drivers of a node."""
+    """The CSI drivers of a node."""
 
     drivers: list[CSINodeDriver] = []
 
 
 class CSINode(KubeObject):
-    """What CSI knows about the node of the same name."""
+    """CSI information about the node of the same name."""
 
     spec: CSINodeSpec = msgspec.field(default_factory=CSINodeSpec)
 
 
 class CSIDriverSpec(ApiStruct):
-    """What a driver wants."""
+    """Options of a CSI driver."""
 
     attach_required: bool | None = None
     storage_capacity: bool | None = None
@@ -196,7 +199,7 @@ class CSIDriver(KubeObject):
 
 
 class CSIStorageCapacity(KubeObject):
-    """How much a storage class can still provide in a topology segment."""
+    """Free capacity of a storage class in a topology segment."""
 
     node_topology: LabelSelector | None = None
     storage_class_name: str = ""
@@ -205,14 +208,14 @@ class CSIStorageCapacity(KubeObject):
 
 
 class VolumeAttachmentSource(ApiStruct):
-    """What is attached."""
+    """The volume to attach."""
 
     persistent_volume_name: str | None = None
     inline_volume_spec: PersistentVolumeSpec | None = None
 
 
 class VolumeAttachmentSpec(ApiStruct):
-    """What, by whom, where."""
+    """The volume, the attacher and the node."""
 
     attacher: str = ""
     source: VolumeAttachmentSource = msgspec.field(default_factory=VolumeAttachmentSource)
@@ -220,13 +223,13 @@ class VolumeAttachmentSpec(ApiStruct):
 
 
 class VolumeAttachmentStatus(ApiStruct):
-    """Whether it is done."""
+    """Whether the volume is attached."""
 
     attached: bool = False
 
 
 class VolumeAttachment(KubeObject):
-    """A volume that is, or is to be, attached to a node."""
+    """A volume that is, or will be, attached to a node."""
 
     spec: VolumeAttachmentSpec = msgspec.field(default_factory=VolumeAttachmentSpec)
     status: VolumeAttachmentStatus = msgspec.field(default_factory=VolumeAttachmentStatus)

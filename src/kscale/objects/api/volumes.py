@@ -1,6 +1,6 @@
 """Volumes of a pod. Sources that predicates read have fields; the other kinds are only known to be present."""
 
-# Annotations are values here: msgspec makes decoders of them, and a text would have to be compiled first.
+# No future annotations: msgspec builds decoders from annotations, and would have to compile texts first.
 
 from typing import Any
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class VolumeResourceRequirements(ApiStruct):
-    """What a claim asks for; only ``requests["storage"]`` means anything."""
+    """Requests of a claim. Only ``requests["storage"]`` has a meaning."""
 
     requests: ResourceList | None = None
     limits: ResourceList | None = None
@@ -45,7 +45,7 @@ class TypedObjectReference(ApiStruct):
 
 
 class PersistentVolumeClaimSpec(ApiStruct):
-    """What a claim wants and, once bound, the volume it has."""
+    """Spec of a claim and, once it is bound, its volume."""
 
     access_modes: list[str] = []
     selector: LabelSelector | None = None
@@ -59,14 +59,14 @@ class PersistentVolumeClaimSpec(ApiStruct):
 
 
 class PersistentVolumeClaimVolumeSource(ApiStruct):
-    """A claim of the pod's namespace by name."""
+    """A claim in the pod's namespace."""
 
     claim_name: str = ""
     read_only: bool = False
 
 
 class ClaimTemplate(ApiStruct):
-    """The claim that is made for a generic ephemeral volume."""
+    """The template of the claim for a generic ephemeral volume."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PersistentVolumeClaimSpec = msgspec.field(default_factory=PersistentVolumeClaimSpec)

@@ -38,12 +38,12 @@ DEFAULT_CONTAINER_POLICY: Final = "*"
 
 
 def _time() -> Any:
-    """A time that is written as null, not left out, as long as it was never set: Go's ``metav1.Time``."""
+    """Return a field for Go's ``metav1.Time``, written as null while it is not set."""
     return msgspec.field(default_factory=lambda: None)
 
 
 class TargetReference(ApiStruct):
-    """The controller whose pods are meant."""
+    """The controller of the VPA's pods."""
 
     api_version: str = ""
     kind: str = ""
@@ -82,7 +82,7 @@ class StartupBoost(ApiStruct):
 
 
 class ContainerResourcePolicy(ApiStruct):
-    """What may be recommended to one container (``*``: to those without a policy of their own)."""
+    """Limits of one container's recommendations (``*``: containers without a policy of their own)."""
 
     container_name: str = ""
     mode: str | None = None
@@ -104,13 +104,13 @@ class PodResourcePolicy(ApiStruct):
 
 
 class RecommenderSelector(ApiStruct):
-    """The recommender in charge."""
+    """The recommender that handles the VPA."""
 
     name: str = ""
 
 
 class VerticalPodAutoscalerSpec(ApiStruct):
-    """What to scale, and how."""
+    """Spec of a VPA, with its target and policies."""
 
     target_ref: TargetReference | None = None
     update_policy: PodUpdatePolicy | None = None
@@ -146,7 +146,7 @@ class VerticalPodAutoscalerCondition(ApiStruct):
 
 
 class VerticalPodAutoscalerStatus(ApiStruct):
-    """What the recommender found."""
+    """Status of a VPA, written by the recommender."""
 
     recommendation: RecommendedPodResources | None = None
     conditions: list[VerticalPodAutoscalerCondition] = []
@@ -161,8 +161,10 @@ class VerticalPodAutoscaler(KubeObject):
 
 
 class HistogramCheckpoint(ApiStruct):
-    """A histogram in lossy form: bucket index (as text) -> weight, the heaviest being 10000. The API server holds
-    whatever is written as weights: who reads them looks at them (:mod:`kscale.vpa.recommender.checkpoints`)."""
+    """A histogram in lossy form, bucket index (as text) -> weight, where the largest weight is 10000.
+
+    The API server does not validate weights; readers do (:mod:`kscale.vpa.recommender.checkpoints`).
+    """
 
     reference_timestamp: str | None = _time()
     bucket_weights: dict[str, Any] | None = None
@@ -170,7 +172,7 @@ class HistogramCheckpoint(ApiStruct):
 
 
 class VerticalPodAutoscalerCheckpointSpec(ApiStruct):
-    """Whose history it is."""
+    """The VPA and container of a checkpoint."""
 
     vpa_object_name: str = msgspec.field(default="", name="vpaObjectName")
     container_name: str = ""
@@ -189,14 +191,14 @@ class VerticalPodAutoscalerCheckpointStatus(ApiStruct):
 
 
 class VerticalPodAutoscalerCheckpoint(KubeObject):
-    """What the recommender keeps between restarts."""
+    """State that the recommender stores for a restart."""
 
     spec: VerticalPodAutoscalerCheckpointSpec = msgspec.field(default_factory=VerticalPodAutoscalerCheckpointSpec)
     status: VerticalPodAutoscalerCheckpointStatus = msgspec.field(default_factory=VerticalPodAutoscalerCheckpointStatus)
 
 
 def update_mode(vpa: VerticalPodAutoscaler) -> str:
-    """The update mode; missing or empty means ``Recreate``."""
+    """Return the VPA's update mode. A missing or empty mode means ``Recreate``."""
     policy = vpa.spec.update_policy
     return (policy.update_mode if policy is not None else None) or "Recreate"
 

@@ -1,8 +1,8 @@
 """Convert objects between their JSON form and their protobuf form, byte for byte as Go's API types do.
 
-The bytes are the protobuf runtime's (extra ``[grpc]``); which member is which field, and what Go writes although it is
-absent, stands in :mod:`~kscale.objects.protobuf.messages`. Entries of maps stand in the order of their keys.
-``managedFields`` are not sent: the autoscaler's informers take them off everything they hold.
+The protobuf runtime (extra ``[grpc]``) writes the bytes. :mod:`~kscale.objects.protobuf.messages` maps members to
+fields and has the fields that Go writes even if they are absent. Map entries are in the order of their keys.
+``managedFields`` are not sent, as the autoscaler's informers remove them from all objects.
 """
 
 from __future__ import annotations
@@ -46,37 +46,57 @@ _TEXT: Final = 1
 
 
 class Decoded(NamedTuple):
-    """The object as plain data, and how often fields occurred that the API's messages do not have
-    (``spec.containers field 99``): of a later release, perhaps."""
+    """The object as plain data, and the number of unknown fields by path (``spec.containers field 99``).
+
+    Unknown fields may belong to a later release.
+    """
 
     data: dict[str, Any]
     unknown: Counter[str]
 
 
 def decode(name: str, data: bytes) -> Decoded:
-    """An object of the API by the name of its message: ``Pod`` or ``Node``, or a part of one.
+    """Decode an API object from protobuf.
 
-    What Go writes although it is zero is left out, as it leaves it out of JSON; so :func:`encode` gives the same bytes
-    again. Raises InputError for bytes that are no such message, with the field if one is to blame, and
-    MissingExtraError without the runtime.
+    Zeros that Go always writes are left out, as in JSON, so :func:`encode` returns the same bytes again.
+
+    Parameters
+    ----------
+    name : str
+        Name of the message, ``Pod`` or ``Node`` or a part of one.
+    data : bytes
+
+    Returns
+    -------
+    Decoded
+        The JSON form as plain data, and the number of unknown fields by path.
+
+    Raises
+    ------
+    ValueError
+        If there is no such message.
+    InputError
+        If the bytes are not such a message; names the field if a field is wrong.
+    MissingExtraError
+        If the protobuf runtime is not installed.
     """
     of = message(name)
     if of is None:
         raise ValueError(f"there is no message {name}")
-    broken = library("google.protobuf.message", _FORM).DecodeError
+    decode_error = library("google.protobuf.message", _FORM).DecodeError
     try:
-        found = kubernetes_message(name).FromString(data)
-    except broken:
+        parsed = kubernetes_message(name).FromString(data)
+    except decode_error:
         raise InputError(f"{len(data):,} bytes that are no {name}") from None
     trace = _Trace()
     try:
-        return Decoded(_decode_message(of, found, trace), trace.unknown)
+        return Decoded(_decode_message(of, parsed, trace), trace.unknown)
     except ValueError as error:
         raise InputError(Problem(str(error), field=".".join(trace.path))) from None
 
 
 class _Trace:
-    """Where the decoding stands, and what it met on the way."""
+    """The current path of the decoding, and the unknown fields so far."""
 
     __slots__ = ("path", "unknown", "unknown_fields")
 
@@ -106,17 +126,17 @@ def _decode_message(of: Message, found: Any, trace: _Trace) -> dict[str, Any]:
 
 
 def _field(field: Field, value: _Value, found: Any, trace: _Trace) -> Any:
-    """The member, None where it is not in the JSON form."""
-    given = getattr(found, field.member)
+    """Return the member's value, or None if the JSON form does not have it."""
+    raw = getattr(found, field.member)
     if field.form == LIST:
-        return [value(each, trace) for each in given] or None
+        return [value(each, trace) for each in raw] or None
     if field.form == MAP:
         return {
-            _decode_text(getattr(each, ENTRY_KEY)): value(getattr(each, ENTRY_VALUE), trace) for each in given
+            _decode_text(getattr(each, ENTRY_KEY)): value(getattr(each, ENTRY_VALUE), trace) for each in raw
         } or None
     if not found.HasField(field.member):
         return None
-    read = value(given, trace)
+    read = value(raw, trace)
     none = {"IntOrString": None, "Time": read == _ZERO_TIME}.get(field.type, not read)
     return None if none and field.form == VALUE else read
 
@@ -135,7 +155,7 @@ def _decode_value(type_: str) -> _Value:
 
 
 def _decode_text(found: Any) -> str:
-    if not isinstance(found, str):  # the runtime gives the bytes
+    if not isinstance(found, str):  # the runtime returns bytes that are not UTF-8
         raise ValueError("not UTF-8")
     return found
 
@@ -145,7 +165,7 @@ def _decode_quantity(found: Any) -> str:
 
 
 def _decode_time(found: Any) -> str:
-    """Whole seconds, as the API prints them."""
+    """Return the time as the API prints it, in whole seconds."""
     if not found.HasField("seconds"):
         return _ZERO_TIME
     try:
@@ -174,18 +194,35 @@ _ZERO_TIME_OF_ENCODING: Final = -62_135_596_800  # 0001-01-01T00:00:00Z: a time 
 
 
 class Encoded(NamedTuple):
-    """The bytes, and how often members occurred that the API's messages do not have (``spec.containers.foo``)."""
+    """The bytes, and the number of unknown members by path (``spec.containers.foo``)."""
 
     data: bytes
     unknown: Counter[str]
 
 
 def encode(name: str, data: Mapping[str, Any]) -> Encoded:
-    """An object of the API by the name of its message: ``Pod`` or ``Node``, or a part of one.
+    """Encode an API object as protobuf.
 
-    ``data``: the JSON form as plain data (:func:`kscale.objects.decode.plain`, or
-    :func:`kscale.objects.decode.to_dict`). Raises InputError with the field that cannot be encoded, and
-    MissingExtraError without the runtime.
+    Parameters
+    ----------
+    name : str
+        Name of the message, ``Pod`` or ``Node`` or a part of one.
+    data : mapping
+        The JSON form as plain data (:func:`kscale.objects.decode.plain` or :func:`kscale.objects.decode.to_dict`).
+
+    Returns
+    -------
+    Encoded
+        The bytes, and the number of unknown members by path.
+
+    Raises
+    ------
+    ValueError
+        If there is no such message.
+    InputError
+        If a field cannot be encoded; names the field.
+    MissingExtraError
+        If the protobuf runtime is not installed.
     """
     of = message(name)
     if of is None:
@@ -204,7 +241,7 @@ class _BadValueError(ValueError):
 
 
 class _EncodingTrace:
-    """Where the encoding stands, and what it met on the way."""
+    """The current path of the encoding, and the unknown members so far."""
 
     __slots__ = ("path", "unknown")
 
@@ -220,7 +257,7 @@ _ValueOfEncoding = Callable[[Any, _EncodingTrace], Any]
 
 
 def _encode_message(of: Message, data: Any, trace: _EncodingTrace) -> _Values:
-    """``data`` None: the message without any member."""
+    """Return the message's values for the runtime. None stands for a message without members."""
     data = {} if data is None else _object(data)
     for member in data.keys() - of.members:
         trace.unknown[".".join((*trace.path, str(member))).replace(".[", "[")] += 1
@@ -253,10 +290,10 @@ def _writer(field: Field) -> _Writer:
     absent = value(None, _EncodingTrace()) if field.form == VALUE else None
 
     def single(data: Mapping[str, Any], values: _Values, trace: _EncodingTrace) -> None:
-        given = data.get(member)
-        if given is not None:
+        item = data.get(member)
+        if item is not None:
             trace.path.append(member)
-            values[member] = value(given, trace)
+            values[member] = value(item, trace)
             trace.path.pop()
         elif absent is not None:
             values[member] = absent
@@ -266,16 +303,16 @@ def _writer(field: Field) -> _Writer:
 
 def _repeated(member: str, value: _ValueOfEncoding) -> _Writer:
     def write(data: Mapping[str, Any], values: _Values, trace: _EncodingTrace) -> None:
-        given = data.get(member)
-        if given is None:
+        items = data.get(member)
+        if items is None:
             return
         trace.path.append(member)
-        if not isinstance(given, (list, tuple)):
-            raise _BadValueError(f"a list is expected, not {_shown(given)}")
+        if not isinstance(items, (list, tuple)):
+            raise _BadValueError(f"a list is expected, not {_shown(items)}")
         depth = len(trace.path)
         written: list[Any] = []
         try:
-            for each in given:
+            for each in items:
                 written.append(value(each, trace))  # noqa: PERF401  # its length says where it failed
         except _BadValueError:
             trace.path.insert(depth, f"[{len(written)}]")
@@ -288,12 +325,12 @@ def _repeated(member: str, value: _ValueOfEncoding) -> _Writer:
 
 def _mapped(member: str, value: _ValueOfEncoding) -> _Writer:
     def write(data: Mapping[str, Any], values: _Values, trace: _EncodingTrace) -> None:
-        given = data.get(member)
-        if given is None:
+        mapping = data.get(member)
+        if mapping is None:
             return
         trace.path.append(member)
         entries = values[member] = []
-        for name, each in sorted(_object(given).items(), key=_name):
+        for name, each in sorted(_object(mapping).items(), key=_name):
             trace.path.append(f"[{name}]")
             entries.append({ENTRY_KEY: _encode_text(name), ENTRY_VALUE: value(each, trace)})
             trace.path.pop()
@@ -317,7 +354,7 @@ def _embedded(field: Field) -> _Writer:
 
 
 def _encode_value(type_: str) -> _ValueOfEncoding:
-    """What turns a member's value into what the runtime takes."""
+    """Return the function that converts a member's value for the runtime."""
     of = message(type_)
     if of is not None:
         return lambda given, trace: _encode_message(of, given, trace)
@@ -359,8 +396,8 @@ def _bool(given: Any) -> bool:
 def _integer(given: Any, bits: int) -> int:
     if given is None:
         return 0
-    most = 1 << (bits - 1)
-    if not isinstance(given, int) or isinstance(given, bool) or not -most <= given < most:
+    limit = 1 << (bits - 1)
+    if not isinstance(given, int) or isinstance(given, bool) or not -limit <= given < limit:
         raise _BadValueError(f"a whole number of {bits} bits is expected, not {_shown(given)}")
     return given
 
@@ -374,7 +411,7 @@ def _encode_quantity(given: Any) -> _Values:
 
 
 def _encode_time(given: Any) -> _Values:
-    """Whole seconds; the nanoseconds are written, and zero."""
+    """Return the time in whole seconds. Nanoseconds are written as zero."""
     if given is None:
         return {}
     if type(given) is not str:
@@ -402,7 +439,7 @@ _SCALARS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def _shown(given: Any) -> str:
-    """The kind of a value; not the value, which may be a secret."""
+    """Describe the kind of a value. The value itself may be a secret."""
     if given is None or isinstance(given, bool):
         return "true or false" if isinstance(given, bool) else "null"
     if isinstance(given, (int, float, NumberText)):

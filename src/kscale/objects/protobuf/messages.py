@@ -1,5 +1,5 @@
-"""Protobuf messages of pods and nodes: tables of their fields, and the classes that are built from them
-(``k8s.io/api/core/v1`` 1.37).
+"""Protobuf messages of pods and nodes: tables of their fields, and classes built from these (``k8s.io/api/core/v1``
+1.37).
 
 A line is ``Message: number member type, ...``. The type is ``text``, ``bool``, ``int32``, ``int64``, ``Quantity``,
 ``Time``, ``IntOrString`` or another message, and after it
@@ -7,11 +7,11 @@ A line is ``Message: number member type, ...``. The type is ``text``, ``bool``, 
 - nothing: a field that is always written, absent members as zero (a value in the Go types, not a pointer),
 - ``?``: written if the member is there and not null; ``*``: a list; ``{}``: a map of texts to this type.
 
-A member ``.`` is a message whose members stand among their parent's in JSON. Number 0: a member of the JSON form that
+A member ``.`` is a message whose members are those of its parent in JSON. Number 0 is a member of the JSON form that
 is not sent. Numbers and types are those of the API's published messages (``generated.proto`` and ``types.go``).
 
-A map is declared as what it is on the wire, a list of entries: so entries can be written in the order of their keys, as
-Go writes them (the runtime's own order of keys is another one where one key begins with another).
+A map is declared in its wire form, a list of entries, so that entries can be written in the order of their keys, as
+Go does. The runtime orders keys differently if one key is a prefix of another.
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ class Field(NamedTuple):
 
 
 class Message(NamedTuple):
-    """Fields in the order of their numbers, and every member of the JSON form, those of embedded messages included."""
+    """Fields in the order of their numbers, and all members of the JSON form, including those of embedded messages."""
 
     name: str
     fields: tuple[Field, ...]
@@ -345,15 +345,15 @@ class Message(NamedTuple):
 
 
 def parse(table: str) -> dict[str, Message]:
-    """The messages of a table by name, in its order."""
+    """Parse a table into its messages by name, in the table's order."""
     lines: dict[str, str] = {}
     for line in filter(None, table.replace("\n    ", " ").splitlines()):
         name, _, fields = line.partition(":")
         lines[name] = fields
-    found: dict[str, Message] = {}
+    messages: dict[str, Message] = {}
     for name in lines:
-        _parse(name, lines, found)
-    return {name: found[name] for name in lines}
+        _parse(name, lines, messages)
+    return {name: messages[name] for name in lines}
 
 
 def _parse(name: str, lines: dict[str, str], found: dict[str, Message]) -> Message:
@@ -381,12 +381,12 @@ def _known() -> dict[str, Message]:
 
 
 def names() -> list[str]:
-    """Every message."""
+    """Return the names of all messages."""
     return list(_known())
 
 
 def message(name: str) -> Message | None:
-    """A message by name; None: a type that is no message."""
+    """Return a message by name; None if the type is not a message."""
     return _known().get(name)
 
 
@@ -406,9 +406,10 @@ IntOrString: 1 type int64?, 2 intVal int32?, 3 strVal text?
 
 
 def message_types(package: str, messages: Iterable[Message]) -> dict[str, Any]:
-    """Classes by name for messages as tables describe them (:mod:`kscale.objects.protobuf.messages`); the types
-    ``bytes`` and ``double`` are known as well. Every field knows whether it was set. Raises MissingExtraError without
-    the runtime.
+    """Build protobuf classes, by name, for messages described by tables.
+
+    The types ``bytes`` and ``double`` are allowed as well. Each field records whether it was set. Raises
+    MissingExtraError if the protobuf runtime is not installed.
     """
     descriptor_pb2, descriptor_pool, message_factory = (
         library(f"google.protobuf.{name}", "the protobuf form of objects")
@@ -421,31 +422,34 @@ def message_types(package: str, messages: Iterable[Message]) -> dict[str, Any]:
         if field.type == _MESSAGE:
             field.type_name = f".{package}.{type_}"
 
-    found = []
+    names_of_messages = []
     for of in messages:
-        found.append(of.name)
-        made = file.message_type.add(name=of.name)
+        names_of_messages.append(of.name)
+        descriptor = file.message_type.add(name=of.name)
         for field in of.fields:
             name = INLINE if field.member == OWN_MEMBERS else field.member
             if field.form == MAP:
-                entry = made.nested_type.add(name=f"{name}_entry")
+                entry = descriptor.nested_type.add(name=f"{name}_entry")
                 add(entry, 1, ENTRY_KEY, "text", _OPTIONAL)
                 add(entry, 2, ENTRY_VALUE, field.type, _OPTIONAL)
-                add(made, field.number, name, f"{of.name}.{name}_entry", _REPEATED)
+                add(descriptor, field.number, name, f"{of.name}.{name}_entry", _REPEATED)
             else:
-                add(made, field.number, name, field.type, _REPEATED if field.form == LIST else _OPTIONAL)
+                add(descriptor, field.number, name, field.type, _REPEATED if field.form == LIST else _OPTIONAL)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in found}
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
+        for name in names_of_messages
+    }
 
 
 @cache
 def _kubernetes() -> dict[str, Any]:
 
-    known = [of for name in names() if (of := message(name)) is not None]
-    return message_types(_KUBERNETES, [*parse(_HELPERS).values(), *known])
+    messages = [of for name in names() if (of := message(name)) is not None]
+    return message_types(_KUBERNETES, [*parse(_HELPERS).values(), *messages])
 
 
 def kubernetes_message(name: str) -> Any:
-    """The class of a message of the API, such as ``Pod``. Raises KeyError for a name that there is none of."""
+    """Return the class of an API message such as ``Pod``. Raises KeyError for an unknown name."""
     return _kubernetes()[name]

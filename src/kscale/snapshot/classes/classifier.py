@@ -1,4 +1,4 @@
-"""Classes and shapes of pods that are not in a snapshot, or not placed in it, and of rows of the pod table."""
+"""Classes and shapes of pods outside a snapshot or not placed in it, and of rows of the pod table."""
 
 from __future__ import annotations
 
@@ -18,21 +18,24 @@ __all__ = ["Classifier", "alike", "shapes_of"]
 
 
 class Classifier:
-    """``leftovers``: UIDs of pods that may be unlike others of their class, for a claim that names them."""
+    """Assigns classes to pods.
+
+    ``leftovers`` has the UIDs of pods that may differ from others of their class, as a claim names them.
+    """
 
     def __init__(self, interner: Interner, leftovers: Collection[str]) -> None:
         self._interner = interner
         self._leftovers = leftovers
 
     def classes(self, pods: Iterable[PodRecord]) -> list[PodClass]:
-        """The class of each."""
+        """Return the class of each pod."""
         numbers = self._numbers(pods)
         if numbers is not None:
             return [self._interner.classes[number] for number in numbers.tolist()]
         return [self._class_of(record) for record in pods]
 
     def distinct(self, pods: Sequence[PodRecord]) -> tuple[list[PodClass], NDArray[np.int32]]:
-        """(the classes of pods, each once in order of appearance; int32[n]: which)."""
+        """Return the pods' distinct classes in order of appearance, and int32[n] the index of each pod's class."""
         indices = self._numbers(pods)
         if indices is None:
             indices = np.fromiter((self._class_of(record).index for record in pods), np.int32, len(pods))
@@ -43,7 +46,7 @@ class Classifier:
         return [self._interner.classes[number] for number in indices[first[order]].tolist()], rank[inverse]
 
     def _numbers(self, pods: Iterable[PodRecord]) -> NDArray[np.int32] | None:
-        """The numbers that waiting pods of a table with this interner have already."""
+        """Return the existing class numbers of pending pods of a table with this interner; None for other pods."""
         if self._leftovers or not isinstance(pods, PodRows) or pods.table.interner is not self._interner:
             return None
         return pods.classes if pods.pending else None
@@ -51,14 +54,17 @@ class Classifier:
     def _class_of(self, record: PodRecord) -> PodClass:
         if self._leftovers and record.pod.metadata.uid in self._leftovers:
             return self._interner.classify(record.pod, placed=False, named=True)
-        known, classes = record.pod_class, self._interner.classes
-        if known is not None and known.index < len(classes) and classes[known.index] is known:
-            return known  # of this interner
+        pod_class, classes = record.pod_class, self._interner.classes
+        if pod_class is not None and pod_class.index < len(classes) and classes[pod_class.index] is pod_class:
+            return pod_class  # of this interner
         return self._interner.classify(record.pod, placed=False)
 
 
 def shapes_of(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Shapes of the pods of some rows: int32[n]. Those of structs are numbered now, once in the life of a row."""
+    """Return the shape numbers of some rows, int32[n].
+
+    Shapes of pods given as structs are numbered on the first call for a row.
+    """
     column = table.column("shape")
     unknown = rows[column[rows] == 0]
     if len(unknown):
@@ -78,14 +84,14 @@ def shapes_of(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 def alike(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-    """int32[n]: equal numbers for pods of one shape that were told to stop at the same moment, or not at all."""
-    found = shapes_of(table, rows)
+    """Return int32[n] with equal numbers for pods that have the same shape and the same deletion time (or none)."""
+    numbers = shapes_of(table, rows)
     deleted = table.column("deleted")[rows]
-    told = np.flatnonzero(deleted != ZERO_TIME)
-    if not len(told):
-        return found
-    found, _ = numbered(found)
-    _, pairs = np.unique(np.stack([found[told], deleted[told]]), axis=1, return_inverse=True)
-    found = found.copy()
-    found[told] = len(rows) + pairs.reshape(-1)
-    return found
+    terminating = np.flatnonzero(deleted != ZERO_TIME)
+    if not len(terminating):
+        return numbers
+    numbers, _ = numbered(numbers)
+    _, pairs = np.unique(np.stack([numbers[terminating], deleted[terminating]]), axis=1, return_inverse=True)
+    numbers = numbers.copy()
+    numbers[terminating] = len(rows) + pairs.reshape(-1)
+    return numbers

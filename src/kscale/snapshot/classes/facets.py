@@ -1,5 +1,6 @@
-"""The parts of a pod that predicates and the scheduler's queue read, as plain values. Together they make up its
-class.
+"""The parts of a pod that predicates and the scheduler's queue read, as plain values.
+
+Together these facets make up the pod's class.
 """
 
 from __future__ import annotations
@@ -89,14 +90,14 @@ _NO_VOLUMES: VolumesFacet = b"", ()
 
 
 def labels_facet(labels: dict[str, str] | None) -> LabelsFacet:
-    """Labels as a facet."""
+    """Return the facet (key, labels) of a pod's labels."""
     if labels is None:
         return None, None
     return tuple(sorted(labels.items()) if len(labels) > 1 else labels.items()), labels
 
 
 def affinity_facet(affinity: Affinity | None) -> AffinityFacet:
-    """Affinities as a facet; node preferences do not count."""
+    """Return the facet (key, class fields) of an affinity. Node preferences do not count."""
     if affinity is None:
         return NO_AFFINITY
     required = affinity.node_affinity.required if affinity.node_affinity else None
@@ -115,18 +116,18 @@ def affinity_facet(affinity: Affinity | None) -> AffinityFacet:
 
 
 def stays(owner: tuple[str, str, str] | None) -> bool:
-    """Whether a pod of this controller never leaves its node for another."""
+    """Return whether a pod of this controller never moves to another node, as it is a DaemonSet's."""
     return owner is not None and owner[1] == "DaemonSet"
 
 
 def settled(affinity: AffinityFacet) -> AffinityFacet:
-    """What counts of an affinity once the pod has its node for good."""
+    """Return the facet without node affinity, which no longer counts for a pod that stays on its node."""
     (_, between_pods), fields = affinity
     return (None, between_pods), {**fields, "node_affinity": None}
 
 
 def volumes_facet(volumes: list[Volume]) -> VolumesFacet:
-    """Volumes as a facet."""
+    """Return the facet (key, volumes) of the volumes that predicates read."""
     if not volumes:
         return _NO_VOLUMES
     read = tuple(v for v in volumes if any(getattr(v, source) is not None for source in READ_SOURCES))
@@ -134,15 +135,18 @@ def volumes_facet(volumes: list[Volume]) -> VolumesFacet:
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """Host ports of regular containers and sidecars (spec: NodePorts); ordinary init containers do not count."""
-    found: list[HostPort] = []
+    """Return the host ports of regular containers and sidecars (plug-in NodePorts).
+
+    Ordinary init containers do not count.
+    """
+    ports: list[HostPort] = []
     for container in pod.spec.init_containers:
         if container.ports and is_sidecar(container):
-            found += _host_ports(container)
+            ports += _host_ports(container)
     for container in pod.spec.containers:
         if container.ports:
-            found += _host_ports(container)
-    return tuple(found)
+            ports += _host_ports(container)
+    return tuple(ports)
 
 
 def _host_ports(container: Container) -> list[HostPort]:
@@ -154,24 +158,24 @@ def _host_ports(container: Container) -> list[HostPort]:
 
 
 def inferred_features(pod: Pod) -> frozenset[str]:
-    """Node features that the pod's spec implies (NodeDeclaredFeatures of Kubernetes 1.37)."""
+    """Return the node features that the pod's spec implies (NodeDeclaredFeatures of Kubernetes 1.37)."""
     spec = pod.spec
     lasting = spec.containers if not spec.init_containers else [*spec.containers, *spec.init_containers]
-    found = set()
+    features = set()
     for each in lasting:
         rules = each.restart_policy_rules
         if rules and any(rule.action == "RestartAllContainers" for rule in rules):
-            found.add("RestartAllContainersOnContainerExits")
+            features.add("RestartAllContainersOnContainerExits")
     if spec.host_network and spec.host_users is False:
-        found.add("UserNamespacesHostNetworkSupport")
+        features.add("UserNamespacesHostNetworkSupport")
     for each in lasting if not spec.ephemeral_containers else [*lasting, *spec.ephemeral_containers]:
         if each.volume_mounts and any(mount.bind_mount_options for mount in each.volume_mounts):
-            found.add("VolumeBindMountOptions")
-    return frozenset(found) if found else _NO_FEATURES
+            features.add("VolumeBindMountOptions")
+    return frozenset(features) if features else _NO_FEATURES
 
 
 def _first_request(pod: Pod) -> tuple[float, float] | None:
-    """cpu and memory of the first container's requests as upstream's doubles; None = no container or no requests."""
+    """Return CPU and memory of the first container's requests as floats, as upstream does; None without any."""
     if not pod.spec.containers:
         return None
     requests = pod.spec.containers[0].resources.requests
@@ -181,7 +185,7 @@ def _first_request(pod: Pod) -> tuple[float, float] | None:
 
 
 def _requested(exact: Mapping[str, Quantity], rounded: Mapping[str, int]) -> tuple[int, int]:
-    """The exact cpu and memory, in billionths; of amounts that are too large to be written out, the rounded ones."""
+    """Return exact CPU and memory in billionths, or the rounded amounts if they are too large for that."""
     try:
         return exact.get(CPU, _ZERO).billionths(), exact.get(MEMORY, _ZERO).billionths()
     except QuantityError:
@@ -189,12 +193,12 @@ def _requested(exact: Mapping[str, Quantity], rounded: Mapping[str, int]) -> tup
 
 
 def amounts_facet(pod: Pod) -> AmountsFacet:
-    """What a pod asks for and takes as a facet."""
-    asked = demand_of(pod)
-    taken = asked if takes_what_it_asks(pod) else occupancy_of(pod)
-    occupancy = to_integers(taken)
-    demand = floored(occupancy) if taken is asked else to_integers(asked, floor=True)
-    first, requested = _first_request(pod), _requested(taken, occupancy)
+    """Return the facet (key, class fields) of the pod's requests and of what it occupies on its node."""
+    requests = demand_of(pod)
+    occupied = requests if takes_what_it_asks(pod) else occupancy_of(pod)
+    occupancy = to_integers(occupied)
+    demand = floored(occupancy) if occupied is requests else to_integers(requests, floor=True)
+    first, requested = _first_request(pod), _requested(occupied, occupancy)
     key = (
         tuple(sorted(demand.items())),
         tuple(sorted(occupancy.items())) if occupancy is not demand and occupancy != demand else None,
@@ -205,8 +209,10 @@ def amounts_facet(pod: Pod) -> AmountsFacet:
 
 
 def frame_key(pod: Pod, placed: bool, named: bool) -> FrameKey:
-    """What makes pods equal but for amounts, labels, affinity, volumes and owner. ``placed``: its node's name does not
-    count; ``named``: its own does."""
+    """Return a key that is equal for pods that differ at most in amounts, labels, affinity, volumes and owner.
+
+    ``placed`` ignores the node's name; ``named`` includes the pod's name and UID.
+    """
     spec, meta = pod.spec, pod.metadata
     if not named and (spec.resource_claims or spec.volumes):
         named = bool(spec.resource_claims) or any(v.ephemeral is not None for v in spec.volumes)
@@ -227,7 +233,7 @@ def frame_key(pod: Pod, placed: bool, named: bool) -> FrameKey:
 
 
 def frame_fields(pod: Pod, key: FrameKey) -> dict[str, Any]:
-    """The fields of a class that ``key``, the pod's :func:`frame_key`, stands for."""
+    """Return the fields of a class that ``key``, the pod's :func:`frame_key`, stands for."""
     namespace, terminating, node_name, _, _, ports, _, (name, uid), claims, statuses, features = key
     spread = pod.spec.topology_spread_constraints
     return {
@@ -250,8 +256,11 @@ _MOST: Final = 1 << 12
 
 
 class Queueing(NamedTuple):
-    """``scheduled``: status and reason of the condition PodScheduled; ``daemonset``: whether an annotation makes it a
-    DaemonSet's pod; ``delay``: how long its annotation wants it to wait."""
+    """What the scheduler's queue and the autoscaler's pod lists read of a pending pod.
+
+    ``scheduled`` is status and reason of the condition PodScheduled; ``daemonset``: whether an annotation declares the
+    pod a DaemonSet's; ``delay``: the annotation with the scale-up delay.
+    """
 
     scheduler: str
     scheduled: tuple[str, str] | None
@@ -261,7 +270,7 @@ class Queueing(NamedTuple):
 
     @classmethod
     def of(cls, pod: Pod) -> Queueing:
-        """That of a pod."""
+        """Build the queueing of a pod."""
         condition = find(pod.status.conditions, "PodScheduled")
         return cls(
             pod.spec.scheduler_name,
@@ -273,8 +282,11 @@ class Queueing(NamedTuple):
 
 
 class QueueingNumbers:
-    """A number from 1 for how pods wait, below 0 where the pod's annotation is spoken of, which names the pod: 0 is
-    none. Equal ones stand for the same; of very many those that were met first are forgotten, and get other numbers."""
+    """Numbers for the distinct :class:`Queueing` values, from 1; 0 means none.
+
+    The number is negative if the pod has a delay annotation, as messages about it name the pod. Equal numbers mean
+    equal values. When the table is full it is cleared, and values get new numbers.
+    """
 
     __slots__ = ("_last", "_lock", "_numbers")
 
@@ -292,16 +304,16 @@ class QueueingNumbers:
         self._last, self._numbers = state
 
     def of(self, pod: Pod) -> int:
-        """The number of how a pod waits."""
+        """Return the number of a pod's queueing."""
         queueing = Queueing.of(pod)
-        found = self._numbers.get(queueing)
-        if found is not None:
-            return found
-        with self._lock:  # snapshots of one cluster may be used from several threads
-            found = self._numbers.get(queueing)
-            if found is None:
+        number = self._numbers.get(queueing)
+        if number is not None:
+            return number
+        with self._lock:  # several threads may use snapshots of one cluster
+            number = self._numbers.get(queueing)
+            if number is None:
                 if len(self._numbers) == _MOST:
                     self._numbers.clear()
                 self._last += 1
-                found = self._numbers[queueing] = self._last if queueing.delay is None else -self._last
-            return found
+                number = self._numbers[queueing] = self._last if queueing.delay is None else -self._last
+            return number

@@ -1,7 +1,7 @@
 """Pod classes: pods that no predicate can distinguish share one class, and all columns refer to classes.
 
-What predicates read of a pod is taken once per class, as plain values; the facets that many classes share (tolerations,
-node selection, identity) have numbers of their own, so that verdicts are computed per pair of facets.
+The fields that predicates read are extracted once per class, as plain values. Facets that many classes share
+(tolerations, node selection, identity) have numbers of their own, so that verdicts are computed per pair of facets.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ K = TypeVar("K")
 
 
 class Numbering(Generic[K]):
-    """A number for each key, the same for as long as the key is used; those of keys that went are given again.
+    """Numbers for keys. A key keeps its number while it is in use; numbers of discarded keys are reused.
 
-    ``keys``: by number, None where there is none now. Keys are never None.
+    ``keys`` has the keys by number, None for free numbers. None is not a valid key.
     """
 
     __slots__ = ("_free", "_number", "keys")
@@ -67,16 +67,19 @@ class Numbering(Generic[K]):
         self._free: list[int] = []
 
     def get(self, key: K) -> int | None:
-        """The number of a key, None if it has none."""
+        """Return the number of a key, or None."""
         return self._number.get(key)
 
     @property
     def next(self) -> int:
-        """The number that the next key gets: what it stands for is put there first, as others may look meanwhile."""
+        """Return the number that the next key will get.
+
+        Other threads may read meanwhile, so a caller stores the key's value under this number before :meth:`add`.
+        """
         return self._free[-1] if self._free else len(self.keys)
 
     def add(self, key: K) -> int:
-        """The number of a key that has none yet."""
+        """Add a new key and return its number."""
         number = self.next
         if number < len(self.keys):
             self._free.pop()
@@ -87,7 +90,7 @@ class Numbering(Generic[K]):
         return number
 
     def discard(self, numbers: Iterable[int]) -> None:
-        """Keys go."""
+        """Remove the keys of these numbers, which become free."""
         for number in numbers:
             key = self.keys[number]
             if key is not None:
@@ -96,15 +99,15 @@ class Numbering(Generic[K]):
                 self._free.append(number)
 
     def __copy__(self) -> Numbering[K]:
-        """The same numbers, on their own."""
-        made: Numbering[K] = Numbering()
-        made.keys, made._number = self.keys.copy(), self._number.copy()
-        made._free = self._free.copy()
-        return made
+        """Return an independent copy."""
+        duplicate: Numbering[K] = Numbering()
+        duplicate.keys, duplicate._number = self.keys.copy(), self._number.copy()
+        duplicate._free = self._free.copy()
+        return duplicate
 
 
 class Facets(Generic[K]):
-    """A number for each key, and how many use it; a number is never given again, whatever becomes of its key."""
+    """Numbers and use counts of keys. A number is never reused, even after its key is removed."""
 
     __slots__ = ("_key", "_next", "_number", "_used")
 
@@ -115,7 +118,7 @@ class Facets(Generic[K]):
         self._next = 0
 
     def take(self, key: K) -> int:
-        """The number of a key, used once more."""
+        """Return the number of a key and increment its use count."""
         number = self._number.get(key)
         if number is None:
             number = self._number[key] = self._next
@@ -127,11 +130,11 @@ class Facets(Generic[K]):
         return number
 
     def get(self, key: K) -> int | None:
-        """The number of a key, None if nothing uses it."""
+        """Return the number of a key, or None if it is not in use."""
         return self._number.get(key)
 
     def release(self, number: int) -> bool:
-        """It is used once less; whether by nothing any more."""
+        """Reduce the use count of a number and return whether its key was removed, as nothing uses it any more."""
         count = self._used[number]
         if count > 1:
             self._used[number] = count - 1
@@ -140,16 +143,18 @@ class Facets(Generic[K]):
         return True
 
     def __copy__(self) -> Facets[K]:
-        """The same numbers, on their own."""
-        made: Facets[K] = Facets()
-        made._number, made._key, made._next = self._number.copy(), self._key.copy(), self._next
-        made._used = self._used.copy()
-        return made
+        """Return an independent copy."""
+        duplicate: Facets[K] = Facets()
+        duplicate._number, duplicate._key, duplicate._next = self._number.copy(), self._key.copy(), self._next
+        duplicate._used = self._used.copy()
+        return duplicate
 
 
 class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True, gc=False):
-    """What predicates read of a pod. Amounts are int64: milli-units of cpu, bytes, counts. ``requested``: the exact cpu
-    and memory behind ``occupancy``, in billionths of a core and of a byte."""
+    """The fields of a pod that predicates read. Amounts are int64 in milli-units of CPU, bytes and counts.
+
+    ``requested`` has the exact CPU and memory behind ``occupancy``, in billionths of a core and of a byte.
+    """
 
     index: int
     namespace: str
@@ -199,8 +204,10 @@ GONE: Final = PodClass(
 
 
 class Prototype(NamedTuple):
-    """What a class looks like but for what :meth:`Interner.variant` adds. ``frame``: what it has besides ``amounts``;
-    ``looks``: a class that has only that."""
+    """A class without the parts that :meth:`Interner.variant` adds.
+
+    ``frame`` is the key of its fields other than ``amounts``; ``looks`` is a class with these fields only.
+    """
 
     frame: FrameKey
     looks: PodClass
@@ -213,16 +220,17 @@ the garbage collector, however many classes there are."""
 
 
 class Interner:
-    """Gives pods their class, their shape and their controller a number: one cluster's, and that of the snapshots taken
-    of it.
+    """Numbers for the classes, shapes and controllers of the pods of a cluster and of its snapshots.
 
-    What no pod uses any more goes with :meth:`without`, which makes another interner for what the cluster does from
-    then on; snapshots that were handed out keep theirs. What stays keeps its number and is the same object there; the
-    numbers of what went are given again: ``classes[cls.index] is cls`` tells whether a class is one of this interner.
-    So what is remembered by number (``memo``) stays with the interner.
-    ``classes``, ``identities`` (one class of each namespace, labels and whether it terminates), ``shapes`` (from 1) and
-    ``controllers`` (UIDs): by number; where nothing is, :data:`GONE`, None or the empty text.
-    ``queueings``: numbers for how pods wait, shared by all interners that come of one."""
+    :meth:`without` builds another interner without unused entries for the cluster's further work; existing snapshots
+    keep theirs. Remaining entries keep their number and object there. Numbers of removed entries are reused, so
+    ``classes[cls.index] is cls`` tells whether a class belongs to an interner, and values cached by number (``memo``)
+    belong to one interner.
+
+    ``classes``, ``identities`` (one class per namespace, labels and whether it terminates), ``shapes`` (from 1) and
+    ``controllers`` (UIDs) are lists by number; free numbers have :data:`GONE`, None or the empty text. ``queueings``
+    are numbers for how pods are queued, shared by all interners that derive from one.
+    """
 
     def __init__(self) -> None:
         self.classes: list[PodClass] = []
@@ -242,7 +250,7 @@ class Interner:
         self._looks: dict[int, PodClass] = {}  # by number of the frame
         self._tolerations: Facets[bytes] = Facets()
         self._selections: Facets[Any] = Facets()
-        self._asked: set[int] = set()  # classes that were asked for by pods of nobody
+        self._asked: set[int] = set()  # classes requested for pods outside the cluster
         self._identity_of = Growing(np.int32)  # by number of the class
         self._lock = Lock()
 
@@ -257,52 +265,65 @@ class Interner:
     def without(
         self, classes: NDArray[np.bool_], shapes: NDArray[np.bool_], controllers: NDArray[np.bool_]
     ) -> tuple[Interner, NDArray[np.bool_]]:
-        """(another interner without classes, shapes and controllers that nothing uses, which classes went): bool by
-        number. Classes that were asked for since this interner was made stay."""
-        made = Interner()
+        """Return another interner without unused entries, and which classes it does not have.
+
+        Parameters
+        ----------
+        classes, shapes, controllers : bool arrays
+            True for the numbers that nothing uses. Classes requested since this interner was created are kept
+            nevertheless.
+
+        Returns
+        -------
+        interner : Interner
+        classes : bool array
+            True for the removed classes.
+        """
+        remaining = Interner()
         with self._lock:
             classes = classes.copy()
             classes[[number for number in self._asked if number < len(classes)]] = False
             for name in ("classes", "identities", "shapes", "controllers", "_class_of", "_identity", "_shape_of",
                          "_controller_of", "_tolerations", "_selections", "_frames", "_looks",
                          "_identity_users"):  # fmt: skip
-                setattr(made, name, copy(getattr(self, name)))
-            made._lock = self._lock
-            made.queueings = self.queueings
-        gone = [number for number in np.flatnonzero(classes).tolist() if made.classes[number].index >= 0]
-        made._forget(gone)
-        made._class_of.discard(gone)
-        gone = np.flatnonzero(shapes).tolist()
-        made._shape_of.discard(gone)
-        for number in gone:
-            made.shapes[number] = None
-        gone = np.flatnonzero(controllers).tolist()
-        made._controller_of.discard(gone)
-        for number in gone:
-            made.controllers[number] = ""
-        return made, classes
+                setattr(remaining, name, copy(getattr(self, name)))
+            remaining._lock = self._lock
+            remaining.queueings = self.queueings
+        removed = [number for number in np.flatnonzero(classes).tolist() if remaining.classes[number].index >= 0]
+        remaining._forget(removed)
+        remaining._class_of.discard(removed)
+        removed = np.flatnonzero(shapes).tolist()
+        remaining._shape_of.discard(removed)
+        for number in removed:
+            remaining.shapes[number] = None
+        removed = np.flatnonzero(controllers).tolist()
+        remaining._controller_of.discard(removed)
+        for number in removed:
+            remaining.controllers[number] = ""
+        return remaining, classes
 
     def _forget(self, numbers: list[int]) -> None:
-        """What classes leave behind."""
+        """Remove classes and the facets that only they used."""
         idle = []
         for number in numbers:
-            gone = self.classes[number]
+            removed = self.classes[number]
             self.classes[number] = GONE
-            self._tolerations.release(gone.tolerations_id)
-            self._selections.release(gone.selection_id)
+            self._tolerations.release(removed.tolerations_id)
+            self._selections.release(removed.selection_id)
             key = self._class_of.keys[number]
             if key is not None and self._frames.release(key[0]):
                 del self._looks[key[0]]
-            self._identity_users[gone.identity_id] -= 1
-            if not self._identity_users[gone.identity_id]:
-                idle.append(gone.identity_id)
+            self._identity_users[removed.identity_id] -= 1
+            if not self._identity_users[removed.identity_id]:
+                idle.append(removed.identity_id)
         self._identity.discard(idle)
         for identity in idle:
             self.identities[identity] = GONE
 
     def shape(self, key: Any, make: Callable[[], Shape]) -> int:
-        """The number (from 1) of a shape of pods, see :mod:`kscale.snapshot.classes.pod_shapes`; ``make`` makes a new
-        one.
+        """Return the number (from 1) of a shape of pods, see :mod:`kscale.snapshot.classes.pod_shapes`.
+
+        ``make`` creates the shape of a new key.
         """
         number = self._shape_of.get(key)
         if number is None:
@@ -315,11 +336,11 @@ class Interner:
         return number
 
     def shape_of(self, pod: Pod, class_of: int) -> int:
-        """The number of a pod's shape; ``class_of``: the number of its class."""
+        """Return the number of a pod's shape. ``class_of`` is the number of its class."""
         return self.shape(shape_key(pod, class_of), lambda: Shape(pod))
 
     def controller(self, uid: str | None) -> int:
-        """The number of a controller, -1 = none."""
+        """Return the number of a controller's UID; -1 for None."""
         if uid is None:
             return -1
         number = self._controller_of.get(uid)
@@ -333,26 +354,37 @@ class Interner:
         return number
 
     def identity_of(self, classes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Identities by number, of classes by number: int32[n]."""
+        """Return the identity numbers of class numbers, int32[n]."""
         with self._lock:
-            known = self._identity_of.size
-            if known < len(self.classes):
+            computed = self._identity_of.size
+            if computed < len(self.classes):
                 self._identity_of.extend_to(len(self.classes))
-                self._identity_of.array[known:] = [each.identity_id for each in self.classes[known:]]
-            found: NDArray[np.int32] = self._identity_of.array[classes]
-        return found
+                self._identity_of.array[computed:] = [each.identity_id for each in self.classes[computed:]]
+            identities: NDArray[np.int32] = self._identity_of.array[classes]
+        return identities
 
     def classify(
         self, pod: Pod, *, placed: bool, moves: bool = False, held: bool = False, named: bool = False
     ) -> PodClass:
-        """The class of a pod. A placed pod's own node name says where it is, not where it wants to be; and so does the
-        node affinity of a DaemonSet's pod, which names its node, unless it ``moves``: such a pod is never placed
-        elsewhere, and with it no two of them would be alike. ``held``: the pod itself says that the class is used.
-        ``named``: its name and UID make it unlike others."""
+        """Return the class of a pod.
+
+        Parameters
+        ----------
+        pod : Pod
+        placed : bool
+            The pod has a node: its node name does not count. Neither does the node affinity of a DaemonSet's pod, as it
+            names this node.
+        moves : bool
+            The node affinity of a placed DaemonSet pod counts, as the pod may be placed elsewhere.
+        held : bool
+            The caller's pod itself marks the class as used.
+        named : bool
+            The pod's name and UID distinguish it from others.
+        """
         controller = controller_of(pod.metadata)
         owner = (controller.api_version, controller.kind, controller.name) if controller else None
         affinity = affinity_facet(pod.spec.affinity)
-        found = self.variant(
+        pod_class = self.variant(
             self.prototype(pod, placed=placed, named=named),
             labels_facet(pod.metadata.labels),
             settled(affinity) if placed and not moves and stays(owner) else affinity,
@@ -360,21 +392,21 @@ class Interner:
             owner,
         )
         if not held:
-            self._asked.add(found.index)
-        return found
+            self._asked.add(pod_class.index)
+        return pod_class
 
     def prototype(self, pod: Pod, *, placed: bool, named: bool = False) -> Prototype:
-        """What a pod's class looks like but for what :meth:`variant` adds."""
+        """Return the parts of a pod's class that :meth:`variant` does not add."""
         key = frame_key(pod, placed, named)
         number = self._frames.get(key)
-        looks = None if number is None else self._looks.get(number)
-        if looks is None:
-            looks = PodClass(
+        cached = None if number is None else self._looks.get(number)
+        if cached is None:
+            cached = PodClass(
                 index=-1, labels=None, demand={}, occupancy={}, volumes=(), owner=None, first_request=None,
                 requested=(0, 0), identity_id=-1, selection_id=-1, tolerations_id=-1,
                 **NO_AFFINITY[1], **frame_fields(pod, key),
             )  # fmt: skip
-        return Prototype(key, looks, amounts_facet(pod))
+        return Prototype(key, cached, amounts_facet(pod))
 
     def variant(
         self,
@@ -384,9 +416,9 @@ class Interner:
         volumes: VolumesFacet,
         owner: tuple[str, str, str] | None,
     ) -> PodClass:
-        """The class of a prototype with these labels, affinity, volumes and controller."""
+        """Return the class of a prototype with these labels, affinity, volumes and controller."""
         rest = prototype.amounts[0], labels[0], affinity[0], volumes[0], owner
-        with self._lock:  # snapshots of one cluster may be used from several threads
+        with self._lock:  # several threads may use snapshots of one cluster
             frame = self._frames.get(prototype.frame)
             index = None if frame is None else self._class_of.get((frame, *rest))
             if index is not None:
@@ -401,9 +433,9 @@ class Interner:
         volumes: VolumesFacet,
         owner: tuple[str, str, str] | None,
     ) -> PodClass:
-        looks, amounts = prototype.looks, prototype.amounts
+        base, amounts = prototype.looks, prototype.amounts
         _, _, _, tolerations, selector, *_ = prototype.frame
-        identity = looks.namespace, labels[0], looks.terminating
+        identity = base.namespace, labels[0], base.terminating
         identity_id = self._identity.get(identity)
         fresh = identity_id is None
         if identity_id is None:
@@ -412,7 +444,7 @@ class Interner:
         self._identity_users[identity_id] += 1
         index = self._class_of.next
         pod_class = msgspec.structs.replace(
-            looks,
+            base,
             index=index,
             labels=labels[1],
             volumes=volumes[1],
@@ -429,7 +461,7 @@ class Interner:
         if index < self._identity_of.size:
             self._identity_of.array[index] = identity_id
         frame = self._frames.take(prototype.frame)
-        self._looks.setdefault(frame, looks)
+        self._looks.setdefault(frame, base)
         self._class_of.add((frame, amounts[0], labels[0], affinity[0], volumes[0], owner))
         self.made += 1
         return pod_class
@@ -439,7 +471,7 @@ T = TypeVar("T")
 
 
 def _put(values: list[T], number: int, value: T) -> None:
-    """At a number that is new, or is given again."""
+    """Set the value of a number, which is new or reused."""
     if number == len(values):
         values.append(value)
     else:

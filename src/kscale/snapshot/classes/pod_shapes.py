@@ -1,9 +1,9 @@
 """Pod shapes: pods of one class that also agree in every field that decisions read of a placed pod.
 
-That is the annotations that decisions read (:mod:`kscale.objects.pod_owners`), volumes on the node's disk, phase,
-restart policy, priority, how long the pod may take to stop, what each container asks for, and the exact amounts behind
-rounded requests. Only the name, the UID and moments (created, started, ready, told to stop) may differ. Shapes are
-numbered from 1 when a list is read, or when first asked for; an exemplar stands for the pods of each.
+These fields are the annotations that decisions read (:mod:`kscale.objects.pod_owners`), volumes on the node's disk,
+phase, restart policy, priority, termination grace period, the requests of each container, and the exact amounts
+behind rounded requests. Only name, UID and times (creation, start, readiness, deletion) may differ. Shapes are
+numbered from 1, when a list is read or on first use. An exemplar pod represents each shape.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ _OWNERS: Final = msgspec.json.Decoder(list[OwnerReference])
 
 
 class Shape:
-    """What pods of a shape look like: a pod, or the texts that its first one was reduced to (the rest, then labels,
-    affinity, volumes and owners; None = absent), decoded when asked for. ``settled``: the affinity to nodes says where
-    that one pod is, not where pods of the shape want to be. ``stops``: it was told to stop (known once decoded)."""
+    """A shape of pods, as a pod or as JSON texts that are decoded on demand.
+
+    The texts are those of the shape's first pod: the rest, then labels, affinity, volumes and owners (None if absent).
+    ``settled``: the node affinity says where that pod is, not where pods of the shape may be placed. ``stops``: the pod
+    is being deleted (known after decoding).
+    """
 
     __slots__ = ("_pod", "_texts", "settled", "stops")
 
@@ -44,7 +47,7 @@ class Shape:
 
     @property
     def exemplar(self) -> Pod:
-        """A pod of this shape, as far as decisions read pods."""
+        """Return a pod of this shape with the fields that decisions read."""
         if self._pod is None:
             self._pod = self._decoded()
             self.stops = self._pod.metadata.deletion_timestamp is not None
@@ -52,7 +55,7 @@ class Shape:
 
     @property
     def text(self) -> bytes | Pod:
-        """The text, without labels, affinity, volumes and owners; the pod, if there is none."""
+        """Return the text without labels, affinity, volumes and owners; the pod if it is already decoded."""
         if self._pod is not None:
             return self._pod
         rest = self._texts[0]
@@ -85,7 +88,7 @@ def _restored(pod: Pod | None, texts: tuple[bytes | None, ...], settled: bool) -
 
 
 def shape_key(pod: Pod, class_of: int) -> tuple[Any, ...]:
-    """What makes the shapes of pods equal; ``class_of``: the number of the pod's class."""
+    """Return a key that is equal for pods of one shape. ``class_of`` is the number of the pod's class."""
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     annotations = metadata.annotations
     local = None
@@ -109,18 +112,20 @@ def shape_key(pod: Pod, class_of: int) -> tuple[Any, ...]:
 
 
 def _asked(pod: Pod) -> tuple[Any, ...]:
-    """What each container asks for by itself; init containers only while they last."""
+    """Return the requests of each regular container and sidecar, and of the pod as a whole if it has any."""
     spec = pod.spec
-    lasting = [*spec.containers, *(each for each in spec.init_containers if is_sidecar(each))]
-    asked = [(each.name, tuple((each.resources.requests or {}).items())) for each in lasting]
+    containers = [*spec.containers, *(each for each in spec.init_containers if is_sidecar(each))]
+    requests = [(each.name, tuple((each.resources.requests or {}).items())) for each in containers]
     if spec.resources is not None and spec.resources.requests is not None:
-        return (*asked, tuple(spec.resources.requests.items()))
-    return tuple(asked)
+        return (*requests, tuple(spec.resources.requests.items()))
+    return tuple(requests)
 
 
 def _fractions(pod: Pod) -> tuple[tuple[str, str], ...] | None:
-    """What the pod takes, where that is finer than the amounts of its class; None = it is not, or it is told by what
-    its containers ask for."""
+    """Return the pod's exact occupancy if it is finer than the amounts of its class.
+
+    None if it is not, or if it follows from the containers' requests.
+    """
     spec, status = pod.spec, pod.status
     if not spec.init_containers and not spec.overhead and takes_what_it_asks(pod):
         return None
@@ -149,14 +154,22 @@ _SPARSE: Final = 64
 
 
 def numbered(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """(which of those that occur each is int32[n], the first entry of each int64[k]): numbered from 0, ascending."""
+    """Renumber the distinct values from 0, in ascending order.
+
+    Returns
+    -------
+    inverse : int32[n]
+        Number of each entry.
+    first : int64[k]
+        Index of the first entry with each value.
+    """
     if not len(numbers):
         return numbers, np.zeros(0, dtype=np.int64)
-    most = int(numbers.max()) + 1
-    if most > _SPARSE * len(numbers):  # few of very many: sorting them is less than counting up to the largest
+    limit = int(numbers.max()) + 1
+    if limit > _SPARSE * len(numbers):  # few distinct values in a large range: sorting is cheaper than counting
         _, where, inverse = np.unique(numbers, return_index=True, return_inverse=True)
         return inverse.reshape(-1).astype(np.int32), where.astype(np.int64)
-    first = np.full(most, -1, dtype=np.int64)
+    first = np.full(limit, -1, dtype=np.int64)
     first[numbers[::-1]] = np.arange(len(numbers))[::-1]
     used = np.flatnonzero(first >= 0)
     number = np.zeros(len(first), dtype=np.int32)

@@ -1,8 +1,7 @@
 """Index of pods by namespace and selector, for HPAs, VPAs and disruption budgets.
 
-A selector is held against namespaces and label sets, not against pods: of those there are far fewer, and what a
-selector matched is kept while they stay. Which pods have a label set is counted anew only when pods come, go or change
-labels.
+A selector is matched against the distinct label sets of a namespace, of which there are far fewer than pods. Matches
+are cached while the label sets stay. Pods are grouped by label set again only when pods come, go or change labels.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SelectorLike = Selector | LabelSelector | str | None
 
 
 class PodIndex:
-    """The pods of one moment; immutable. All phases are there, in order of first appearance."""
+    """The pods at one moment, in all phases and in order of first appearance. Immutable."""
 
     __slots__ = ("_table",)
 
@@ -41,30 +40,32 @@ class PodIndex:
         self._table = table
 
     def select(self, namespace: str, selector: SelectorLike) -> PodSelection:
-        """The pods of a namespace that a selector selects. Raises SelectorError for a selector that the API machinery
-        refuses."""
+        """Return the pods of a namespace that a selector matches.
+
+        Raises SelectorError if the API machinery refuses the selector.
+        """
         return self.select_many([(namespace, selector)]).pods
 
     def select_many(self, wanted: Sequence[tuple[str, SelectorLike]]) -> PodSelections:
-        """:meth:`select` for many (namespace, selector) at once."""
+        """Return the pods of many (namespace, selector) pairs at once, as :meth:`select` does."""
         identities = self._table.interner.memo.of(_Identities, _Identities)
         begin, groups, (starts, rows) = identities.matching(self._table, wanted)
-        ends, found = _names.select_rows(starts, rows, begin, groups)
-        return PodSelections(ends, PodSelection(self._table, found))
+        ends, selected = _names.select_rows(starts, rows, begin, groups)
+        return PodSelections(ends, PodSelection(self._table, selected))
 
     @property
     def pods(self) -> PodSelection:
-        """All pods."""
+        """Return all pods."""
         return PodSelection(self._table, np.flatnonzero(self._table.column("state") != GONE))
 
 
 class PodSelection:
-    """Some pods, a column each; rows of one table are the same pods for as long as the index they are from.
+    """Some pods, as columns. Equal row numbers mean the same pods while the index they come from is current.
 
     ``phase`` int8 into :data:`~kscale.snapshot.pods.record.PHASES`; ``ready`` int8, the status of the condition Ready,
-    into :data:`~kscale.snapshot.pods.record.READY` (0 = there is none), and ``since`` int64 when it last changed;
-    ``started``, ``deleted`` int64: ``status.startTime``, ``metadata.deletionTimestamp``. Moments are nanoseconds since
-    1970, :data:`~kscale.objects.times.ZERO_TIME` where they are absent. ``rows`` int64, ascending.
+    into :data:`~kscale.snapshot.pods.record.READY` (0 without one), and ``since`` int64, the time of its last change;
+    ``started``, ``deleted`` int64: ``status.startTime``, ``metadata.deletionTimestamp``. Times are nanoseconds since
+    1970, :data:`~kscale.objects.times.ZERO_TIME` if absent. ``rows`` int64, ascending.
     """
 
     __slots__ = ("_table", "rows")
@@ -84,109 +85,120 @@ class PodSelection:
 
     @property
     def phase(self) -> NDArray[np.int8]:
-        """Phases by number."""
+        """Return the phases, int8[n]."""
         return self._table.column("phase")[self.rows]
 
     @property
     def ready(self) -> NDArray[np.int8]:
-        """Statuses of the condition Ready by number."""
+        """Return the statuses of the condition Ready, int8[n]."""
         return self._table.column("ready")[self.rows]
 
     @property
     def since(self) -> NDArray[np.int64]:
-        """Since when they are ready or not."""
+        """Return the times of the Ready conditions' last change, int64[n]."""
         return self._table.column("since")[self.rows]
 
     @property
     def started(self) -> NDArray[np.int64]:
-        """When the kubelet took them over."""
+        """Return the start times, int64[n]."""
         return self._table.column("started")[self.rows]
 
     @property
     def deleted(self) -> NDArray[np.int64]:
-        """When they were told to stop."""
+        """Return the deletion timestamps, int64[n]."""
         return self._table.column("deleted")[self.rows]
 
     @property
     def keys(self) -> list[str]:
-        """``namespace/name`` of each."""
+        """Return ``namespace/name`` of each pod."""
         keys = self._table.keys
         return [keys[row] for row in self.rows.tolist()]
 
     @property
     def shapes(self) -> NDArray[np.int32]:
-        """Numbers of shapes, see :meth:`exemplar`: equal ones, equal pods but for name, UID and the columns here."""
+        """Return the shape numbers, int32[n], see :meth:`exemplar`.
+
+        Pods with equal numbers differ only in name, UID and the columns here.
+        """
         return shapes_of(self._table, self.rows)
 
     def exemplar(self, shape: int) -> Pod:
-        """A pod of a shape: what its containers ask for, and whatever else decisions read of a pod."""
-        found = self._table.interner.shapes[shape]
-        if found is None:
+        """Return a pod of a shape with its requests and all other fields that decisions read. Raises KeyError."""
+        shape_found = self._table.interner.shapes[shape]
+        if shape_found is None:
             raise KeyError(shape)
-        return found.exemplar
+        return shape_found.exemplar
 
     def pod(self, position: int) -> Pod:
-        """One of them, made when asked for."""
+        """Return one of the pods, decoded on demand."""
         return self._table.record(int(self.rows[position])).pod
 
     def texts(self, shapes: Sequence[int]) -> list[bytes | Pod]:
-        """The texts of shapes, without labels, affinity, volumes and owners; where there is none, the pod that stands
-        for it. Cheaper than :meth:`exemplar` where little of a pod is read. The shapes are of pods that there are."""
-        known = self._table.interner.shapes
-        return [known[shape].text for shape in shapes]  # type: ignore[union-attr]  # none of them went
+        """Return the JSON texts of shapes of existing pods, without labels, affinity, volumes and owners.
+
+        A shape without a text is represented by its exemplar pod. Cheaper than :meth:`exemplar` for callers that read
+        few fields.
+        """
+        all_shapes = self._table.interner.shapes
+        return [all_shapes[shape].text for shape in shapes]  # type: ignore[union-attr]  # none of them went
 
     @property
     def label_numbers(self) -> NDArray[np.int32]:
-        """Equal numbers: equal labels and namespace; see :meth:`labels`."""
+        """Return int32[n] with equal numbers for equal labels and namespaces, see :meth:`labels`."""
         return self._table.interner.identity_of(self._table.column("class_of")[self.rows])
 
     def labels(self, number: int) -> dict[str, str] | None:
-        """The labels behind a number."""
+        """Return the labels of a number from :attr:`label_numbers`."""
         return self._table.interner.identities[number].labels
 
     def at(self, rows: NDArray[np.int64]) -> PodSelection:
-        """The pods of some rows of the same table."""
+        """Return the pods at some rows of the same table."""
         return PodSelection(self._table, rows)
 
     @property
     def table_keys(self) -> Sequence[str]:
-        """``namespace/name`` by row, of all rows of the table; those of pods that are gone mean nothing."""
+        """Return ``namespace/name`` for all rows of the table. Entries of removed pods are meaningless."""
         return self._table.keys
 
     @property
     def table(self) -> object:
-        """Another object whenever anything of any pod has changed."""
+        """Return an object that is replaced whenever anything of any pod has changed."""
         return self._table
 
     @property
     def table_stamps(self) -> tuple[object, NDArray[np.int64]]:
-        """Stamps by row, of all rows of the table, -1 where no pod is: another one whenever a row gets another pod. No
-        other pod has had it in any table with which the same object is told."""
-        gone = self._table.column("state") == GONE
-        return self._table.memo, np.where(gone, -1, self._table.column("stamp"))
+        """Return an object and a stamp for each row of the table, int64; -1 for removed pods.
+
+        A row gets another stamp whenever it gets another pod. Stamps are unique among all tables with the same object.
+        """
+        removed = self._table.column("state") == GONE
+        return self._table.memo, np.where(removed, -1, self._table.column("stamp"))
 
     @property
     def population(self) -> object:
-        """Another object whenever pods come, go, or change labels or requests: while it stays, so do all rows."""
+        """Return an object that is replaced whenever pods come, go, or change labels or requests.
+
+        Rows stay valid as long as it is the same.
+        """
         return self._table.population
 
     def memo(self, kind: type[_M]) -> _M:
-        """What somebody else remembers of the shapes and labels of these pods, for as long as these are numbered."""
+        """Return a caller's cache by type, valid as long as the numbers of shapes and labels are."""
         return self._table.interner.memo.of(kind, kind)
 
     def label_sets(self) -> list[dict[str, str] | None]:
-        """The different labels that they have, in no order."""
+        """Return the distinct label sets of the pods, in no particular order."""
         interner = self._table.interner
         identities = distinct(interner.identity_of(self._table.column("class_of")[self.rows]))
         return [interner.identities[number].labels for number in identities.tolist()]
 
     def records(self) -> Iterator[PodRecord]:
-        """The pods themselves, made one by one."""
+        """Return an iterator over the pods' records, each created on demand."""
         return map(self._table.record, self.rows.tolist())
 
 
 class PodSelections:
-    """Several selections: those of ``i`` are ``pods[ends[i]:ends[i + 1]]``; int64[m + 1]."""
+    """Several selections. Selection ``i`` is ``pods[ends[i]:ends[i + 1]]``; ``ends`` is int64[m + 1]."""
 
     __slots__ = ("ends", "pods")
 
@@ -203,7 +215,7 @@ class PodSelections:
 
 
 class _Found:
-    """What a selector matched of some candidates, a list that only grows."""
+    """Matches of a selector among candidates, a list that only grows."""
 
     __slots__ = ("candidates", "matched", "seen", "selector")
 
@@ -215,7 +227,7 @@ class _Found:
 
 
 class _Identities:
-    """Identities (namespace and labels) of one interner by namespace and label, and what selectors matched of them."""
+    """Identities (namespace and labels) of one interner by namespace and label, and the cached matches of selectors."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -229,22 +241,31 @@ class _Identities:
     def matching(
         self, table: PodTable, wanted: Sequence[tuple[str, SelectorLike]]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """(where those of each begin int64[m + 1], identities one after the other, rows by identity)."""
+        """Return the identities that match each (namespace, selector) pair, and the rows of each identity.
+
+        Returns
+        -------
+        begin : int64[m + 1]
+            Index of the first identity of each pair.
+        identities : int64[k]
+        rows : tuple of int64 arrays
+            Starts by identity, and rows.
+        """
         interner = table.interner
         with self._lock:
             grouped = self._group(table)
             self._learn(interner)
             begin, groups = [0], list[int]()
-            known = self._known_lists
-            for asked in wanted:
-                found = known.get(asked) if type(asked[1]) is str else None
-                if found is None:
-                    found = self._matched(interner, *asked)
-                groups += found
+            known_lists = self._known_lists
+            for pair in wanted:
+                matched = known_lists.get(pair) if type(pair[1]) is str else None
+                if matched is None:
+                    matched = self._matched(interner, *pair)
+                groups += matched
                 begin.append(len(groups))
         count = len(grouped[0]) - 1
         chosen, starts = np.array(groups, dtype=np.int64), np.array(begin, dtype=np.int64)
-        if len(chosen) and int(chosen.max()) >= count:  # identities that are younger than the table
+        if len(chosen) and int(chosen.max()) >= count:  # identities that were added after the table
             old = chosen < count
             starts = np.append(0, np.cumsum(old))[starts]
             chosen = chosen[old]
@@ -252,18 +273,18 @@ class _Identities:
 
     def _matched(self, interner: Interner, namespace: str, selector: SelectorLike) -> list[int]:
         if type(selector) is str and (label := _api_text.plain_label(selector)) is not None:
-            found_list = self._known_lists[namespace, selector] = self._with_label(namespace, label)
-            return found_list
+            labelled = self._known_lists[namespace, selector] = self._with_label(namespace, label)
+            return labelled
         key = namespace, selector if isinstance(selector, str | Selector) else compile_selector(selector)
-        found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = self._ask(*key)
-        if found.seen < len(found.candidates):
-            self._match(interner, found)
-        return found.matched
+        entry = self._found.get(key)
+        if entry is None:
+            entry = self._found[key] = self._ask(*key)
+        if entry.seen < len(entry.candidates):
+            self._match(interner, entry)
+        return entry.matched
 
     def _ask(self, namespace: str, selector: str | Selector) -> _Found:
-        """A selector that was not asked for before, with the identities that it may match."""
+        """Return a new cache entry for a selector, with the identities that may match it."""
         compiled = parse_selector(selector) if isinstance(selector, str) else selector
         if compiled.nothing:
             return _Found(compiled, [])
@@ -273,16 +294,16 @@ class _Identities:
         return _Found(compiled, self._with_label(namespace, label))
 
     def _with_label(self, namespace: str, label: tuple[str, str]) -> list[int]:
-        """Those of a namespace that have a label: a list that grows as identities are learned."""
+        """Return a namespace's identities that have a label, as a list that grows with new identities."""
         key, value = label
         shelves = self._by_label.get((namespace, key))
         if shelves is None:
             shelves = self._by_label[namespace, key] = {}, [0]
             self._shelve(namespace, key)
-        found = shelves[0].get(value)
-        if found is None:
-            found = shelves[0][value] = []
-        return found
+        numbers = shelves[0].get(value)
+        if numbers is None:
+            numbers = shelves[0][value] = []
+        return numbers
 
     def _match(self, interner: Interner, found: _Found) -> None:
         for number in found.candidates[found.seen :]:
@@ -291,7 +312,7 @@ class _Identities:
         found.seen = len(found.candidates)
 
     def _learn(self, interner: Interner) -> None:
-        """Take in identities that are new."""
+        """Add the interner's new identities."""
         touched = set()
         for number in range(self._known, len(interner.identities)):
             namespace = interner.identities[number].namespace
@@ -305,7 +326,7 @@ class _Identities:
                     self._shelve(namespace, key)
 
     def _shelve(self, namespace: str, key: str) -> None:
-        """Take the identities of a namespace in by the value of one label."""
+        """Add a namespace's identities to the index of one label, by value."""
         shelves, done = self._by_label[namespace, key]
         everything, identities = self._of_namespace.setdefault(namespace, []), self._interner.identities
         for number in everything[done[0] :]:
@@ -319,7 +340,7 @@ class _Identities:
         done[0] = len(everything)
 
     def _group(self, table: PodTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows by identity, as :func:`kscale._native._names.group_rows` has them."""
+        """Return the rows by identity, as :func:`kscale._native._names.group_rows` does."""
         population, grouped = self._groups
         if population is not table.population:
             number = table.interner.identity_of(table.column("class_of"))

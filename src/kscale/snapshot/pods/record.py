@@ -1,6 +1,5 @@
-"""A pod together with the text or data that it was read from, and the states of its life while its shape stays the
-same.
-"""
+"""A pod together with the text or data that it was read from, and the changes of state while its shape stays the
+same."""
 
 from __future__ import annotations
 
@@ -53,8 +52,10 @@ READY: Final = ("", "True", "False", "Unknown")
 
 
 class PodFacts(NamedTuple):
-    """What a pod that keeps no text knows of itself besides its shape; moments in nanoseconds, ``ready`` into
-    :data:`READY`."""
+    """Fields of a pod without a stored text that its shape does not have.
+
+    Times are nanoseconds; ``ready`` is an index into :data:`READY`.
+    """
 
     node: str
     version: str
@@ -66,18 +67,21 @@ class PodFacts(NamedTuple):
 
 
 def standing_controller(pod: Pod) -> str | None:
-    """UID of the controller whose replicas are compared; None: stands alone (no controller, or a DaemonSet's)."""
+    """Return the UID of the controller whose replicas are treated as equivalent.
+
+    None without a controller, and for pods of DaemonSets.
+    """
     owner = controller_of(pod.metadata)
     return None if owner is None or is_daemonset_pod(pod) else owner.uid
 
 
 class PodRecord:
-    """A pod for a decision: the struct, and the API data behind it (in which fields that kscale does not model count).
+    """A pod for a decision, as struct and as API data, in which also fields count that kscale does not model.
 
-    What decisions ask for often is there without decoding; ``pod`` is decoded when first asked for. ``key``:
-    ``namespace/name``. ``uid``: the pod's UID or, without one, its key: what hints and subtraction go by. ``priority``:
+    Frequently read fields are available without decoding; ``pod`` is decoded on first access. ``key``:
+    ``namespace/name``. ``uid``: the pod's UID or, without one, its key; used by hints and subtraction. ``priority``:
     ``spec.priority``, 0 if absent. ``controller``: see :func:`standing_controller`. ``pod_class``: the class of a
-    pending pod in the interner that it was read with, if that is known.
+    pending pod in the interner that it was read with, if it is known.
     """
 
     __slots__ = ("_pod", "controller", "exemplar", "facts", "key", "mapped", "pod_class", "priority", "raw", "uid")
@@ -108,8 +112,22 @@ class PodRecord:
         mapped: MappedFile | None = None,
         facts: PodFacts | None = None,
     ) -> PodRecord:
-        """A record of a pod that is not decoded yet: JSON text, or another pod that it equals but for name, UID and
-        ``facts``. ``mapped``: the file that the text lies in."""
+        """Create a record of a pod that is not decoded yet.
+
+        Parameters
+        ----------
+        key, uid : str
+        priority : int
+        controller : str or None
+        raw : msgspec.Raw, optional
+            JSON text of the pod.
+        exemplar : Pod, optional
+            A pod that differs only in name, UID and ``facts``.
+        pod_class : PodClass, optional
+        mapped : MappedFile, optional
+            The file that contains the text.
+        facts : PodFacts, optional
+        """
         self = cls.__new__(cls)
         self._pod, self.raw, self.exemplar, self.pod_class = None, raw, exemplar, pod_class
         self.key, self.uid, self.priority, self.controller = key, uid or key, priority, controller
@@ -118,7 +136,10 @@ class PodRecord:
 
     @property
     def pod(self) -> Pod:
-        """The pod. Raises InputError if text of it that no decision reads is damaged, or was changed in its file."""
+        """Return the pod.
+
+        Raises InputError if fields that no decision reads are damaged, or if the text was changed in its file.
+        """
         if self._pod is None:
             self._pod = self._decode()
         return self._pod
@@ -159,14 +180,17 @@ class PodRecord:
             self.mapped.check()
 
     def data(self) -> dict[str, Any]:
-        """The API data as plain data, with all that it was read with; of a pod given as a struct what that keeps."""
+        """Return the API data as plain data, with all fields that were read. A struct gives only the fields it has."""
         self._check()
         if isinstance(self.raw, msgspec.Raw):
             return plain(self.raw)
         return self.raw if self.raw is not None else cast("dict[str, Any]", to_dict(self.pod))
 
     def changed(self, pod: Pod) -> PodRecord:
-        """The pod as a rule made it of this one; what the rule changed is changed in the API data too."""
+        """Return a record of the pod after a rule has changed it into ``pod``.
+
+        The API data get the same changes. Returns itself if the rule returned the same struct.
+        """
         if pod is self._pod:
             return self
         if self.raw is None:
@@ -174,7 +198,7 @@ class PodRecord:
         return PodRecord(pod, with_changes(self.data(), to_dict(self.pod), to_dict(pod)))
 
     def digest(self, digester: Digester) -> bytes:
-        """What equivalence grouping compares (labels and semantically equal spec)."""
+        """Return the digest of labels and spec that equivalence grouping compares."""
         if self.raw is not None:
             self._check()
             return digester.digest(self.raw)
@@ -206,7 +230,10 @@ def _printed(moment: int) -> str | None:
 
 
 def pod_record(source: PodSource | PodRecord) -> PodRecord:
-    """From a struct, API data or JSON text. Raises InputError for data that is no pod, or of another kind."""
+    """Create a record from a struct, API data or JSON text.
+
+    Raises InputError if the data are not a pod or of another kind.
+    """
     if isinstance(source, PodRecord):
         return source
     if isinstance(source, msgspec.Raw):
@@ -220,7 +247,7 @@ def pod_record(source: PodSource | PodRecord) -> PodRecord:
 
 
 def without_managed_fields(raw: msgspec.Raw | dict[str, Any] | None) -> msgspec.Raw | dict[str, Any] | None:
-    """API data of a pod as it is kept."""
+    """Return a pod's API data without managed fields, as they are stored. Raw text is copied."""
     if isinstance(raw, dict):
         metadata = raw.get("metadata")
         if not isinstance(metadata, dict) or "managedFields" not in metadata:
@@ -246,9 +273,9 @@ ELSEWHERE: Final = {
 
 
 def state_of(pod: Pod, *, finished: bool = False) -> int:
-    """Placed: bound, or nominated to a node; finished pods and gated ones are not looked at.
+    """Return the pod's state number. A bound or nominated pod is placed, unless it is finished.
 
-    ``finished``: take finished pods for what they would be if they were not.
+    ``finished`` treats finished pods as if they were still running.
     """
     if not finished and pod.status.phase in ("Succeeded", "Failed"):
         return FINISHED
@@ -269,7 +296,10 @@ _MOST_DIGITS: Final = 18
 
 
 class PodMoments(NamedTuple):
-    """Columns of one pod: see :mod:`kscale.snapshot.pods.table`; ``version_text``: the resource version as it is."""
+    """Column values of one pod, see :mod:`kscale.snapshot.pods.table`.
+
+    ``version_text`` is the resource version as written.
+    """
 
     created: int
     started: int
@@ -282,7 +312,7 @@ class PodMoments(NamedTuple):
 
     @classmethod
     def of(cls, pod: Pod) -> PodMoments:
-        """Those of a pod. Raises InputError for what is no time."""
+        """Read the values of a pod. Raises InputError if a time is malformed."""
         metadata, status = pod.metadata, pod.status
         ready = find(status.conditions, "Ready")
         return cls(
@@ -302,7 +332,10 @@ COLUMNS: Final = PodMoments._fields[:-1]
 
 
 def version_number(text: str) -> int:
-    """A resource version as a number, if it is one as API servers print them; -1 = none, -2 = another text."""
+    """Return a resource version as a number, if it is written as API servers do.
+
+    -1 for an empty text, -2 for any other text.
+    """
     if not text:
         return -1
     printed = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and (text[0] != "0" or len(text) == 1)

@@ -204,8 +204,8 @@ class PlacedPods(Sequence[PodRecord]):
         return [*map(self._table.record, self.rows.tolist()), *self.added]
 
     def _record(self, at: int) -> PodRecord:
-        known = len(self.rows)
-        return self._table.record(int(self.rows[at])) if at < known else self.added[at - known]
+        table_count = len(self.rows)
+        return self._table.record(int(self.rows[at])) if at < table_count else self.added[at - table_count]
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -219,8 +219,8 @@ class PlacedPods(Sequence[PodRecord]):
 
     def key(self, at: int) -> str:
         """Return ``namespace/name`` of one pod, without building those of all others."""
-        known = len(self.rows)
-        return self._table.keys[int(self.rows[at])] if at < known else self.added[at - known].key
+        table_count = len(self.rows)
+        return self._table.keys[int(self.rows[at])] if at < table_count else self.added[at - table_count].key
 
     @cached_property
     def priorities(self) -> NDArray[np.int64]:
@@ -233,13 +233,13 @@ class PlacedPods(Sequence[PodRecord]):
 
         The test runs once per pod: its results are cached under the name ``what``.
         """
-        known = len(self.rows)
-        rows = self.rows[positions[positions < known]]
+        table_count = len(self.rows)
+        rows = self.rows[positions[positions < table_count]]
         stamps, memo = self._table.column("stamp")[rows], self._table.memo
         with memo.lock:
             answers = memo.of(what)  # 1 = no, 2 = yes
             for i in np.flatnonzero(answers[stamps] == 0).tolist():
                 answers[stamps[i]] = 1 + test(self._table.record(int(rows[i])).pod)
             yes = answers[stamps] == 2
-        own = [at for at in positions[positions >= known].tolist() if test(self.added[at - known].pod)]
-        return np.concatenate([positions[positions < known][yes], np.array(own, dtype=np.int64)])
+        own = [at for at in positions[positions >= table_count].tolist() if test(self.added[at - table_count].pod)]
+        return np.concatenate([positions[positions < table_count][yes], np.array(own, dtype=np.int64)])

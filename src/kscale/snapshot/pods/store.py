@@ -37,7 +37,7 @@ _STATUS: Final = attrgetter(
 
 
 class KnownLooks:
-    """Cache of an interner's classes for pods that are not written to anymore. Not safe for concurrent use."""
+    """Cache of an interner's classes for pods that are not modified any more. Not safe for concurrent use."""
 
     def __init__(self, interner: Interner) -> None:
         self.interner = interner
@@ -111,15 +111,15 @@ class NodeNumbers:
     def of_batch(self, names: list[str], which: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the numbers of some of a batch's names, -1 for -1.
 
-        ``names`` may have grown at the next call.
+        ``names`` may have grown since the last call.
         """
         if self._batch is None or self._batch[0] is not names:
             self._batch = names, Growing(np.int32)
         column = self._batch[1]
         if column.size <= len(names):
-            known = max(column.size - 1, 0)
+            old_count = max(column.size - 1, 0)
             column.extend_to(len(names) + 1)  # -1 (no node) indexes the last entry
-            column.array[known:] = -1
+            column.array[old_count:] = -1
         numbers = column.array
         result: NDArray[np.int32] = numbers[which]
         if (result < 0).any() and len(fresh := which[(result < 0) & (which >= 0)]):
@@ -172,7 +172,7 @@ class PlacedSums:
         return result
 
     def extend_to(self, size: int) -> None:
-        """Make room for so many nodes."""
+        """Make room for ``count`` nodes."""
         if size <= self.count.size:
             return
         self.count.extend_to(size)
@@ -198,7 +198,7 @@ class PlacedSums:
                 if column.array[class_of].any():
                     self._column(name)
             more = self._add(amounts, table, rows, sign)
-            assert more is not None  # all amounts are known by now
+            assert more is not None  # all amounts have been added before
         for row in more:
             at = table.column("at")[row]
             for name, amount in interner.classes[table.column("class_of")[row]].occupancy.items():
@@ -217,9 +217,8 @@ class PlacedSums:
 class _Amounts:
     """Resource amounts of classes, by class number.
 
-    ``fixed``: one column for each of :data:`FIXED_RESOURCES`. ``known``: 0 = not known yet, 1 = only fixed resources, 2
-    =
-    other resources, too.
+    ``fixed`` has one column for each of :data:`FIXED_RESOURCES`. ``known`` is 0 for unknown classes, 1 for classes with
+    only fixed resources, and 2 for those with other resources too.
     """
 
     __slots__ = ("fixed", "known")
@@ -250,10 +249,13 @@ class _Amounts:
 
 
 class BatchPlan(NamedTuple):
-    """Rows that go, rows that get another pod and which, and the pods that get new rows; ``row_of``: the rows of the
-    batch's keys before, -1 = none."""
+    """Changes of rows by a batch.
 
-    gone: NDArray[np.int64]
+    ``removed``: removed rows; ``rows`` and ``of_rows``: rows that get another pod, and its index in the batch;
+    ``fresh``: indices of pods that get new rows; ``row_of``: rows of the batch's keys before, -1 if new.
+    """
+
+    removed: NDArray[np.int64]
     rows: NDArray[np.int64]
     of_rows: NDArray[np.int64]
     fresh: NDArray[np.int64]
@@ -265,9 +267,8 @@ def plan_batch(
 ) -> BatchPlan:
     """Plan which rows a batch deletes, replaces and adds.
 
-    ``index`` has the rows of existing pods, ``deleted`` marks deleted pods. With ``anew``, entries with the version
-    that
-    the row has already count, too. All entries of a repeated key count, in order.
+    ``index`` has the rows of existing pods, ``deleted`` marks deleted pods. With ``anew``, entries whose version the
+    row already has count too. All entries of a repeated key count, in order.
     """
     version = batch.column("version")
     row_of, fresh, changed, ended, repeated = index.plan(
@@ -298,12 +299,12 @@ def _folded(
     folds = [_fold(table, batch, deleted, int(plan.row_of[of[0]]), of, anew=anew) for of in places.values()]
     replaced = [(row, i) for row, i, at, _ in folds if i >= 0 > at]
     fresh = plan.fresh.tolist()
-    late = [(at, i) for _, i, at, _ in folds if i >= 0 and at >= 0]
+    appended = [(at, i) for _, i, at, _ in folds if i >= 0 and at >= 0]
     return BatchPlan(
-        np.append(plan.gone, [row for row, _, _, went in folds if went]).astype(np.int64),
+        np.append(plan.removed, [row for row, _, _, went in folds if went]).astype(np.int64),
         np.append(plan.rows, [row for row, _ in replaced]).astype(np.int64),
         np.append(plan.of_rows, [i for _, i in replaced]).astype(np.int64),
-        np.array([i for _, i in sorted([*zip(fresh, fresh, strict=True), *late])], dtype=np.int64),
+        np.array([i for _, i in sorted([*zip(fresh, fresh, strict=True), *appended])], dtype=np.int64),
         plan.row_of,
     )
 
@@ -316,31 +317,31 @@ def _fold(
     Returns the key's row, the entry that counts in the end (or -1), the position of the entry that gets a new row (or
     -1), and whether the existing row is deleted.
     """
-    there, went, last, at = row >= 0, False, -1, -1
+    exists, is_removed, last, at = row >= 0, False, -1, -1
     version = batch.column("version")
-    held_version = int(table.column("version")[row]) if there and not anew else -1
+    held_version = int(table.column("version")[row]) if exists and not anew else -1
     for i in of:
         if deleted is None or not deleted[i]:
-            if not there:
-                there, at = True, i
+            if not exists:
+                exists, at = True, i
             elif at < 0 and last < 0 and held_version == version[i] >= 0:
                 continue
             last = i
-        elif there:
+        elif exists:
             current_uid = batch.uid(last) if last >= 0 else uid_text(table, row)
             uid = batch.uid(i)
             if current_uid == uid or not (current_uid and uid):
-                went = went or (at < 0)
-                there, last, at = False, -1, -1
-    return row, last, at, went
+                is_removed = is_removed or (at < 0)
+                exists, last, at = False, -1, -1
+    return row, last, at, is_removed
 
 
 Texts = Literal["all", "pending"]
 """Which pods keep their text: all, or those that are not bound to a node and have not finished."""
 
-_FEW: Final = 64  # rows that are not worth being given back
-_STEP: Final = 4096  # rows that are moved at a time
-_IDLE: Final = 512  # numbers that may lie idle
+_FEW: Final = 64  # number of unused rows that are tolerated
+_STEP: Final = 4096  # number of rows moved at a time
+_IDLE: Final = 512  # number of unused numbers that are tolerated
 _OF_BATCH: Final = [_pod_columns.COLUMNS.index(name) if name in _pod_columns.COLUMNS else 0 for name in POD_COLUMNS]
 """Which column of a batch each of the table's is; some of them follow from several."""
 
@@ -415,7 +416,7 @@ class PodStore:
         self.table.see(row, self._listing)
 
     def put_all(self, pods: Iterable[Pod]) -> None:
-        """Add or replace many pods that nobody writes to from now on.
+        """Add or replace many pods that are not modified from now on.
 
         Parts that several pods share are classified once. The last pod of a repeated key counts.
         """
@@ -445,10 +446,12 @@ class PodStore:
         for name, column in zip(MOMENTS, zip(*moments, strict=True), strict=False):
             values[COLUMN[name]] = column
         row_of = [self._row(record.key) for record in records]
-        known, fresh = ([i for i, row in enumerate(row_of) if (row >= 0) == there] for there in (True, False))
-        order = [*known, *fresh]
+        existing, fresh = (
+            [i for i, row in enumerate(row_of) if (row >= 0) == is_existing] for is_existing in (True, False)
+        )
+        order = [*existing, *fresh]
         rows = self._put(
-            np.array([row_of[i] for i in known], dtype=np.int64),
+            np.array([row_of[i] for i in existing], dtype=np.int64),
             [records[i].key for i in fresh],
             np.ascontiguousarray(values[:, order]),
         )
@@ -457,9 +460,9 @@ class PodStore:
     def _put(self, rows: NDArray[np.int64], keys: list[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Put rows as :meth:`PodTable.put` does, and update the sums."""
         self._count(rows, -1)
-        there = len(rows)
+        existing = len(rows)
         rows = self.table.put(rows, keys, values)
-        self._index.add(keys, rows[there:])
+        self._index.add(keys, rows[existing:])
         self._count(rows, 1)
         return rows
 
@@ -480,7 +483,7 @@ class PodStore:
         return True
 
     def has_version(self, key: str, version: str) -> bool:
-        """Whether the pod of a key is there as it was at this version."""
+        """Check whether the pod of a key exists and has this resource version."""
         row = self._row(key)
         return row >= 0 and bool(version) and self.table.version(row) == version
 
@@ -500,14 +503,14 @@ class PodStore:
             self.table.see(row, self._listing)
 
     def end(self) -> list[str]:
-        """Note it no longer; keys of those that were not seen."""
+        """Stop recording which pods are seen, and return the keys of those that were not."""
         self._listing = False
         rows = self.rows()
         keys = self.table.keys
         return [keys[row] for row in rows[self.table.column("seen")[rows] == 0].tolist()]
 
     def drop(self, keys: Iterable[str]) -> None:
-        """Remove those of some pods that are there."""
+        """Remove the pods of some keys, ignoring those that do not exist."""
         rows = [row for row in map(self._row, dict.fromkeys(keys)) if row >= 0]
         if rows:
             self._drop(np.array(rows))
@@ -520,8 +523,7 @@ class PodStore:
         """Put each pod of a batch that was read with this store's interner, or remove those ``deleted``.
 
         Returns the keys that changed in the end, in order. With ``refer``, texts are not copied; with ``anew``, entries
-        with
-        the version that the row has already count, too.
+        whose version the row already has count too.
         """
         plan = plan_batch(self._index, self.table, batch, deleted, anew=anew)
         keys, names = batch.keys, self.table.keys
@@ -529,13 +531,13 @@ class PodStore:
         change = ChangedKeys(
             added=keys if all_fresh else [keys[i] for i in plan.fresh.tolist()],
             modified=[keys[i] for i in plan.of_rows.tolist()],
-            removed=[names[row] for row in plan.gone.tolist()],
+            removed=[names[row] for row in plan.removed.tolist()],
         )
         if self._listing:
-            there = plan.row_of >= 0
-            self.table.see(plan.row_of[there if deleted is None else there & ~deleted], True)
-        if len(plan.gone):
-            self._drop(plan.gone)
+            exists = plan.row_of >= 0
+            self.table.see(plan.row_of[exists if deleted is None else exists & ~deleted], True)
+        if len(plan.removed):
+            self._drop(plan.removed)
         if len(plan.rows) or len(plan.fresh):
             part = batch if all_fresh else batch.pick(np.concatenate([plan.of_rows, plan.fresh]))
             values = self._values(part, refer=refer)
@@ -565,8 +567,10 @@ class PodStore:
     # -- lifetimes ---------------------------------------------------------------------------------------------------
 
     def tidy(self) -> None:
-        """Give back what no pod uses any more, if that is worth it: a little at a time. Not while pods that were read
-        to columns wait to be put: their classes are in use, too."""
+        """Remove unused rows, classes, texts, stamps and node names, if there are many, a few at a time.
+
+        Must not be called while batches that were read wait to be put, as their classes are in use.
+        """
         table = self.table
         if len(table) - len(self._index) > _FEW + len(table) // 4 or table.closing:
             self._index.move(*table.close_up(max(_STEP, 8 * table.dropped)))
@@ -583,10 +587,10 @@ class PodStore:
         """Remove classes, shapes and controllers that no pod has."""
         table, interner = self.table, self.interner
         table.own()  # from here on, frozen tables learn shapes separately
-        there = table.column("state") != GONE
+        exists = table.column("state") != GONE
 
         def unused(name: str, size: int) -> NDArray[np.bool_]:
-            numbers = table.column(name)[there]
+            numbers = table.column(name)[exists]
             is_unused: NDArray[np.bool_] = np.bincount(numbers[numbers >= 0], minlength=size) == 0
             return is_unused
 
@@ -608,18 +612,18 @@ class PodStore:
     def _forget_texts(self, known: TextClasses) -> None:
         """Remove cached texts that no existing pod was read from."""
         table = self.table
-        there = np.bincount(table.column("combined")[table.column("state") != GONE], minlength=known.size + 1)
-        known.retain(there[1:] > 0)
+        in_use = np.bincount(table.column("combined")[table.column("state") != GONE], minlength=known.size + 1)
+        known.retain(in_use[1:] > 0)
         self._texts_at_most = _IDLE + 5 * len(known) // 4
 
     def _renumber_nodes(self) -> None:
         """Remove node names that no pod refers to, and renumber the others."""
         table = self.table
         at = table.column("at")[table.column("state") != GONE]
-        there = np.bincount(at[at >= 0], minlength=len(table.nodes)) > 0
-        table.keep_nodes(there)
+        in_use = np.bincount(at[at >= 0], minlength=len(table.nodes)) > 0
+        table.keep_nodes(in_use)
         self.nodes = NodeNumbers(table.nodes)
-        self.sums = self.sums.of(there)
+        self.sums = self.sums.of(in_use)
         if self._reader is not None:
             self._reader.forget_nodes()
         self._nodes_at_most = _IDLE + 2 * len(self.nodes)
@@ -673,7 +677,7 @@ class PodStore:
         numbers = self.nodes.find(list(nodes))
         rows = np.flatnonzero(np.isin(at, numbers[numbers >= 0]) & (self.table.column("state") != GONE))
         pods = (self.table.record(row).pod for row in rows.tolist())
-        return (pod for pod in pods if pod.spec.node_name in nodes)  # others are nominated to them
+        return (pod for pod in pods if pod.spec.node_name in nodes)  # others are only nominated
 
     def pods(self) -> Iterator[Pod]:
         """Yield all pods, in order of first appearance."""

@@ -47,13 +47,13 @@ POD_COLUMNS: Final[dict[str, Any]] = {
     "state": np.int8,
     "priority": np.int64,
     "controller": np.int32,  # into the interner's controllers, -1 = stands alone
-    "source": np.int32,  # into the buffers of texts, or -2 - exemplar, or -1: ``records`` has it
+    "source": np.int32,  # index of the text's buffer, or -2 - exemplar, or -1 if it is in ``records``
     "offset": np.int64,
-    "size": np.int32,  # of the text, 0 = it is not kept
+    "size": np.int32,  # of the text, 0 = not stored
     "uid_offset": np.int32,  # from ``offset`` on
     "uid_size": np.int32,
     "shape": np.int32,  # shape of pods (:mod:`kscale.snapshot.classes.pod_shapes`), 0 = not known yet
-    "stamp": np.int64,  # another number whenever a row gets another pod
+    "stamp": np.int64,  # changes whenever a row gets another pod
     "created": np.int64,  # ``metadata.creationTimestamp``: nanoseconds since 1970, as the next three
     "started": np.int64,  # ``status.startTime``
     "deleted": np.int64,  # ``metadata.deletionTimestamp``
@@ -63,8 +63,8 @@ POD_COLUMNS: Final[dict[str, Any]] = {
     "seen": np.int8,  # whether a list that is being read has the pod
     "version": np.int64,  # ``metadata.resourceVersion``, -1 = none, -2 = ``versions`` has it
     "bound": np.int8,  # whether it is bound to its node, not only nominated
-    "queueing": np.int32,  # how it waits, if it does (:mod:`kscale.snapshot.classes.facets`)
-    "combined": np.int32,  # number of the combination of texts that it was read as, from 1; 0 = none
+    "queueing": np.int32,  # number of its queueing (:mod:`kscale.snapshot.classes.facets`), 0 if it is not pending
+    "combined": np.int32,  # number of the combination of its texts, from 1; 0 = none
 }
 COLUMN: Final = {name: number for number, name in enumerate(POD_COLUMNS)}
 """Where each column is among them."""
@@ -88,8 +88,8 @@ class Layers(Generic[_V]):
     __slots__ = ("_below", "_top")
 
     def __init__(self, values: Mapping[int, _V] | None = None) -> None:
-        self._below: dict[int, _V] = {}  # never written to once there are copies
-        self._top: dict[int, _V | None] = dict(values or {})  # None: it is gone
+        self._below: dict[int, _V] = {}  # not modified once there are copies
+        self._top: dict[int, _V | None] = dict(values or {})  # None: removed
 
     def __bool__(self) -> bool:
         """Return False if there are no values; True if there may be some."""
@@ -129,7 +129,7 @@ class Layers(Generic[_V]):
         return result
 
 
-_FEW_OF_POD_MEMO: Final = 256  # values that nobody has
+_FEW_OF_POD_MEMO: Final = 256  # number of unused values that are tolerated
 
 
 class PodMemo:
@@ -164,13 +164,13 @@ class PodMemo:
         """
         result = PodMemo(len(stamps))
         with self.lock:
-            for what in list(self._numbers):
-                numbers = self.of(what)[stamps]
-                values = self._values.get(what, {})
+            for name in list(self._numbers):
+                numbers = self.of(name)[stamps]
+                values = self._values.get(name, {})
                 if len(values) > 2 * len(distinct(numbers[there])) + _FEW_OF_POD_MEMO:
                     continue
-                result._numbers[what] = Growing.of(numbers)
-                result._values[what] = dict(values)
+                result._numbers[name] = Growing.of(numbers)
+                result._values[name] = dict(values)
         return result
 
 
@@ -227,7 +227,7 @@ def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
 
 
 NO_TEXT: Final = memoryview(b"")
-_SEGMENT: Final = 1 << 20  # bytes that texts share
+_SEGMENT: Final = 1 << 20  # size in bytes of a buffer for several texts
 _LARGE: Final = _SEGMENT // 4  # a block of this size is a segment by itself
 
 
@@ -235,25 +235,23 @@ class TextStore:
     """Buffers by number, and how many bytes of each are in use by rows.
 
     Unused buffers are dropped. :meth:`release` returns segments of which rows use less than half, so that their texts
-    can
-    be copied elsewhere. A frozen store's list of buffers does not change: numbers that became free are reused in
-    another
-    list.
+    can be copied elsewhere. A frozen store's list of buffers does not change: numbers that became free are reused in
+    another list.
     """
 
     __slots__ = ("_fill", "_free", "_live", "_open", "_shared", "_whole", "buffers")
 
     def __init__(self) -> None:
         self.buffers: list[memoryview] = []
-        self._live: list[int] = []  # bytes that rows use
-        self._whole: list[int] = []  # bytes that were given
+        self._live: list[int] = []  # bytes in use by rows
+        self._whole: list[int] = []  # size of the buffer in bytes
         self._free: list[int] = []
         self._open = -1  # the segment that is being filled
         self._fill = 0
         self._shared = False
 
     def freeze(self) -> list[memoryview]:
-        """Return the current buffers, as a list that is not written to anymore."""
+        """Return the current buffers, as a list that is not modified any more."""
         self._shared = True
         return self.buffers
 
@@ -263,11 +261,11 @@ class TextStore:
         result.buffers = list(self.buffers)
         result._live, result._whole = list(self._live), list(self._whole)
         result._free = list(self._free)
-        return result  # the open segment stays with the original
+        return result  # only the original continues to fill the open segment
 
     def _number(self, buffer: memoryview) -> int:
         if not self._free:
-            self.buffers.append(buffer)  # nobody who shares the list knows the number
+            self.buffers.append(buffer)  # no sharer of the list uses this number
             self._live.append(0)
             self._whole.append(0)
             return len(self.buffers) - 1
@@ -281,7 +279,7 @@ class TextStore:
         self.buffers[number] = buffer
 
     def refer(self, view: memoryview, size: int) -> int:
-        """Add ``size`` used bytes to a buffer that belongs to somebody else, and return its number."""
+        """Add ``size`` used bytes to an external buffer, and return its number."""
         number = len(self.buffers) - 1
         if number < 0 or self.buffers[number] is not view:
             number = self._number(view)
@@ -290,7 +288,7 @@ class TextStore:
         return number
 
     def add(self, block: bytearray) -> tuple[int, int]:
-        """Take over texts: (number of the buffer, where in it they begin)."""
+        """Take ownership of texts, and return the buffer's number and the position of the texts in it."""
         size = len(block)
         if size >= _LARGE:
             number, at = self._number(memoryview(block)), 0
@@ -338,8 +336,11 @@ class TextStore:
 
 
 class CopiedRows(NamedTuple):
-    """Texts one after the other; where the text of each row is, where its UID is from there on, and how many bytes of
-    the old buffer the row used."""
+    """Concatenated texts of rows.
+
+    ``offset`` is the position of each row's text, ``uid_offset`` that of the UID in it, and ``used`` the number of
+    bytes that the row used in the old buffer.
+    """
 
     block: bytearray
     offset: NDArray[np.int64]
@@ -348,7 +349,7 @@ class CopiedRows(NamedTuple):
 
 
 def copy_rows(buffer: memoryview, column: Callable[[str], NDArray[Any]], rows: NDArray[np.int64]) -> CopiedRows:
-    """Copy the texts of rows from a buffer; only the UIDs of rows without text.
+    """Copy the texts of rows from a buffer; for rows without a text only the UID.
 
     ``column`` returns a column of the table by name.
     """
@@ -384,8 +385,10 @@ def copy_batch(texts: TextStore, batch: PodBatch, keep: NDArray[np.bool_], to: N
 
 
 class MovedRows(NamedTuple):
-    """Keys of pods that were moved, their rows before, ascending, and the row that the first of them has now; the
-    others are behind it."""
+    """Moved pods by key, and their rows before, in ascending order.
+
+    ``first`` is the new row of the first one; the others follow it.
+    """
 
     keys: list[str]
     before: NDArray[np.int64]
@@ -396,8 +399,7 @@ class PodTable:
     """Columns of pods, one row each; rows are appended, replaced and marked as deleted.
 
     ``freeze()`` returns an immutable table in constant time: columns are copied when they are next written to. A row's
-    pod
-    is one of:
+    pod is one of:
 
     - ``records[row]``
     - a JSON text at ``offset`` in a buffer (a mapped file, or memory of the text store)
@@ -414,16 +416,16 @@ class PodTable:
         self.columns: dict[str, Growing] = {name: Growing(dtype) for name, dtype in POD_COLUMNS.items()}
         self.keys: Sequence[str] = []
         self.records: Layers[PodRecord] = Layers()
-        self.versions: dict[int, str] = {}  # those that are no numbers
+        self.versions: dict[int, str] = {}  # resource versions that are not numbers
         self.nodes: list[str] = []  # names of nodes by number
         self.texts = TextStore()
         self.buffers: list[memoryview] = self.texts.buffers
         self.exemplars: list[Pod] = []
         self.memo = PodMemo()
-        self.population = object()  # another one whenever pods come, go or change class
-        self.dropped = 0  # rows, since some were closed up
+        self.population = object()  # replaced whenever pods come, go or change class
+        self.dropped = 0  # rows marked as removed since the last compaction
         self._hole: tuple[int, int] | None = None
-        self._shared: set[str] = set()  # columns that a frozen table has, too
+        self._shared: set[str] = set()  # columns shared with a frozen table
         self._records_shared = self._keys_shared = False
         self._frozen: PodTable | None = None
 
@@ -436,7 +438,7 @@ class PodTable:
 
     @property
     def names(self) -> list[str]:
-        """Return the keys of a table whose rows change (do not write to them)."""
+        """Return the keys by row while rows still change. Do not modify the result."""
         assert isinstance(self.keys, list)
         return self.keys
 
@@ -571,30 +573,29 @@ class PodTable:
         """Replace the pods of existing rows, then add new rows with the given keys; return all these rows.
 
         ``values`` has the columns of :data:`~kscale.snapshot.pods.table.POD_COLUMNS`, one entry per pod. This method
-        fills in
-        the stamps.
+        sets the stamps.
         """
-        there = len(rows)
-        if there:
-            self._own_what_changes(rows, values[:, :there])
+        existing = len(rows)
+        if existing:
+            self._own_what_changes(rows, values[:, :existing])
             self._let_go(rows)
-            if (self.column("class_of")[rows] != values[COLUMN["class_of"], :there]).any():
+            if (self.column("class_of")[rows] != values[COLUMN["class_of"], :existing]).any():
                 self.population = object()
         if len(keys):
             rows = np.concatenate([rows, self._grow(keys)])
         values[COLUMN["stamp"]] = self._stamps(len(rows))
         columns = [column.array for column in self.columns.values()]
-        if there and self._shared:
+        if existing and self._shared:
             mine = [number for number, name in enumerate(self.columns) if name not in self._shared]
-            changed = np.ascontiguousarray(values[mine, :there])
-            _rows.scatter(rows[:there], [columns[number] for number in mine], changed)
-            _rows.scatter(rows[there:], columns, np.ascontiguousarray(values[:, there:]))
+            changed = np.ascontiguousarray(values[mine, :existing])
+            _rows.scatter(rows[:existing], [columns[number] for number in mine], changed)
+            _rows.scatter(rows[existing:], columns, np.ascontiguousarray(values[:, existing:]))
         else:
             _rows.scatter(rows, columns, values)
         return rows
 
     def drop(self, rows: NDArray[np.int64]) -> None:
-        """Mark rows as gone."""
+        """Mark rows as removed."""
         self._own(("state", "source"))
         self._let_go(rows)
         self.population = object()
@@ -616,7 +617,7 @@ class PodTable:
             self._move_texts(number, rows)
 
     def _move_texts(self, number: int, going: NDArray[np.int64]) -> None:
-        """Copy the texts of a buffer of which little is used, but for those of rows that are ``going``."""
+        """Copy the texts of a little-used buffer elsewhere, except those of rows in ``going``."""
         self._own(("source", "offset", "uid_offset"))
         using = self.column("source") == number
         using[going] = False
@@ -631,7 +632,7 @@ class PodTable:
         self.buffers = self.texts.buffers
 
     def see(self, rows: int | slice | NDArray[np.int64], seen: bool) -> None:
-        """Note whether rows were seen; frozen tables do not ask."""
+        """Mark whether rows were seen. Frozen tables do not use these marks."""
         self.columns["seen"].array[rows] = seen
 
     def learn_shapes(self, rows: NDArray[np.int64], shapes: Sequence[int]) -> None:
@@ -657,8 +658,8 @@ class PodTable:
     def renew_stamps(self) -> None:
         """Set each row's stamp to its row number, and renumber the cached facts."""
         self.own()
-        there = self.column("state") != GONE
-        self.memo = self.memo.renewed(self.column("stamp"), there)
+        exists = self.column("state") != GONE
+        self.memo = self.memo.renewed(self.column("stamp"), exists)
         self.columns["stamp"].array[:] = np.arange(len(self))
 
     def keep_nodes(self, there: NDArray[np.bool_]) -> None:
@@ -670,8 +671,8 @@ class PodTable:
         at[self.column("state") == GONE] = -1
         self.nodes = [self.nodes[i] for i in np.flatnonzero(there).tolist()]
 
-    # Rows that are gone are closed up by moving the rows behind them: those before ``_hole[0]`` have been, those from
-    # there up to ``_hole[1]`` are all gone, and the others are yet to be looked at.
+    # Compaction moves rows over removed ones. Rows before ``_hole[0]`` are compact, those from there to ``_hole[1]``
+    # are removed, and the rest is not processed yet.
 
     @property
     def closing(self) -> bool:
@@ -679,7 +680,7 @@ class PodTable:
         return self._hole is not None
 
     def close_up(self, count: int) -> MovedRows:
-        """Look at so many rows more: what was moved."""
+        """Compact up to ``count`` more rows, and return those that moved."""
         self.own()
         self.population = object()
         self.dropped = 0
@@ -732,9 +733,9 @@ class PodTable:
         source, controller = int(self.column("source")[row]), int(self.column("controller")[row])
         owner = None if controller < 0 else interner.controllers[controller]
         priority, key, state = int(self.column("priority")[row]), self.keys[row], self.column("state")[row]
-        known = interner.classes[self.column("class_of")[row]] if state == PENDING else None
+        pod_class = interner.classes[self.column("class_of")[row]] if state == PENDING else None
         if source < -1:
-            return PodRecord.lazy(key, "", priority, owner, exemplar=self.exemplars[-2 - source], pod_class=known)
+            return PodRecord.lazy(key, "", priority, owner, exemplar=self.exemplars[-2 - source], pod_class=pod_class)
         buffer, size = self.buffers[source], int(self.column("size")[row])
         mapped = file_of(buffer)
         if mapped is not None:
@@ -746,7 +747,7 @@ class PodTable:
             return PodRecord.lazy(key, uid, priority, owner, exemplar=shape.exemplar, facts=self._facts(row))
         offset = int(self.column("offset")[row])
         raw = msgspec.Raw(buffer[offset : offset + size])
-        return PodRecord.lazy(key, uid, priority, owner, raw=raw, pod_class=known, mapped=mapped)
+        return PodRecord.lazy(key, uid, priority, owner, raw=raw, pod_class=pod_class, mapped=mapped)
 
     def _facts(self, row: int) -> PodFacts:
         at = int(self.column("at")[row])
@@ -770,8 +771,10 @@ class PodTable:
         return result
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state with the texts of existing rows, one buffer each that pickle protocol 5 may take out of
-        band."""
+        """Return the state with the texts of existing rows.
+
+        Each text buffer may be transferred out of band by pickle protocol 5.
+        """
         columns = {name: column.array.copy() for name, column in self.columns.items()}
         buffers = []
         for number, buffer in enumerate(self.buffers):

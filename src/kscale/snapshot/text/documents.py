@@ -1,7 +1,7 @@
 """Split texts into documents: concatenated JSON, NDJSON and multi-document YAML (extra ``[yaml]``).
 
-A text is gone through once to see what it is, and once more to hand out its documents, of which only one is held. Of a
-stream with a document a line only one line is held, until a line is no document by itself.
+A text is scanned once to find its form, and once more to yield its documents, one in memory at a time. Of a stream
+with one document per line, only one line is in memory, until a line is not a complete document.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ _Placed: TypeAlias = "tuple[str, memoryview | Problem]"
 
 
 def check_syntax(view: memoryview) -> None:
-    """Raise DecodeError for what is no JSON text, at any depth; RecursionError for what is deep and damaged."""
+    """Raise DecodeError for a text that is not JSON, at any depth.
+
+    Raises RecursionError for a damaged text that is nested deeply.
+    """
     try:
         _RAW.decode(view)
     except RecursionError:
         end, _ = _projection.json_extent(view)
-        if end < 0:  # damaged somewhere, too
+        if end < 0:  # also damaged elsewhere
             raise
         rest = bytes(view[end:])
         if rest.strip():
@@ -46,8 +49,11 @@ def check_syntax(view: memoryview) -> None:
 
 
 def object_lines(stream: BinaryIO) -> bytearray | Iterator[tuple[int, bytes | bytearray]]:
-    """The lines, by number from 1, of a stream whose first line is an object by itself and not all there is; of any
-    other stream the whole text. From the first line on that is no document by itself, the rest comes as one text."""
+    """Return the numbered lines (from 1) of a stream with one document per line; the full text of any other stream.
+
+    The first line must be an object, followed by another line. From the first line that is not a complete document on,
+    the rest is one text.
+    """
     first, second = stream.readline(), stream.readline()
     if second and _is_object(memoryview(first)):
         return _lines_and_rest(chain([first, second], stream), stream)
@@ -76,14 +82,14 @@ def _rest(begun: bytes, stream: BinaryIO) -> bytearray:
 def several_documents(
     view: memoryview, source: str, error: msgspec.DecodeError, line: int | None = None
 ) -> Iterator[_Placed]:
-    """The documents of a text that is not one document, as ``error`` says. What is damaged comes as a problem: of
-    documents one after the other the last one, of lines each that is.
+    """Yield the documents of a text that ``error`` shows not to be a single document.
 
-    ``line``: of a text with a document a line, where this part of it begins.
+    Damaged documents are yielded as problems: only the last one of concatenated documents, but any number of lines.
+    ``line`` is the number of the first line, for part of a text with one document per line.
     """
     follows = _TRAILING.search(str(error)) is not None
-    whole = follows and all(damage is None for _, _, damage in _places(view))
-    if not whole and (line is not None or _is_by_line(view)):
+    all_readable = follows and all(damage is None for _, _, damage in _places(view))
+    if not all_readable and (line is not None or _is_by_line(view)):
         yield from _by_line(view, source, line or 1)
     elif follows:
         yield from _one_after_the_other(view, source, line or 1)
@@ -92,7 +98,7 @@ def several_documents(
 
 
 def _places(view: memoryview) -> Iterator[tuple[int, int, msgspec.DecodeError | None]]:
-    """(begin, end, damage) of each document: the decoder says where it ends. A damaged one is the last."""
+    """Yield (begin, end, damage) of each document, where the decoder says that it ends. A damaged one is the last."""
     start = 0
     while start < len(view):
         end = len(view)
@@ -122,7 +128,7 @@ def _one_after_the_other(view: memoryview, source: str, line: int) -> Iterator[_
 
 
 def _lines(view: memoryview, first: int = 1) -> Iterator[tuple[int, memoryview]]:
-    """Lines that are not blank, by number from ``first``."""
+    """Yield lines that are not blank with their numbers, from ``first``."""
     start = 0
     for number, end in enumerate(_LINE_END.finditer(view), start=first):
         line = view[start : end.start()]
@@ -181,7 +187,7 @@ def _loader() -> Any:
         }
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            """Where a key comes twice, kubectl refuses the file, and PyYAML would take the last one."""
+            """Build a mapping. Raises for repeated keys, as kubectl does; PyYAML would use the last one."""
             seen = set()
             for key, _ in getattr(node, "value", ()):
                 if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
@@ -203,12 +209,12 @@ _PARSERS_OWN = "exceeded maximum nesting depth"
 """What LibYAML says of a depth of 1,000, which it may read ahead to before it tells of the first collection."""
 _FAR_TO_THE_RIGHT = re.compile(rb"[ \t?:-]{%d}" % _DEEPEST)
 _LEAST_BUDGET = 1_000_000
-_PER_BYTE = 10  # values that aliases may make of one byte
+_PER_BYTE = 10  # allowed number of values per byte, with aliases expanded
 _NOT_JSON = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"})
 
 
 def documents(text: bytes, source: str) -> Iterator[Any | Problem]:
-    """Every document that is not empty; a syntax error ends the stream with a :class:`Problem`."""
+    """Yield every document that is not empty. A syntax error ends the documents with a :class:`Problem`."""
     loader = _loader()
     yaml = library("yaml", _READING)
 
@@ -223,7 +229,7 @@ def documents(text: bytes, source: str) -> Iterator[Any | Problem]:
                 yield Problem("the aliases stand for too many values", source)
                 return
             yield document
-    except RecursionError:  # an alias that holds itself, too
+    except RecursionError:  # also an alias that contains itself
         yield Problem(_TOO_DEEP, source)
     except yaml.MarkedYAMLError as error:
         if error.problem == _PARSERS_OWN:
@@ -231,29 +237,31 @@ def documents(text: bytes, source: str) -> Iterator[Any | Problem]:
             return
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        what = error.problem or error.context
+        cause = error.problem or error.context
         if b"{{" in text:
-            what = "it looks like a template: render it first (helm template)"
-        yield Problem(f"{place}malformed YAML: {what}", source)
+            cause = "it looks like a template: render it first (helm template)"
+        yield Problem(f"{place}malformed YAML: {cause}", source)
     except (yaml.YAMLError, ValueError) as error:
         yield Problem(f"malformed YAML: {error}", source)
 
 
 def only_document(text: bytes, source: str) -> Any:
-    """The document of a text that has one; None where there is nothing in it. Raises InputError."""
-    found = list(documents(text, source))
-    for document in found:
+    """Return the only document of a text; None if it is empty. Raises InputError for damage or several documents."""
+    all_documents = list(documents(text, source))
+    for document in all_documents:
         if isinstance(document, Problem):
             raise InputError(document)
-    if len(found) > 1:
-        raise InputError(Problem(f"one YAML document expected, {len(found)} found", source))
-    return found[0] if found else None
+    if len(all_documents) > 1:
+        raise InputError(Problem(f"one YAML document expected, {len(all_documents)} found", source))
+    return all_documents[0] if all_documents else None
 
 
 def _is_too_deep(text: bytes) -> bool:
-    """Whether collections nest deeper than objects of an API do. The C loader builds them by recursion, and there is no
-    Python frame that could raise RecursionError before its stack is full: so it is asked event by event first, where
-    the text has as many brackets, or a line begins so far to the right."""
+    """Return whether collections are nested more deeply than in any API object.
+
+    The C loader builds them by recursion and overflows the stack without a RecursionError. Therefore a text with many
+    brackets or deep indentation is parsed event by event first.
+    """
     if text.count(b"[") + text.count(b"{") <= _DEEPEST and _FAR_TO_THE_RIGHT.search(text) is None:
         return False
     yaml = library("yaml", _READING)
@@ -270,11 +278,11 @@ def _is_too_deep(text: bytes) -> bool:
 
 
 def _size(value: Any, known: dict[int, int]) -> int:
-    """How many values there are when every alias is written out; ``known``: of those met, by identity."""
+    """Return the number of values with every alias expanded. ``known`` caches sizes by object identity."""
     if not isinstance(value, (dict, list)):
         return 1
-    found = known.get(id(value))
-    if found is None:
+    size = known.get(id(value))
+    if size is None:
         inner = value.values() if isinstance(value, dict) else value
-        found = known[id(value)] = 1 + sum(_size(each, known) for each in inner)
-    return found
+        size = known[id(value)] = 1 + sum(_size(each, known) for each in inner)
+    return size

@@ -1,4 +1,4 @@
-"""Files that are mapped into memory, and files that are packed with gzip or zstd."""
+"""Memory-mapped files, and files compressed with gzip or zstd."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ __all__ = ["Buffer", "MappedFile", "file_of", "unpacked"]
 
 
 class MappedFile(mmap.mmap):
-    """A mapped file, and what it was when it was mapped.
+    """A memory-mapped file, with its size and time when it was mapped.
 
-    To touch what is behind the end of a file that became shorter ends the process (SIGBUS), and what is read from one
-    that was written to is something else: whoever reads later calls :meth:`check` first. A file that was deleted, or
-    replaced by another under its name, is still there for the mapping.
+    Reading behind the end of a file that was truncated ends the process (SIGBUS), and a file that was written to has
+    other contents, so call :meth:`check` before later reads. The mapping of a deleted or replaced file stays valid.
     """
 
     source: str
@@ -31,7 +30,7 @@ class MappedFile(mmap.mmap):
 
     @classmethod
     def of(cls, file: BinaryIO, source: str) -> MappedFile:
-        """Map a file. Raises ValueError or OSError for what cannot be mapped (empty, a pipe, a device)."""
+        """Map a file. Raises ValueError or OSError if it cannot be mapped (empty, a pipe, a device)."""
         self = cls(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.source = source
         self._descriptor = os.dup(file.fileno())
@@ -40,17 +39,17 @@ class MappedFile(mmap.mmap):
         return self
 
     def _now(self) -> tuple[int, int]:
-        found = os.fstat(self._descriptor)
-        return found.st_size, found.st_mtime_ns
+        status = os.fstat(self._descriptor)
+        return status.st_size, status.st_mtime_ns
 
     def check(self) -> None:
-        """Raises InputError if the file was written to since it was mapped."""
+        """Raise InputError if the file was modified since it was mapped."""
         if self._now() != self._stamp:
             raise InputError(Problem("the file was changed after it was read: load it again", self.source))
 
 
 def file_of(view: memoryview) -> MappedFile | None:
-    """The file that a view shows, if it is mapped."""
+    """Return the mapped file that a view belongs to, or None."""
     return view.obj if isinstance(view.obj, MappedFile) else None
 
 
@@ -59,7 +58,7 @@ Buffer: TypeAlias = "bytes | bytearray | memoryview | MappedFile | msgspec.Raw"
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _PIECE: Final = 1 << 24
-_PIECE_OF_ZSTD: Final = 1 << 12  # of what is packed: it may unpack to 32,768 times as much
+_PIECE_OF_ZSTD: Final = 1 << 12  # bytes of compressed data, which may decompress to 32,768 times as much
 _MOST_OF_GZIP: Final = 1032
 """Deflate makes no text smaller than by this factor."""
 _MOST_OF_TEXT: Final = 300
@@ -68,8 +67,8 @@ _SUSPICIOUS: Final = 1 << 30
 
 
 def _gunzip(buffer: Buffer) -> bytes:
-    """Raises OSError for what unpacks to so much that it is no dump."""
-    import gzip  # slow to import, and most dumps are not packed
+    """Return the decompressed data. Raises OSError if they are too large for a dump."""
+    import gzip  # slow to import, and most dumps are not compressed
 
     if len(buffer) * _MOST_OF_GZIP <= _SUSPICIOUS:
         return gzip.decompress(buffer)
@@ -83,7 +82,7 @@ def _gunzip(buffer: Buffer) -> bytes:
 
 
 def unpacked(buffer: Buffer, source: str) -> Buffer | Problem:
-    """The text in a buffer that may be packed with gzip or zstd."""
+    """Return the buffer, decompressed if it is gzip or zstd; a Problem if the data are damaged or truncated."""
     start = bytes(memoryview(buffer)[:4])
     packing = "gzip" if start[:2] == _GZIP else "zstd"
     try:
@@ -101,7 +100,7 @@ def unpacked(buffer: Buffer, source: str) -> Buffer | Problem:
 def _zstd(buffer: Buffer) -> bytes:
     zstandard = library("zstandard", "reading .zst files")
     view, parts, at, size = memoryview(buffer), list[bytes](), 0, 0
-    while at < len(view):  # frame by frame: a stream reader would take a truncated file for a short one
+    while at < len(view):  # frame by frame, as a stream reader would not notice that a file is truncated
         frame = zstandard.ZstdDecompressor().decompressobj()
         while not frame.eof:
             piece = view[at : at + _PIECE_OF_ZSTD]
@@ -119,6 +118,6 @@ def _zstd(buffer: Buffer) -> bytes:
 
 
 def _refuse_endless(size: int, buffer: Buffer) -> None:
-    """Raises OSError for what unpacks to so much that it is no dump."""
+    """Raise OSError if the decompressed data are too large for a dump."""
     if size > max(_SUSPICIOUS, _MOST_OF_TEXT * len(buffer)):
         raise OSError(f"it unpacks to more than {_MOST_OF_TEXT} times its size")

@@ -1,12 +1,9 @@
-"""Read pods from the text of a list straight to columns. Fields that no decision reads are skipped, not decoded.
+"""Read pods from the text of a list directly into columns. Fields that no decision reads are skipped, not decoded.
 
-Pods that are read as text are reduced to it, by the names that the API structs have; a test holds it against what the
-reading of structs looks into.
-
-The text of a pod is reduced to what is read of it (:mod:`kscale.snapshot.text.pod_reader`); names, UIDs, nodes, moments
-and versions are noted apart. Pods that are left with the same texts are decoded, checked and classified once. Where
-anything is unusual about them, and for every pod that is written unusually, the slow way is taken, so that errors and
-warnings are the same.
+The projector reduces each pod's text to the fields that are read, by the JSON names of the API structs. Names, UIDs,
+nodes, times and versions are read separately. Pods whose remaining texts are equal are decoded, checked and
+classified once. Unusual pods are decoded one by one instead, so errors and warnings are the same. A test checks
+the list of fields against those that reading of structs uses.
 """
 
 from __future__ import annotations
@@ -62,13 +59,16 @@ def _read(
     also: Mapping[str, Any] = MappingProxyType({}),
     **rules: Any,
 ) -> tuple[str, Any, Any]:
-    """A projector's rule for a struct: fields that are ``kept`` as they are, and those with a rule of their own;
-    ``also``: members of the JSON text that the struct does not have."""
+    """Return the projector's rule for a struct.
+
+    ``kept`` fields stay as they are; others have a rule each. ``also`` has rules for JSON members that the struct does
+    not have, and ``need`` the fields that must be present.
+    """
     READ_FIELDS[struct] = tuple(dict.fromkeys((*READ_FIELDS.get(struct, ()), *kept, *rules)))
     name_of = {field.name: field.encode_name for field in fields(struct)}
     members = dict.fromkeys(kept, "keep") | rules
-    made = {name_of[name]: rule for name, rule in members.items()} | dict(also)
-    return "object", made, tuple(map(name_of.__getitem__, need))
+    rule_of = {name_of[name]: rule for name, rule in members.items()} | dict(also)
+    return "object", rule_of, tuple(map(name_of.__getitem__, need))
 
 
 def _noted(name: str) -> tuple[str, int]:
@@ -81,7 +81,7 @@ _CONTAINER: Final = ("alike", _read(
 ))  # fmt: skip
 _VOLUME: Final = _read(
     Volume, "name", *READ_SOURCES, need=(*READ_SOURCES, "host_path", "empty_dir"),
-    host_path=("object", {"-": "keep"}, ()),  # that there is one, not what it says
+    host_path=("object", {"-": "keep"}, ()),  # only its presence
     empty_dir=("object", {"medium": "keep"}, ()),
 )  # fmt: skip
 _STATUS: Final = ("array", _read(ContainerStatus, "name", "allocated_resources", "resources"))
@@ -95,7 +95,7 @@ READ_OF_PODS: Final = _read(
     Pod, "api_version", "kind",
     metadata=_read(
         ObjectMeta,
-        also={"managedFields": ("span", SLOTS["managed"])},  # where they are, to leave them out
+        also={"managedFields": ("span", SLOTS["managed"])},  # its position, to leave it out
         name=_noted("name"),
         uid=_noted("uid"),
         creation_timestamp=_noted("created"),
@@ -133,13 +133,12 @@ _NUMBER: Final = {name: number for number, name in enumerate(_pod_columns.COLUMN
 
 
 class PodBatch(msgspec.Struct, frozen=True, eq=False):
-    """Pods by ``keys``, and what :meth:`column` tells of each, as :class:`~kscale.snapshot.pods.table.PodTable` has it,
-    but for these.
+    """Pods by ``keys``, with columns as in :class:`~kscale.snapshot.pods.table.PodTable` and these:
 
-    ``where``: its position among the items of the text; ``bound``: whether it is bound to its node, not only nominated;
-    ``node_of``: into ``nodes`` (which has those of other batches, too, and grows), -1 = none; ``begin``, ``size``:
-    where its text is in ``view``; ``cut_at``, ``cut_size``: where its managed fields are (-1: none); ``uid_at``,
-    ``uid_size``: its UID. ``source``, ``place``: the file and the place in it, for messages.
+    ``where``: index among the items of the text; ``bound``: whether it is bound to its node, not only nominated;
+    ``node_of``: index in ``nodes`` (which grows and has nodes of other batches too), -1 without a node; ``begin``,
+    ``size``: its text in ``view``; ``cut_at``, ``cut_size``: its managed fields (-1: none); ``uid_at``, ``uid_size``:
+    its UID. ``source`` and ``place`` are the file and the place in it, for messages.
     """
 
     view: memoryview
@@ -153,22 +152,22 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
         return len(self.keys)
 
     def column(self, name: str) -> NDArray[np.int64]:
-        """One entry a pod."""
-        found: NDArray[np.int64] = self.columns[_NUMBER[name]]
-        return found
+        """Return a column, int64[n]."""
+        values: NDArray[np.int64] = self.columns[_NUMBER[name]]
+        return values
 
     @property
     def texts(self) -> NDArray[np.int64]:
-        """Where the texts are, the managed fields in them and the UIDs: ``begin`` to ``uid_size``."""
+        """Return the columns ``begin`` to ``uid_size``, which locate texts, managed fields and UIDs."""
         return self.columns[_NUMBER["begin"] : _NUMBER["uid_size"] + 1]
 
     def pick(self, which: slice | NDArray[np.int64]) -> PodBatch:
-        """Some of the pods."""
+        """Return a batch of some of the pods."""
         keys = self.keys[which] if isinstance(which, slice) else [self.keys[i] for i in which.tolist()]
         return msgspec.structs.replace(self, keys=keys, columns=np.ascontiguousarray(self.columns[:, which]))
 
     def uid(self, i: int) -> bytes:
-        """The UID of one of them, empty if it has none."""
+        """Return the UID of one of the pods; empty without one."""
         at = int(self.column("uid_at")[i])
         return bytes(self.view[at : at + int(self.column("uid_size")[i])])
 
@@ -177,7 +176,7 @@ _NODE, _NOMINATED = SLOTS["node"], SLOTS["nominated"]
 
 
 class ScannedItems(msgspec.Struct, frozen=True, eq=False):
-    """Items of a list from number ``first`` on, and where they are; ``pods`` has those of which ``fast`` is true."""
+    """Items of a list from number ``first`` on, and their positions. ``pods`` has those marked as ``fast``."""
 
     first: int
     begin: NDArray[np.int64]
@@ -187,7 +186,7 @@ class ScannedItems(msgspec.Struct, frozen=True, eq=False):
 
 
 class ScannedList:
-    """A list of objects; ``metadata``: the JSON text of the list's own."""
+    """A list of objects. ``metadata`` is the JSON text of the list's own metadata."""
 
     def __init__(self, reader: PodReader, found: _Listed, api_version: str, kind: str, metadata: bytes) -> None:
         self.api_version = api_version
@@ -197,34 +196,39 @@ class ScannedList:
         self._found = found
 
     def __len__(self) -> int:
-        """How many items it has."""
+        """Return the number of items."""
         return len(self._found.begin)
 
     def items(self) -> ScannedItems:
-        """All items."""
+        """Read all items."""
         return self._reader.items(self._found.part(0, len(self)))
 
     @property
     def text(self) -> memoryview:
-        """The JSON text from the first item to the last."""
-        found = self._found
-        return found.view[found.begin[0] : found.begin[-1] + found.size[-1]]
+        """Return the JSON text from the first item to the last."""
+        listed = self._found
+        return listed.view[listed.begin[0] : listed.begin[-1] + listed.size[-1]]
 
     def emptied(self) -> ScannedList:
-        """The list without its items, where they have been read from the text."""
+        """Return the list without its items, after they have been read from the text."""
         return ScannedList(self._reader, self._found.emptied(), self.api_version, self.kind, self.metadata)
 
     def parts(self) -> Iterator[ScannedItems]:
-        """The items, some after the other: columns of very many would be fresh memory, which takes longer than reading
-        them."""
+        """Yield the items in parts.
+
+        Columns of very many items would need new memory, which takes longer than reading them.
+        """
         for first in range(0, len(self), _PART):
             yield self._reader.items(self._found.part(first, min(first + _PART, len(self))))
 
 
 class ScannedLines(msgspec.Struct, frozen=True, eq=False):
-    """What a watch brought, a line an entry: ``type`` int8[n] (0 to 4: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR; -1 =
-    no event), ``line``: where the line begins, ``begin``, ``size``: where the event's object is; ``pods`` has those of
-    which ``fast`` is true, in order. ``used``: bytes of the text, without a piece of a line at its end."""
+    """Lines of a watch, one entry each.
+
+    ``type`` int8[n] is 0 to 4 for ADDED, MODIFIED, DELETED, BOOKMARK and ERROR, and -1 for other lines; ``line``: start
+    of the line; ``begin``, ``size``: the event's object; ``pods`` has those marked as ``fast``, in order. ``used``:
+    bytes of the text, without an incomplete line at its end.
+    """
 
     used: int
     type: NDArray[np.int8]
@@ -236,7 +240,7 @@ class ScannedLines(msgspec.Struct, frozen=True, eq=False):
 
 
 class PodReader:
-    """Reads lists and watches for one interner, with the texts that were seen so far."""
+    """Reader of lists and watches for one interner, with a cache of the texts seen so far."""
 
     def __init__(self, interner: Interner, *, finished: bool = False, threads: int = 1) -> None:
         self._threads = threads
@@ -245,44 +249,47 @@ class PodReader:
         self._nodes = _projection.StringNumbers()
 
     def forget_nodes(self) -> None:
-        """Names of nodes that were seen so far get other numbers. Not while batches wait that have them."""
+        """Forget the numbers of node names. Must not be called while batches with such numbers are unread."""
         self._nodes = _projection.StringNumbers()
 
     @property
     def known(self) -> TextClasses:
-        """What the texts that were seen so far stand for."""
+        """Return the classes of the texts seen so far."""
         return self._known
 
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
-        """The items of a JSON list; None if the text is anything else, damaged text included."""
+        """Return the items of a JSON list; None for any other text, also for damaged text."""
         scanned = self._projector.scan(view, self._threads, kind=_KIND)
         if scanned is None:
             return None
         begin, size, combined, places, api_version, kind, metadata = scanned
         listed = (api_version, kind) == ("v1", "PodList")
-        found = _Listed(view, source, place, listed, begin, size, combined, places)
-        return ScannedList(self, found, api_version, kind, metadata)
+        items = _Listed(view, source, place, listed, begin, size, combined, places)
+        return ScannedList(self, items, api_version, kind, metadata)
 
     def items(self, found: _Found) -> ScannedItems:
-        """What was found, with its pods as columns."""
+        """Return the items, with pods as columns."""
         fast, pods = self._pods(found)
         return ScannedItems(found.first, found.begin, found.size, fast, pods)
 
     def lines(self, view: memoryview) -> ScannedLines:
-        """The events of a watch, one a line. Of pods that were deleted only keys, UIDs and versions are read."""
+        """Read the events of a watch, one per line.
+
+        Only keys, UIDs and versions of deleted pods are read.
+        """
         used, types, line, begin, size, combined, at, length = self._projector.lines(view, self._threads, kind=_KIND)
         combined[(types < 0) | (types > _LAST_CHANGE)] = _NONE
         fast, pods = self._pods(_Found(view, "", "", False, 0, begin, size, combined, at, length))
         return ScannedLines(used, types, line, begin, size, fast, pods)
 
     def _pods(self, found: _Found) -> tuple[NDArray[np.bool_], PodBatch]:
-        """(which items are pods that can be read from columns, those)."""
+        """Return which items are pods that can be read as columns, and the batch of these."""
         read = self._read(found)
         if read is None:
             length = found.length
             self._known.learn(np.maximum(found.combined, _NONE) + 1, (length[_NODE] > 0) | (length[_NOMINATED] > 0))
             read = self._read(found)
-            assert read is not None  # all that they have is known by now
+            assert read is not None  # all of their texts are known by now
         fast, keys, columns, odd = read
         batch = PodBatch(found.view, found.source, found.place, keys, self._nodes.strings, columns)
         damaged = {i for i, slot in odd if not self._odd_moment(found, batch, i, slot)}
@@ -301,9 +308,9 @@ class PodReader:
         )  # fmt: skip
 
     def _odd_moment(self, found: _Found, batch: PodBatch, i: int, slot: int) -> bool:
-        """Read a time that is not written as the API server does; whether it is one."""
+        """Read a time that is not written as API servers do, and return whether it is valid."""
         at = found.at[slot, (item := int(batch.column("where")[i]) - found.first)]
-        text = str(found.view[at : at + found.length[slot, item]], "ascii")  # nothing else is noted
+        text = str(found.view[at : at + found.length[slot, item]], "ascii")  # the scan notes only ASCII
         try:
             nanoseconds(text)
             batch.column(_pod_columns.SLOTS[slot])[i] = moment_of(text)
@@ -313,8 +320,11 @@ class PodReader:
 
 
 class _Found(NamedTuple):
-    """What the projector found in a text; ``listed``: what does not say what it is, is a pod; ``first``: the number of
-    the first item; ``at``, ``length``: [slot, item]."""
+    """Result of a projector's scan of a text.
+
+    ``listed``: items without a kind are pods; ``first``: the number of the first item; ``at``, ``length``: positions of
+    values by [slot, item].
+    """
 
     view: memoryview
     source: str
@@ -329,7 +339,7 @@ class _Found(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """A list as the projector found it; the rest as :class:`_Found` has it."""
+    """A list as the projector returns it; other fields as in :class:`_Found`."""
 
     view: memoryview
     source: str
@@ -341,7 +351,7 @@ class _Listed(NamedTuple):
     places: _projection.Places
 
     def part(self, first: int, end: int) -> _Found:
-        """Some of the items."""
+        """Return some of the items."""
         items = slice(first, end)
         return _Found(
             self.view, self.source, self.place, self.listed, first, self.begin[items], self.size[items],
@@ -349,7 +359,7 @@ class _Listed(NamedTuple):
         )  # fmt: skip
 
     def emptied(self) -> _Listed:
-        """The list without its items."""
+        """Return the list without its items."""
         nothing = slice(0)
         return self._replace(begin=self.begin[nothing], size=self.size[nothing], combined=self.combined[nothing])
 

@@ -1,9 +1,8 @@
 """Read single objects from files, directories, streams, plain data, structs and objects of client libraries.
 
-Known shapes: the official client and its asyncio twin (models with ``attribute_map``), lightkube and kr8s
-(``to_dict()``), anything else with ``to_dict()`` or ``raw``.
-
-Nothing is decoded here beyond the kind: the items of a JSON list are views into the (memory-mapped) file.
+Supported client libraries: the official client and its asyncio variant (models with ``attribute_map``), lightkube and
+kr8s (``to_dict()``), and any other object with ``to_dict()`` or ``raw``. Only the kind is decoded here: the items of
+a JSON list are views into the (memory-mapped) file.
 """
 
 from __future__ import annotations
@@ -52,23 +51,23 @@ _ANSWERS: Final = {"Status": "v1", "Table": "meta.k8s.io/"}
 
 
 def why_no_object(api_version: str, kind: str, data: msgspec.Raw | dict[str, Any]) -> str | None:
-    """What is wrong with an answer that holds no object; None for what is no such answer."""
+    """Return a message for an API response without objects, such as a Table or an error Status; None for others."""
     version = _ANSWERS.get(kind)
     if version is None or not api_version.startswith(version):
         return None
     if kind == "Table":
         return "a Table for people to read, not objects: dump them with -o json"
     try:
-        found: Any = msgspec.json.decode(data) if isinstance(data, msgspec.Raw) else data
+        content: Any = msgspec.json.decode(data) if isinstance(data, msgspec.Raw) else data
     except (ValueError, RecursionError):  # not UTF-8, or nested too deeply
-        found = {}
-    texts = (found.get(name) for name in ("message", "reason", "status"))
-    said = next((text for text in texts if text and isinstance(text, str)), "no message")
-    return f"the API server answered with an error, not with objects: {said}"
+        content = {}
+    texts = (content.get(name) for name in ("message", "reason", "status"))
+    text = next((text for text in texts if text and isinstance(text, str)), "no message")
+    return f"the API server answered with an error, not with objects: {text}"
 
 
 def why_no_text(content: bytes) -> str | None:
-    """Why bytes are no text at all."""
+    """Return why bytes are not text; None if they are UTF-8."""
     if b"\0" in content:
         return "binary data"
     try:
@@ -82,7 +81,7 @@ _MODEL_NAME = re.compile(r"^(?:[A-Z][a-z]+)?(V[0-9]+(?:(?:alpha|beta)[0-9]+)?)([
 
 
 def is_client_object(value: Any) -> bool:
-    """Whether :func:`to_plain` knows what to do with the value."""
+    """Return whether :func:`to_plain` can convert the value."""
     if isinstance(value, (type, Mapping, str, bytes)):
         return False
     if hasattr(value, "attribute_map") or callable(getattr(value, "to_dict", None)):
@@ -91,12 +90,15 @@ def is_client_object(value: Any) -> bool:
 
 
 def to_plain(value: Any) -> dict[str, Any]:
-    """The object in the form of the API: camelCase keys, RFC 3339 times; ``kind`` from the class if it has none."""
+    """Convert a client library's object to the API's form, with camelCase keys and RFC 3339 times.
+
+    ``kind`` is set from the class name if the object has none.
+    """
     if hasattr(value, "attribute_map") and hasattr(value, "openapi_types"):
         data: dict[str, Any] = _model(value)
         match = _MODEL_NAME.match(type(value).__name__)
         version, kind = (match[1].lower(), match[2]) if match else ("", type(value).__name__)
-        # The items of a list do not say what they are; the class name has all but the group.
+        # List items have no kind or version. The class name has both, without the group.
         if version and "apiVersion" not in data and (api_version := _api_version(version, kind)):
             data["apiVersion"] = api_version
     else:
@@ -107,13 +109,13 @@ def to_plain(value: Any) -> dict[str, Any]:
 
 
 def _api_version(version: str, kind: str) -> str:
-    """``apps/v1`` for v1 and Deployment (or DeploymentList); empty for a kind that is not read."""
+    """Return ``apps/v1`` for v1 and Deployment (or DeploymentList); empty for a kind that kscale does not read."""
     groups = [group for group, name in KINDS if name in (kind, item_kind(kind)) and "/" not in group]
     return "/".join(part for part in (groups[0], version) if part) if groups else ""
 
 
 def _model(value: Any) -> Any:
-    """A model of the official client: its attributes under their JSON names, absent ones left out."""
+    """Convert a model of the official client to its JSON members, without absent ones."""
     fields = ((json_name, getattr(value, name)) for name, json_name in value.attribute_map.items())
     return {json_name: _plain(item) for json_name, item in fields if item is not None}
 
@@ -134,7 +136,7 @@ def _plain(value: Any) -> Any:
 
 
 class NamedText(msgspec.Struct, frozen=True):
-    """The text of objects, and the name by which problems in it are told: text that is no file."""
+    """Text with objects that is not a file, and its name for messages."""
 
     name: str
     data: bytes
@@ -161,7 +163,7 @@ class RawObject(msgspec.Struct, frozen=True):
 
     ``data`` is JSON text (:class:`msgspec.Raw`), plain data, or a struct. ``source`` names the file (``-`` standard
     input, ``<bytes>``, empty for data given in Python); ``where`` the place in it (``items[17]``, ``line 5``).
-    ``empty``: no object but a list without items, which only those see who ask for it.
+    ``empty``: the record stands for an empty list, which is yielded only on request.
     """
 
     api_version: str
@@ -198,22 +200,22 @@ _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def read(*sources: Source, empty_lists: bool = False) -> Iterator[RawObject | Problem]:
-    """All objects of all sources in order; what cannot be read at all comes as a :class:`Problem` in between.
+    """Yield all objects of all sources in order; a :class:`Problem` stands for data that cannot be read at all.
 
-    ``empty_lists``: lists of a kind (``PodMetricsList``) that hold nothing too, as records of the list.
+    ``empty_lists``: also yield empty lists of a kind (``PodMetricsList``), as records of the list.
     """
-    for found in read_scanned(*sources, scan=None, empty_lists=empty_lists):
-        assert isinstance(found, (RawObject, Problem))  # without a scan there are no batches
-        yield found
+    for item in read_scanned(*sources, scan=None, empty_lists=empty_lists):
+        assert isinstance(item, (RawObject, Problem))  # there are batches only with a scan
+        yield item
 
 
 def read_scanned(*sources: Source, scan: Scan | None, empty_lists: bool = False) -> Iterator[_Found]:
-    """:func:`read` with the pods of JSON lists in batches, as ``scan`` reads them."""
+    """Yield objects as :func:`read` does, with the pods of JSON lists in batches as ``scan`` reads them."""
     for source in sources:
-        for found in _read(source, scan):
-            if isinstance(found, RawObject) and found.empty and not empty_lists:
+        for item in _read(source, scan):
+            if isinstance(item, RawObject) and item.empty and not empty_lists:
                 continue
-            yield found if isinstance(found, Problem) else _refused(found) or found
+            yield item if isinstance(item, Problem) else _refused(item) or item
 
 
 def _refused(found: RawObject | PodBatch) -> Problem | None:
@@ -249,7 +251,7 @@ def _read(source: Source, scan: Scan | None) -> Iterator[_Found]:
 
 
 def _from_open_file(source: Any, scan: Scan | None) -> Iterator[_Found]:
-    """Read a file that the caller opened, binary or text, from where it stands."""
+    """Yield the objects of a file that the caller opened, binary or text, from its current position."""
     name = getattr(source, "name", "")
     name = name if isinstance(name, str) and name else f"<{type(source).__name__}>"
     try:
@@ -312,7 +314,7 @@ def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_F
 
 
 def _from_stream(stream: BinaryIO, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
-    """What can be read only once. A document a line is handed out line by line, and anything else is read whole."""
+    """Yield the objects of a stream, line by line with one document per line; any other stream is read into memory."""
     try:
         lines = object_lines(stream)
         if isinstance(lines, bytearray):
@@ -340,23 +342,23 @@ def _from_text(buffer: Buffer, source: str, in_directory: bool, scan: Scan | Non
     start = bytes(memoryview(buffer)[:4])
     if start in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):
         buffer = bytes(buffer).decode("utf-32", "replace").encode()
-    elif start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # what a shell of Windows writes
+    elif start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # as written by a Windows shell
         buffer = bytes(buffer).decode("utf-16", "replace").encode()
     if start[:3] == _BOM:
         buffer = bytes(buffer)[3:]
     head = bytes(memoryview(buffer)[:4096]).lstrip()
     if not head and not bytes(buffer).strip():
         yield Problem("the file is empty", source)
-    elif head[:4] == b"null" and bytes(buffer).strip() == b"null":  # what a filter of JSON prints that found nothing
+    elif head[:4] == b"null" and bytes(buffer).strip() == b"null":  # as printed by a JSON filter without a result
         yield Problem("not a Kubernetes object: expected a mapping, got null", source)
     elif head[:1] in (b"{", b"["):
         records = _from_json(buffer, source, in_directory, scan)
         if source.removesuffix(".gz").removesuffix(".zst").endswith((".yaml", ".yml")):
-            found = list(records)
-            if all(isinstance(record, Problem) for record in found):  # flow style that is no JSON
+            all_records = list(records)
+            if all(isinstance(record, Problem) for record in all_records):  # YAML flow style that is not JSON
                 records = _from_yaml(bytes(buffer), source, in_directory)
             else:
-                records = iter(found)
+                records = iter(all_records)
         yield from records
     elif (strange := why_no_text(bytes(buffer))) is not None:
         yield Problem(f"neither JSON nor YAML: {strange}", source)
@@ -370,8 +372,10 @@ def _from_text(buffer: Buffer, source: str, in_directory: bool, scan: Scan | Non
 def _from_json(
     buffer: Buffer, source: str, in_directory: bool, scan: Scan | None, line: int | None = None
 ) -> Iterator[_Found]:
-    """One document, several one after the other, or one a line. ``line``: of a text with a document a line, where this
-    part of it begins."""
+    """Yield the objects of one document, several concatenated ones, or one per line.
+
+    ``line`` is the number of the first line, for part of a text with one document per line.
+    """
     view = memoryview(buffer)
     try:
         yield from _from_json_document(view, source, f"line {line}" if line else "", in_directory, scan)
@@ -405,7 +409,7 @@ def _from_json_document(
     try:
         envelope = _envelope(view)
     except msgspec.ValidationError as error:
-        check_syntax(view)  # what is no JSON at all is said first
+        check_syntax(view)  # a syntax error is reported first
         yield Problem(f"not a Kubernetes object: {error}", source, where)
         return
     kind, api_version = envelope.kind or "", envelope.api_version or ""
@@ -423,7 +427,7 @@ def _from_json_document(
 
 
 def _array(view: memoryview) -> list[msgspec.Raw]:
-    """The elements of an array, however deep they are. Raises DecodeError."""
+    """Return the elements of an array of any depth. Raises DecodeError."""
     try:
         return _ARRAY.decode(view)
     except RecursionError:
@@ -433,7 +437,7 @@ def _array(view: memoryview) -> list[msgspec.Raw]:
 
 
 def _envelope(view: memoryview) -> _Envelope:
-    """An object or a list of objects, however deep they are. Raises DecodeError."""
+    """Return the head and items of an object or list of any depth. Raises DecodeError."""
     try:
         return _ENVELOPE.decode(view)
     except RecursionError:
@@ -446,7 +450,7 @@ def _envelope(view: memoryview) -> _Envelope:
 
 
 def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_directory: bool) -> Iterator[_Found]:
-    """Pods as batches, in between the other items one by one."""
+    """Yield pods as batches, and the other items between them one by one."""
     own = item_kind(scanned.kind)
     version = scanned.api_version if own else ""
     for part in scanned.parts():
@@ -477,7 +481,7 @@ def _from_items(
     in_directory: bool,
     first: int = 0,
 ) -> Iterator[_Found]:
-    """The items of a list; ``kind`` and ``api_version`` are what items that do not say it are."""
+    """Yield the items of a list. ``kind`` and ``api_version`` are the defaults for items without them."""
     for index, raw in enumerate(items, start=first):
         where = f"{place}[{index}]"
         match = _HEAD.match(memoryview(raw)[:_HEAD_SIZE])
@@ -508,9 +512,9 @@ def _from_items(
 def _from_yaml(text: bytes, source: str, in_directory: bool) -> Iterator[_Found]:
     from kscale.snapshot.text.documents import documents
 
-    found = list(documents(text, source))
-    several = sum(not isinstance(document, Problem) for document in found) > 1
-    for number, document in enumerate(found, start=1):
+    all_documents = list(documents(text, source))
+    several = sum(not isinstance(document, Problem) for document in all_documents) > 1
+    for number, document in enumerate(all_documents, start=1):
         if isinstance(document, Problem):
             yield document
         else:

@@ -43,10 +43,12 @@ T = TypeVar("T")
 
 
 class KnownTexts(Generic[T]):
-    """What texts stand for, by number + 1; 0 is no text. Those that stand for None make a pod be read the slow way.
+    """Values of texts, by number + 1; 0 means no text. A pod with a text whose value is None is decoded by itself.
 
-    ``read``: from the number of a text to what it stands for; ``absent``: what no text stands for; ``columns``,
-    ``entries``: names and types of values, and those of what a text stands for; 0 for texts that are not usable."""
+    ``read`` returns the value of a text by number, or None if it is unusual; ``absent`` is the value without a text;
+    ``columns`` are names and types of columns, and ``entries`` returns their values for a text's value. Unusual texts
+    have zeros there.
+    """
 
     def __init__(
         self,
@@ -64,11 +66,11 @@ class KnownTexts(Generic[T]):
 
     @property
     def columns(self) -> NDArray[Any]:
-        """The columns, by number + 1."""
+        """Return the columns, by number + 1."""
         return self._columns.array
 
     def learn(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Read the texts that are new; whether each is usable."""
+        """Read the texts that are new, and return whether each text is usable."""
         places = numbers + 1
         self._grow(int(places.max(initial=0)) + 1)
         fresh = places[~self._columns.array["known"][places]]
@@ -78,7 +80,7 @@ class KnownTexts(Generic[T]):
         return usable
 
     def forget(self, gone: NDArray[np.int64]) -> None:
-        """Texts of these numbers may be others from now on."""
+        """Remove the texts of these numbers, which may be reused."""
         places = gone + 1
         places = places[places < len(self.values)]
         self._columns.array[places] = 0
@@ -106,7 +108,7 @@ TOLD_TO_STOP: Final = '"2000-01-01T00:00:00Z"'
 """What stands in a rest for any moment at which a pod was told to stop."""
 
 _UNSEEN: Final = -2
-_FEW: Final = 16  # rows that are not worth being compared
+_FEW: Final = 16  # with fewer rows comparing does not pay off
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -124,7 +126,11 @@ _UNUSUAL: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _Affinity(msgspec.Struct, frozen=True, eq=False):
-    """``number``, ``settled_number``: equal for what makes equal classes, of a pod that moves and of one that stays."""
+    """An affinity of pods.
+
+    Affinities with the same ``number`` lead to the same class for pods that may move; with the same ``settled_number``
+    for pods that stay on their node.
+    """
 
     facet: AffinityFacet
     settled: AffinityFacet
@@ -133,16 +139,19 @@ class _Affinity(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Owner(msgspec.Struct, frozen=True, gc=False):
-    """The controller of pods. ``uid``: None = its pods stand alone."""
+    """The controller of pods. ``uid`` None: the pods are not compared with replicas."""
 
     facet: tuple[str, str, str] | None = None
     uid: str | None = None
 
 
 class _Rest(msgspec.Struct, frozen=True, eq=False):
-    """What the pods of one text have in common besides the facets. ``unplaced``: the state of one that has no node;
-    ``done``: whether they are finished; ``alone``: by annotation a DaemonSet's; ``bare``: without apiVersion and kind,
-    so that only a PodList tells that they are pods."""
+    """Fields of pods with the same remaining text, apart from the facets.
+
+    ``unplaced``: state of a pod without a node; ``done``: whether the pods are finished; ``alone``: whether they are a
+    DaemonSet's by owner or annotation; ``bare``: whether they have neither apiVersion nor kind, so that only a PodList
+    shows that they are pods.
+    """
 
     prototype: Prototype
     unplaced: int
@@ -156,11 +165,11 @@ class _Rest(msgspec.Struct, frozen=True, eq=False):
 
 
 class TextClasses:
-    """The classes of pods by combination of texts, for one projector and one interner.
+    """Classes of pods by combination of texts, for one projector and one interner.
 
-    What they stand for is told by number of the combination + 1; 0 is none, which makes a pod be read the slow way. Of
-    a combination that is ``known`` the texts were read; ``waiting``: the class of a pod without a node, ``settled``: of
-    one that has a node or is finished (-1: read such pods the slow way, -2: none was seen yet).
+    Values are indexed by the combination's number + 1; 0 means none, so the pod is decoded by itself. The texts of a
+    ``known`` combination were read. ``waiting`` is the class of a pod without a node, ``settled`` that of a pod with a
+    node or a finished one (-1: decode such pods by themselves, -2: not seen yet).
     """
 
     def __init__(self, projector: _projection.Projector, interner: Interner, *, finished: bool = False) -> None:
@@ -169,7 +178,7 @@ class TextClasses:
         self._finished = finished
         self._same: dict[Any, int] = {}
         self._following = count()
-        self._bytes: tuple[dict[int, bytes], ...] = ({}, {}, {}, {})  # texts of facets that shapes hold
+        self._bytes: tuple[dict[int, bytes], ...] = ({}, {}, {}, {})  # texts of facets that shapes refer to
         self._labels = KnownTexts(self._read_labels, labels_facet(None))
         self._affinities = KnownTexts(
             self._read_affinity,
@@ -212,25 +221,25 @@ class TextClasses:
 
     @property
     def looks(self) -> NDArray[Any]:
-        """What all combinations stand for, by number + 1: :data:`kscale._native._pod_columns.LOOKS`."""
-        known, size = self._looks.size, self.size + 1
-        if size > known:
+        """Return the values of all combinations by number + 1: :data:`kscale._native._pod_columns.LOOKS`."""
+        old_size, size = self._looks.size, self.size + 1
+        if size > old_size:
             self._looks.extend_to(size)
-            fresh = self._looks.array[known:]
+            fresh = self._looks.array[old_size:]
             fresh["waiting"] = fresh["settled"] = -1
         return self._looks.array
 
     def __len__(self) -> int:
-        """How many combinations there are."""
+        """Return the number of combinations in use."""
         return self._projector.combination_count - self._projector.combinations_free
 
     @property
     def size(self) -> int:
-        """All numbers of combinations are below this."""
+        """Return an upper limit of the combinations' numbers."""
         return self._projector.combination_count
 
     def learn(self, places: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
-        """Classify the combinations that pods have (their numbers + 1), for pods with a node and for those without."""
+        """Find the classes of combinations (their numbers + 1), for pods with a node (``bound``) and without one."""
         looks = self.looks
         fresh = places[~looks["known"][places]]
         if len(fresh):
@@ -239,23 +248,23 @@ class TextClasses:
             column = looks[name]
             now = places[having]
             now = now[column[now] == _UNSEEN]
-            if len(now):  # a finished pod counts as placed, without a node, too
+            if len(now):  # a finished pod counts as placed, even without a node
                 now = distinct(now)
                 rows = self._rows(now)
-                found = self._classes(rows, looks["done"][now] if name == "waiting" else np.ones(len(now), np.bool_))
-                column[now] = found
-                looks[f"{name}_shape"][now] = self._shapes(rows, found)
+                classes = self._classes(rows, looks["done"][now] if name == "waiting" else np.ones(len(now), np.bool_))
+                column[now] = classes
+                looks[f"{name}_shape"][now] = self._shapes(rows, classes)
 
     def _rows(self, places: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The numbers of the texts of combinations, a row each."""
+        """Return the numbers of the texts of combinations, one row each."""
         return self._projector.combination_rows(places - 1)
 
     def _read(self, places: NDArray[np.int32]) -> None:
         """Read the texts of new combinations."""
         rows = self._rows(places)
         usable = self._rests.learn(rows[:, -1])
-        for number, known in enumerate(self._facets):
-            usable[usable] = known.learn(rows[usable, number])
+        for number, facet_texts in enumerate(self._facets):
+            usable[usable] = facet_texts.learn(rows[usable, number])
         looks = self.looks
         looks["known"][places] = True
         looks["waiting"][places] = looks["settled"][places] = np.where(usable, np.int32(_UNSEEN), np.int32(-1))
@@ -268,30 +277,32 @@ class TextClasses:
         looks["controller"][places] = controller
 
     def _shapes(self, rows: NDArray[np.int32], classes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The shapes of combinations, by the numbers of their texts, whose pods have these classes."""
+        """Return the shape numbers of combinations, given as rows of text numbers, with these classes."""
         first, which = _alike(classes, rows[:, VOLUMES], rows[:, -1])
         numbers = np.empty(len(first), dtype=np.int32)
         for i, at in enumerate(first.tolist()):
             row, class_of = rows[at].tolist(), int(classes[at])
             rest = self._rests.values[row[-1] + 1]
-            assert rest is not None  # only combinations that are usable are asked about
+            assert rest is not None  # callers pass only usable combinations
             texts = tuple(self._facet_bytes(facet, number) for facet, number in enumerate(row[:-1]))
             stay = stays(self._interner.classes[class_of].owner)
-            made = partial(Shape, None, (rest.text, *texts), settled=stay)
-            numbers[i] = self._interner.shape((class_of, texts[VOLUMES], rest.text), made)
+            make_shape = partial(Shape, None, (rest.text, *texts), settled=stay)
+            numbers[i] = self._interner.shape((class_of, texts[VOLUMES], rest.text), make_shape)
         return numbers[which]
 
     def _facet_bytes(self, facet: int, number: int) -> bytes | None:
         if number < 0:
             return None
-        found = self._bytes[facet].get(number)
-        if found is None:
-            found = self._bytes[facet][number] = self._projector.facet_text(facet, number)
-        return found
+        cached = self._bytes[facet].get(number)
+        if cached is None:
+            cached = self._bytes[facet][number] = self._projector.facet_text(facet, number)
+        return cached
 
     def _classes(self, rows: NDArray[np.int32], fixed: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """The classes of combinations, by the numbers of their texts; ``fixed``: those of pods that are where they are
-        to be."""
+        """Return the class numbers of combinations, given as rows of text numbers.
+
+        ``fixed`` marks those whose pods are already placed or finished.
+        """
         labels, affinity, volumes, owners, rests = rows.T + 1
         stay = self._owners.columns["stays"][owners] & fixed
         selected = self._affinities.columns[affinity]
@@ -302,7 +313,7 @@ class TextClasses:
             rest, node = self._rests.values[of[4]], self._affinities.values[of[1]]
             with_labels, mounted = self._labels.values[of[0]], self._volumes.values[of[2]]
             owner = self._owners.values[of[3]]
-            assert rest is not None  # only combinations that are usable are asked about
+            assert rest is not None  # callers pass only usable combinations
             assert node is not None
             assert with_labels is not None
             assert mounted is not None
@@ -320,24 +331,24 @@ class TextClasses:
         shapes: NDArray[np.bool_],
         controllers: NDArray[np.bool_],
     ) -> None:
-        """Another interner from now on, without the classes, shapes and controllers of these numbers."""
+        """Use another interner, which does not have the classes, shapes and controllers marked here."""
         self._interner = interner
-        gone = _among(controllers, self.looks["controller"])
+        outdated = _among(controllers, self.looks["controller"])
         for name in ("waiting", "settled"):
-            gone |= _among(classes, self.looks[name]) | _among(shapes, self.looks[f"{name}_shape"])
-        gone[0] = False
+            outdated |= _among(classes, self.looks[name]) | _among(shapes, self.looks[f"{name}_shape"])
+        outdated[0] = False
         self._owners.forget(np.flatnonzero(_among(controllers, self._owners.columns["number"])) - 1)
-        self.looks["known"][gone] = False  # their texts are still known
+        self.looks["known"][outdated] = False  # their texts stay known
         for name in ("waiting_shape", "settled_shape"):
-            self.looks[name][gone] = 0
+            self.looks[name][outdated] = 0
 
     def retain(self, keep: NDArray[np.bool_]) -> None:
         """Forget the other combinations (bool by number), and the texts that only they have."""
         *facets, rests = self._projector.retain(keep.view(np.uint8))
-        for known, cached, there in zip(self._facets, self._bytes, facets, strict=True):
-            gone = np.flatnonzero(~there)
-            known.forget(gone)
-            for number in gone.tolist():
+        for facet_texts, cached, in_use in zip(self._facets, self._bytes, facets, strict=True):
+            removed = np.flatnonzero(~in_use)
+            facet_texts.forget(removed)
+            for number in removed.tolist():
                 cached.pop(number, None)
         self._rests.forget(np.flatnonzero(~rests))
         forgotten = np.flatnonzero(~keep) + 1
@@ -350,7 +361,7 @@ class TextClasses:
     # -- texts -------------------------------------------------------------------------------------------------------
 
     def _read_rest(self, number: int) -> _Rest | None:
-        """Decode and check what is left of pods without the facets."""
+        """Decode and check the text of pods without the facets; None if it is unusual."""
         text = self._projector.text(number)
         if _projection.repeats_a_key(text):
             return None
@@ -362,10 +373,10 @@ class TextClasses:
             pod = from_json(text, Pod)
         except (InputError, *_UNUSUAL):
             return None
-        pod.metadata.name = "x"  # noted apart; an empty or odd one never gets here
+        pod.metadata.name = "x"  # read separately; an empty or odd name never gets here
         pod.metadata.namespace = pod.metadata.namespace or DEFAULT_NAMESPACE
         if pod.spec.resource_claims or check(pod):
-            return None  # with claims its name is part of its class
+            return None  # the class of a pod with claims includes its name
         waits = GATED if pod.spec.scheduling_gates else PENDING
         return _Rest(
             prototype=self._interner.prototype(pod, placed=True),
@@ -380,7 +391,7 @@ class TextClasses:
         )
 
     def _text(self, facet: int, number: int) -> bytes:
-        """The text of a facet; raises DecodeError for one with a key twice."""
+        """Return the text of a facet. Raises DecodeError if it repeats a key."""
         text = self._projector.facet_text(facet, number)
         if _projection.repeats_a_key(text):
             raise msgspec.DecodeError("a key comes twice")
@@ -428,12 +439,12 @@ class TextClasses:
 
 
 def _alike(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """As :func:`alike`; of few rows each is the first."""
+    """Group equal rows as :func:`alike` does; with few rows each is a group of its own."""
     count = len(columns[0])
     return (np.arange(count), np.arange(count)) if count <= _FEW else alike(*columns)
 
 
 def _among(gone: NDArray[np.bool_], numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Which numbers, where those below 0 are none, went."""
-    found: NDArray[np.bool_] = np.append(gone, [False])[np.minimum(numbers, len(gone))]
-    return found & (numbers >= 0)
+    """Return which numbers are marked in ``gone``; numbers below 0 are not."""
+    marked: NDArray[np.bool_] = np.append(gone, [False])[np.minimum(numbers, len(gone))]
+    return marked & (numbers >= 0)

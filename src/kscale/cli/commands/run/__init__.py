@@ -1,1 +1,1 @@
-"""``kscale run PROGRAM``: a module for each program. What they share is in :mod:`kscale.cli.process`."""
+"""``kscale run PROGRAM``: one module per program. Shared code is in :mod:`kscale.cli.process`."""

@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class COMMAND(GoCommand):
-    """The command as typer makes it."""
+    """The typer command, with upstream's flags."""
 
     refused = REFUSED
     idle = IDLE
@@ -82,7 +82,7 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
         "cluster-autoscaler",
         process,
         build(process, options),
-        # Upstream's name of a candidate is its host's alone, and the lease is where the status is.
+        # As in upstream, the candidate's identity is its host name, and the lease is in the status' namespace.
         election=lease.election(identity=host_name(), namespace=options.namespace),
         qps=process.kube_client_qps,
         burst=process.kube_client_burst,
@@ -92,23 +92,23 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
 
 
 def build(process: AutoscalerFlags, options: AutoscalingOptions) -> Build:
-    """What puts the program together."""
+    """Return the function that assembles the program."""
     return partial(_build, process, options)
 
 
 async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: Surroundings) -> Program:
-    held = ExitStack()
+    resources = ExitStack()
     try:
-        return await _put_together(process, options, around, held)
+        return await _put_together(process, options, around, resources)
     except BaseException:
-        await asyncio.to_thread(held.close)
+        await asyncio.to_thread(resources.close)
         raise
 
 
 async def _put_together(
-    process: AutoscalerFlags, options: AutoscalingOptions, around: Surroundings, held: ExitStack
+    process: AutoscalerFlags, options: AutoscalingOptions, around: Surroundings, resources: ExitStack
 ) -> Program:
-    """``held`` gets what is to be let go of at the end, however that comes; it may block."""
+    """Build the program. ``resources`` collects what must be released at the end; releasing may block."""
     from kscale.ca.expander.chain import build_expander_chain
     from kscale.ca.gpu import DEFAULT_GPU_LABEL
     from kscale.ca.legacy.metrics import LEGACY_GPU_LABEL
@@ -129,9 +129,9 @@ async def _put_together(
     chain = build_expander_chain(options.expander_names)
     ranker = GrpcExpander(options.grpc_expander_url, options.grpc_expander_cert) if "grpc" in chain else None
     if ranker is not None:
-        held.callback(ranker.close)
+        resources.callback(ranker.close)
     board = NodeBoard()
-    groups = await _cloud(process, options, around, board, held)
+    groups = await _cloud(process, options, around, board, resources)
     gpu_label, gpu_types = await asyncio.to_thread(lambda: (groups.gpu_label, groups.gpu_types))
     devices = not options.legacy and await around.resources.serves("resource.k8s.io/v1")
     health = HealthCheck(
@@ -169,8 +169,8 @@ async def _put_together(
         driver.leads()
 
     def close() -> None:
-        with held:
-            # Cleanup is for an end by a signal, and upstream comes to it only where it writes a status.
+        with resources:
+            # As in upstream, clean up only after a signal, and only if a status is written.
             if ended and options.write_status_configmap and not around.dry_run:
                 groups.close()
 
@@ -199,19 +199,22 @@ async def _put_together(
 
 
 def _profile(path: str) -> SchedulerProfile | None:
-    """The scheduler's. Raises InputError."""
+    """Return the profile of the scheduler's configuration file; None if no file is named.
+
+    Raises InputError if the file cannot be read.
+    """
     if not path:
         return None
     from kscale.scheduling.configuration import scheduler_profile
     from kscale.snapshot.text.documents import only_document
 
     try:
-        found = only_document(read_file(path), path)
+        document = only_document(read_file(path), path)
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), path, field="--scheduler-config-file")) from None
     except InputError as error:
         raise InputError([replace(each, field="--scheduler-config-file") for each in error.problems]) from None
-    return scheduler_profile(found)
+    return scheduler_profile(document)
 
 
 _NO_PRICING: Final = "couldn't access cloud provider pricing for price expander"
@@ -225,7 +228,10 @@ async def _cloud(
     board: NodeBoard,
     held: ExitStack,
 ) -> NodeGroups:
-    """The cloud by its name. ``held`` gets what is to be called at the end, however that comes."""
+    """Return the node groups of the cloud provider. ``held`` collects what must be released at the end.
+
+    Raises InputError if the provider has no prices but the price expander needs them.
+    """
     wants_prices = "price" in options.expander_names
     if process.cloud_provider == "static":
         from kscale.capacity.groups import read_groups
@@ -270,7 +276,10 @@ _ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")
 
 
 async def _machines(process: AutoscalerFlags, around: Surroundings, board: NodeBoard, held: ExitStack) -> NodeGroups:
-    """Groups of machines of the management cluster. Raises InputError, and RequestFailedError for one that is away."""
+    """Return the machine groups of the management cluster.
+
+    Raises InputError, or RequestFailedError if the management cluster cannot be reached.
+    """
     architecture = os.environ.get("CAPI_SCALE_ZERO_DEFAULT_ARCH", "")
     if architecture not in _ARCHITECTURES:
         if architecture:
@@ -317,5 +326,5 @@ async def _machines(process: AutoscalerFlags, around: Surroundings, board: NodeB
 
 
 def _closed(client: Client, loop: asyncio.AbstractEventLoop) -> None:
-    """From another thread than the loop's."""
+    """Close the client from a thread other than the event loop's."""
     asyncio.run_coroutine_threadsafe(client.close(), loop).result()

@@ -46,14 +46,14 @@ AdmissionFlags: Any = flags_of("AdmissionFlags", AdmissionOptions, _HELPS, panel
 
 
 class COMMAND(GoCommand):
-    """Its flags are upstream's."""
+    """The typer command, with upstream's flags."""
 
     idle = IDLE
 
 
 @dataclass
 class Process(ProcessFlags):
-    """With the admission controller's port; its certificate is the webhook's."""
+    """Process flags with the admission controller's port. The TLS flags name the webhook's certificate."""
 
     address: Address = ":8944"
     tls_cert_file: Annotated[
@@ -71,13 +71,13 @@ class Process(ProcessFlags):
     ] = "/etc/tls-certs/serverKey.pem"
 
     def tls(self) -> ReloadingContext | None:
-        """Metrics are served without it."""
+        """Return None: metrics are served without TLS."""
         return None
 
 
 @dataclass
 class WebhookFlags(OptionGroup):
-    """Where reviews are taken, and how the API server is told."""
+    """Flags of the webhook's address and registration."""
 
     port: Annotated[int, typer.Option("--port", help="Port of the webhook.", rich_help_panel=PANEL)] = 8000
     client_ca_file: Annotated[
@@ -218,8 +218,8 @@ def command(
 ) -> None:
     """Write recommendations into new pods, and validate VPAs, as upstream's vpa-admission-controller does.
 
-    It serves over TLS, registers itself ten seconds after it knows everything, and renews the lease that the updater
-    looks at. To be run in place of upstream's.
+    It serves over TLS, registers its webhook ten seconds after everything is listed, and renews the lease that the
+    updater checks. Runs instead of upstream's.
     """
     ignored = [each for each in webhook.ignored_vpa_object_namespaces.split(",") if each]
     if ignored and webhook.vpa_object_namespace:

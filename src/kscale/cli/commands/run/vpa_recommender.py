@@ -103,7 +103,7 @@ RecommenderFlags: Any = flags_of("RecommenderFlags", RecommenderOptions, _HELPS,
 
 
 class COMMAND(GoCommand):
-    """Its flags are upstream's, and those of strategies and plans."""
+    """The typer command, with upstream's flags and those of strategies and plans."""
 
     idle: ClassVar[Mapping[str, Idle]] = {
         **IDLE,
@@ -113,14 +113,14 @@ class COMMAND(GoCommand):
 
 @dataclass
 class Process(ProcessFlags):
-    """With the recommender's port."""
+    """Process flags with the recommender's port."""
 
     address: Address = ":8942"
 
 
 @dataclass
 class Lease(LeaseFlags):
-    """With the recommender's lease."""
+    """Leader election flags with the recommender's lease."""
 
     leader_elect: LeaderElect = False
     leader_elect_resource_name: LeaseName = "vpa-recommender-lease"
@@ -128,7 +128,7 @@ class Lease(LeaseFlags):
 
 @dataclass
 class PrometheusFlags(OptionGroup):
-    """Where Prometheus is, and who asks."""
+    """Flags for Prometheus' address and credentials."""
 
     prometheus_address: Annotated[
         str, typer.Option("--prometheus-address", metavar="URL", help="URL of Prometheus.", rich_help_panel=_PANEL)
@@ -195,16 +195,19 @@ class PrometheusFlags(OptionGroup):
     ] = ""
 
     def timeout(self) -> timedelta:
-        """For each question."""
+        """Return the timeout of each query. Raises InputError."""
         try:
             return timedelta_of(parse_prometheus_duration(self.prometheus_query_timeout))
         except ValueError as error:
             raise InputError(Problem(str(error), field="--prometheus-query-timeout")) from None
 
     def authorization(self) -> str:
-        """The header of that name; a file is read each time. Raises InputError."""
-        given = (self.prometheus_bearer_token, self.prometheus_bearer_token_file, self.username)
-        if sum(map(bool, given)) > 1:
+        """Return the value of the Authorization header. The token file is read on every call.
+
+        Raises InputError if several credentials are set or the file cannot be read.
+        """
+        credentials = (self.prometheus_bearer_token, self.prometheus_bearer_token_file, self.username)
+        if sum(map(bool, credentials)) > 1:
             text = (
                 "--bearer-token, --bearer-token-file and --username are mutually exclusive and can't be set together."
             )
@@ -223,7 +226,7 @@ class PrometheusFlags(OptionGroup):
 
 @dataclass
 class StrategyFlags(OptionGroup):
-    """What becomes the target."""
+    """Flags for the strategy that computes the target."""
 
     strategy: Annotated[
         str,
@@ -264,13 +267,18 @@ class StrategyFlags(OptionGroup):
     def advisor(
         self, options: RecommenderOptions, history: PrometheusHistory, timeout: timedelta
     ) -> StrategyAdvisor | None:
-        """Who asks the strategy; None for upstream's own way. Raises InputError."""
+        """Return the advisor that runs the strategy; None for upstream's own recommendation.
+
+        Raises InputError if a flag has no effect, or if the strategy needs samples that checkpoints do not have.
+        """
         strategy = find_strategy(self.strategy, dict(map(setting_of, self.setting or ())))
         is_upstreams = type(strategy) is RecommenderStrategy
-        if not strategy.needs_samples:  # another than upstream's is asked at --strategy-interval all the same
-            asked = ("--strategy-interval", "--strategy-answer-bytes") if is_upstreams else ("--strategy-answer-bytes",)
+        if not strategy.needs_samples:  # other strategies run at --strategy-interval
+            useless = (
+                ("--strategy-interval", "--strategy-answer-bytes") if is_upstreams else ("--strategy-answer-bytes",)
+            )
             for flag in flags_given_of(self):
-                if flag in asked:
+                if flag in useless:
                     raise InputError(Problem("has no effect without a --strategy of samples", field=flag))
         if is_upstreams:
             return None
@@ -294,7 +302,7 @@ class StrategyFlags(OptionGroup):
 
 @dataclass
 class ExplainFlags(OptionGroup):
-    """What is told in a round, before it writes."""
+    """Flags for what is reported in each round, before it writes."""
 
     explain: Annotated[
         bool,
@@ -329,13 +337,13 @@ def command(
     if ran_simulated(world, "vpa_recommender", options, idle=idle):
         return
     prometheus.authorization()
-    asked = msgspec.structs.replace(
+    history_options = msgspec.structs.replace(
         struct_of(history, PrometheusHistory),
         namespace=options.vpa_object_namespace,
         container_name_label=options.container_name_label,
     )
-    asked.range_queries(0)  # durations are none: said now, and not once it runs
-    advisor = strategy.advisor(options, asked, prometheus.timeout())
+    history_options.range_queries(0)  # report bad durations now, before the program runs
+    advisor = strategy.advisor(options, history_options, prometheus.timeout())
     from kscale.drivers.vpa_recommender import recommender_program
     from kscale.world.metrics.prometheus import Prometheus
 
@@ -345,7 +353,7 @@ def command(
             prometheus.prometheus_address,
             authorization=prometheus.authorization,
             insecure=prometheus.prometheus_insecure,
-            timeout=None,  # each question has --prometheus-query-timeout
+            timeout=None,  # each query has --prometheus-query-timeout
             response_bytes=prometheus.prometheus_max_response_bytes,
         )
     run_program(
@@ -354,7 +362,7 @@ def command(
         partial(
             recommender_program,
             options=options,
-            history=asked,
+            history=history_options,
             query_timeout=prometheus.timeout(),
             prometheus=source,
             explain=print_record if explaining.explain else None,

@@ -57,21 +57,21 @@ UpdaterFlags: Any = flags_of("UpdaterFlags", UpdaterOptions, _HELPS, panel=PANEL
 
 
 class COMMAND(GoCommand):
-    """Its flags are upstream's."""
+    """The typer command, with upstream's flags."""
 
     idle = IDLE
 
 
 @dataclass
 class Process(ProcessFlags):
-    """With the updater's port."""
+    """Process flags with the updater's port."""
 
     address: Address = ":8943"
 
 
 @dataclass
 class Lease(LeaseFlags):
-    """With the updater's lease."""
+    """Leader election flags with the updater's lease."""
 
     leader_elect: LeaderElect = False
     leader_elect_resource_name: LeaseName = "vpa-updater"
@@ -79,7 +79,7 @@ class Lease(LeaseFlags):
 
 @dataclass
 class PlanFlags(OptionGroup):
-    """What is told before a loop acts."""
+    """Flags for what is reported before a loop acts."""
 
     plan: Annotated[
         bool,
@@ -97,8 +97,8 @@ def command(
 ) -> None:
     """Resize and evict pods that are too far from what is recommended, as upstream's vpa-updater does.
 
-    What is evicted comes back with other requests only where the admission controller lives. Runs instead of upstream's
-    updater, never beside it.
+    Evicted pods get other requests only if the admission controller runs. Runs instead of upstream's updater, never
+    beside it.
     """
     if not flags.admission_controller_status_lease_namespace and flags.profile != LEGACY:
         flags.admission_controller_status_lease_namespace = os.environ.get("NAMESPACE", "")
