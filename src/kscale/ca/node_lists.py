@@ -47,7 +47,7 @@ class NodeLists(msgspec.Struct, kw_only=True):
 
 
 def get_unready_node_copy(node: Node, reason: str) -> Node:
-    """The node with its Ready condition turned off for a reason, since it was made."""
+    """Return a copy of the node with Ready set to False for a reason, since the node's creation."""
     off = Condition(type="Ready", status="False", reason=reason, last_transition_time=node.metadata.creation_timestamp)
     conditions = [off if condition.type == "Ready" else condition for condition in node.status.conditions]
     return replace(node, status=replace(node.status, conditions=conditions))
@@ -76,7 +76,10 @@ def build_node_lists(
 def build_snapshot_node_lists(
     snapshot: Snapshot, gpu_label: str, taints: TaintConfig, lacks: Callable[[Node], bool] | None = None
 ) -> NodeLists:
-    """The same for the nodes of a snapshot; what does not depend on ``lacks`` is kept from snapshot to snapshot."""
+    """Build the node lists of a snapshot's nodes.
+
+    Without ``lacks`` (a check whether a node lacks devices) the result is cached between snapshots.
+    """
     nodes, names = snapshot.columns.objects, snapshot.columns.names
     if lacks is not None:
         return build_node_lists(nodes, gpu_label=gpu_label, taints=taints, lacks=lacks)
@@ -135,7 +138,7 @@ def _assemble_node_lists(
 
 
 def iterate_nodes_with_gpus(nodes: Iterable[Node], gpu_label: str) -> Iterator[Node]:
-    """The ready ones among nodes whose GPUs have shown up, whatever else they wait for."""
+    """Yield the ready, uncordoned nodes whose GPUs are visible, even if they lack other devices."""
     for node in nodes:
         if not node.spec.unschedulable and is_ready(node) and not _is_missing_gpu(node, gpu_label, None):
             yield node

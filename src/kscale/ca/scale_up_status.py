@@ -102,7 +102,7 @@ class ScaleUpStatus(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 def format_not_triggered_reasons(pod: NoScaleUpInfo, existing: Collection[str]) -> list[str]:
-    """``<count> <reason>`` over the groups that exist, in the order of their texts (upstream's is random)."""
+    """Format ``<count> <reason>`` for the reasons of existing groups, sorted by text (upstream's order is random)."""
     counts: Counter[str] = Counter()
     for by_group in (pod.rejected_groups, pod.skipped_groups):
         for group, reasons in by_group.items():
@@ -113,8 +113,11 @@ def format_not_triggered_reasons(pod: NoScaleUpInfo, existing: Collection[str]) 
 
 @typed
 def build_scale_up_events(status: ScaleUpStatus, *, uid_of: PodUidLookup = lambda _: "") -> list[Event]:
-    """An event for every pod that triggered the scale-up of ``status``; for those that did not, unless it failed or
-    succeeded. ``uid_of``: the UID of a pod by ``namespace/name``; empty if it is not known."""
+    """Build an event for every pod that triggered the scale-up, and for those that did not.
+
+    The latter get no event if the scale-up failed or succeeded. ``uid_of`` returns the UID of a pod by
+    ``namespace/name``; empty if unknown.
+    """
     events: list[Event] = []
     existing = {group.id for group in status.considered_groups if group.exists}
     if status.result not in (SCALE_UP_SUCCESSFUL, SCALE_UP_ERROR):

@@ -35,9 +35,9 @@ HOUR: Final[OtherDuration] = 3600 * SECOND
 
 
 class PodRun(msgspec.Struct, frozen=True):
-    """``count`` pods alike in everything that requests and prices read, one after the other; ``pod`` is one of them.
+    """A run of ``count`` consecutive pods with equal requests and prices; ``pod`` is one of them.
 
-    ``record``: what the pod was read from, if that is known.
+    ``record``: the record that the pod was read from, if known.
     """
 
     pod: Pod
@@ -46,7 +46,7 @@ class PodRun(msgspec.Struct, frozen=True):
 
     @property
     def data(self) -> dict[str, Any]:
-        """The pod's API data: as it came, else what the struct keeps."""
+        """Return the pod's API data, as read if the record is known, else converted from the struct."""
         return to_dict(self.pod) if self.record is None else self.record.data()
 
 
@@ -101,19 +101,20 @@ class Rng(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpanderInput:
-    """What the expanders of a chain may look at besides the options.
+    """Inputs of the expanders of a chain besides the options.
 
     - ``nodes``: the template node of each group.
     - ``priorities``: data of ConfigMap ``cluster-autoscaler-priority-expander`` in ``namespace``; None: no such map.
-    - ``prices`` and ``cluster_node_count`` (None: the node lister failed): what the price expander needs.
-    - ``ask_prices``: where there are no ``prices`` the cloud is asked (:class:`~kscale.effects.GetPrices`). Doors that
-      act as if everything succeeded refuse it where they are not given who answers (``prices=`` of ``run_once``).
-    - ``price_per_core_hour``, ``price_per_gib_hour``: what pods are worth by their requests, where a loop makes the
-      prices out of those of the groups (:mod:`kscale.ca.expander.price`); None: as the groups' own prices say.
+    - ``prices`` and ``cluster_node_count`` (None: the node lister failed): inputs of the price expander.
+    - ``ask_prices``: without ``prices`` the cloud provider is queried (:class:`~kscale.effects.GetPrices`). Entry
+      points
+      that run as if everything succeeded reject this unless they get a responder (``prices=`` of ``run_once``).
+    - ``price_per_core_hour``, ``price_per_gib_hour``: prices of the pods' requests, if a loop derives prices from those
+      of the groups (:mod:`kscale.ca.expander.price`); None: derived from the groups' prices.
     - ``gpu_label``: the node label that names the type of GPU: ``price`` counts nodes that have it as unfit, and the
       scale-up counts GPUs by it for its limits.
-    - ``now``: prices are asked for the hour from here.
-    - ``compared``: keys of pods that upstream has stripped by comparing them, which an outside ranker can see
+    - ``now``: prices are requested for the hour that begins now.
+    - ``compared``: keys of pods that upstream has stripped by comparing them, which an external ranker can see
       (:mod:`kscale.ca.scale_up.equivalence_groups`).
     """
 
@@ -135,7 +136,7 @@ class ExpanderInput:
 
     @property
     def hour(self) -> tuple[Moment, Moment]:
-        """From when to when prices are asked for."""
+        """Return start and end of the hour for which prices are requested."""
         start = self.now or 0
         return start, start + HOUR
 

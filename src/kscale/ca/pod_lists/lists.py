@@ -127,7 +127,7 @@ class PendingPodList:
         return selected[self.kind]
 
     def followed_by(self, pods: Sequence[Pod]) -> PendingPodList:
-        """Append pods that are in no snapshot."""
+        """Return the list with pods appended that are in no snapshot; the same list for no pods."""
         return PendingPodList.of([*self.records, *map(PodRecord, pods)]) if pods else self
 
     def kept_by(self, rule: Callable[[list[Pod]], Iterable[Pod]]) -> PendingPodList:
@@ -258,12 +258,12 @@ def is_expendable(pod: Pod, cutoff: int) -> bool:
 
 
 def filter_out_expendable_pods(pods: Iterable[Pod], cutoff: int) -> list[Pod]:
-    """The pods that count, in their order."""
+    """Return the pods that are not expendable (priority below ``cutoff``), in order."""
     return [pod for pod in pods if not is_expendable(pod, cutoff)]
 
 
 def find_expendable_placed_pods(snapshot: Snapshot, cutoff: int) -> NDArray[np.int64]:
-    """Placed pods that are expendable, by position in ``snapshot.pods``: int64[n]."""
+    """Return the positions of expendable placed pods in ``snapshot.pods``, int64[n]."""
     low = np.flatnonzero(snapshot.placed.priorities < cutoff)
     if cutoff <= 0 or not len(low):
         return low
@@ -272,5 +272,5 @@ def find_expendable_placed_pods(snapshot: Snapshot, cutoff: int) -> NDArray[np.i
 
 
 def drop_expendable_pods(snapshot: Snapshot, cutoff: int) -> Snapshot:
-    """The snapshot without its expendable pods: upstream's has none of them."""
+    """Return the snapshot without its expendable placed pods, as upstream's snapshot."""
     return snapshot.without_placed(find_expendable_placed_pods(snapshot, cutoff))

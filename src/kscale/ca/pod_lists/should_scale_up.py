@@ -2,12 +2,8 @@
 ``core/static_autoscaler.go``).
 
 With ``--enable-graceful-degradation`` a loop considers pending pods only for ``--pending-pods-batching-timeout``.
-Loops in a row that ran out of time are counted in :class:`kscale.ca.state.ScaleUpState`; meanwhile one loop of four
-is reserved for scale-down.
-
-With ``--enable-graceful-degradation`` a loop looks at pending pods for ``--pending-pods-batching-timeout`` only. Loops
-in a row that were too short are counted, in :class:`kscale.ca.state.ScaleUpState`; while they are, one loop of four is
-for scale-down and the others are not. Which pods fit meanwhile, :func:`kscale.ca.filter_out_schedulable` says.
+Consecutive loops that ran out of time are counted in :class:`kscale.ca.state.ScaleUpState`; meanwhile one loop of
+four is reserved for scale-down. :func:`kscale.ca.filter_out_schedulable` decides which pods fit.
 """
 
 from __future__ import annotations
@@ -55,7 +51,10 @@ CONSUME_ANNOTATIONS: Final = (CONSUME_PROVISIONING_REQUEST, DEPRECATED_CONSUME_P
 
 @typed
 def has_provisioning_request_consumer(pods: Iterable[Pod]) -> bool:
-    """The enforcer of provisioning requests: some pod says, in the new form or the old one, that it consumes one."""
+    """Check whether any pod consumes a ProvisioningRequest, by its current or its old annotation.
+
+    This is the enforcer of provisioning requests: such a pod enforces a scale-up.
+    """
     return any(pod_annotation(pod, key) is not None for pod in pods for key in CONSUME_ANNOTATIONS)
 
 
@@ -69,9 +68,9 @@ _SCALE_DOWN_LOOP_PERIOD: Final = 4
 
 
 def get_max_looks(options: AutoscalingOptions, max_looks: int | None) -> int | None:
-    """How many looks at pods there is time for (None: for all); none if the time-out is over before it begins.
+    """Return how many pods may be checked in the available time; None without limit.
 
-    ``max_looks`` is what the caller says there is time for: it counts where there is a time-out.
+    The limit is ``max_looks`` with graceful degradation, and 0 if the timeout is zero or negative.
     """
     if not options.enable_graceful_degradation:
         return None
@@ -79,9 +78,10 @@ def get_max_looks(options: AutoscalingOptions, max_looks: int | None) -> int | N
 
 
 def update_degradation_counter(counter: int, unprocessed: int, options: AutoscalingOptions) -> tuple[int, list[Event]]:
-    """The counter of loops that ran out of time, and the event of the first such loop and of the first good one.
+    """Return the new number of consecutive loops that ran out of time, and the events to emit.
 
-    Only asked where graceful degradation is enabled; ``unprocessed`` is how many pods were not looked at.
+    There is an event for the first such loop, and for the first loop that finishes in time. ``unprocessed`` is the
+    number of pods that were not checked. Call it only with graceful degradation enabled.
     """
     if unprocessed > 0:
         said = build_status_event(options, "Warning", "GracefulDegradationStarted", _STARTED_TEXT)
@@ -122,14 +122,13 @@ class ScaleUpGate(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def are_all_pods_new(pods: Iterable[Pod], now: Moment) -> bool:
-    """Whether more pods may be on their way: the oldest is not yet two seconds old, or the oldest that asks for a GPU
-    not yet thirty."""
+    """Check whether more pods may follow soon: all pods are younger than 2 seconds, or all GPU pods younger than 30."""
     ages = [(from_text(pod.metadata.creation_timestamp), pod) for pod in pods]
     if not ages:
         return False
-    if min(made for made, _ in ages) + UNSCHEDULABLE_POD_TIME_BUFFER > now:
+    if min(created for created, _ in ages) + UNSCHEDULABLE_POD_TIME_BUFFER > now:
         return True
-    gpu = [made for made, pod in ages if pod_requests_gpu(pod)]
+    gpu = [created for created, pod in ages if pod_requests_gpu(pod)]
     return bool(gpu) and min(gpu) + UNSCHEDULABLE_POD_WITH_GPU_TIME_BUFFER > now
 
 
@@ -142,11 +141,10 @@ def should_scale_up(
     degraded_loops: int = 0,
     enforced: bool = False,
 ) -> ScaleUpGate:
-    """The first rule that stops the loop.
+    """Return the first rule that prevents a scale-up in this loop; ``result`` is empty if none does.
 
-    ``enforced``: an enforcer wants the scale-up whatever the other rules say. A degraded loop that is reserved for
-    scale-down says so whatever else holds: ``degraded_loops`` counts loops that ran out of time, in a row, this one
-    included.
+    ``enforced``: an enforcer overrides the other rules. A loop reserved for scale-down is in cooldown in any case;
+    ``degraded_loops`` is the number of consecutive loops that ran out of time, including this one.
     """
     gate = _check_gate(pods, ready_nodes, now, options)
     if is_reserved_for_scale_down(degraded_loops, options):

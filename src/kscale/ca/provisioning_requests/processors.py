@@ -138,7 +138,7 @@ class RefreshResult(msgspec.Struct, kw_only=True):
 def refresh_requests_steps(
     requests: LoopRequests, *, now: Moment, instance: str = ""
 ) -> StepsOf[WriteStatus | Delete, RefreshResult]:
-    """Expire old bookings and requests, and delete requests that ended a week ago.
+    """Mark old bookings as expired and old requests as failed, and delete requests that ended a week ago.
 
     - A booking expires after ten minutes.
     - A request without any result fails after a week.
@@ -419,7 +419,7 @@ class ProvisioningRequestProcessor:
         return {uid: node for uid, node in hints.items() if uid.rsplit("-", 2)[0] in self.requests}
 
     def upkeep(self, now: datetime | Moment) -> StepsOf[WriteStatus | Delete, None]:
-        """Expire, fail and delete requests that are too old."""
+        """Refresh the requests (:func:`refresh_requests_steps`) and collect the warnings."""
         now = moment(now)
         done = yield from refresh_requests_steps(self.requests, now=now, instance=self._instance)
         self.warnings += done.warnings

@@ -148,7 +148,10 @@ def _take_nodes(buckets: _NodesByGroup, budget: int, out: list[GroupNodes]) -> i
 def _split_by_atomicity(
     nodes: Sequence[NodeInGroup], groups: Mapping[str, BudgetGroup]
 ) -> tuple[_NodesByGroup, _NodesByGroup]:
-    """Nodes by group in order of first appearance: (atomic, individual). Nodes of no or a failing group are dropped."""
+    """Split the nodes by group into atomic and individual ones, in order of first appearance.
+
+    Nodes without group, or of a group whose options cannot be read, are dropped.
+    """
     atomic: _NodesByGroup = {}
     individual: _NodesByGroup = {}
     for item in nodes:
@@ -161,7 +164,7 @@ def _split_by_atomicity(
 
 
 def assign_groups(names: Iterable[str], groups: Groups) -> list[NodeInGroup]:
-    """Nodes with the ids of their groups; one of no group, or whose group cannot be told, has none."""
+    """Return the nodes with the ids of their groups; empty without group or if the group is unknown."""
     names = [*names]
     group_of = groups.ids_of_nodes(names)
     return [NodeInGroup(node=name, group=group or "") for name, group in zip(names, group_of, strict=True)]
@@ -170,11 +173,9 @@ def assign_groups(names: Iterable[str], groups: Groups) -> list[NodeInGroup]:
 def build_budget_groups(
     groups: Groups, options: AutoscalingOptions, snapshot_nodes: Iterable[Node]
 ) -> list[BudgetGroup]:
-    """What :func:`crop_nodes` needs of every group, worked out from the provider's answers and the nodes of the
-    snapshot.
-    """
+    """Build the inputs of :func:`crop_nodes` for every group."""
     nodes = list(snapshot_nodes)
-    found = []
+    budget_groups = []
     for group in groups:
         error = None
         atomic = False
@@ -182,7 +183,7 @@ def build_budget_groups(
             atomic = group.options_or(options.node_group_defaults).zero_or_max_node_scaling
         except ProviderError as failure:
             error = failure.message
-        found.append(
+        budget_groups.append(
             BudgetGroup(
                 id=group.id,
                 atomic=atomic,
@@ -192,7 +193,7 @@ def build_budget_groups(
                 options_error=error,
             )
         )
-    return found
+    return budget_groups
 
 
 @typed
@@ -205,12 +206,30 @@ def crop_nodes(
     max_scale_down_parallelism: int = 10,
     max_drain_parallelism: int = 1,
 ) -> CroppedNodes:
-    """Crops the nodes chosen for deletion, ``empty`` and to ``drain``, to what is left of
-    ``max_scale_down_parallelism`` (nodes that go at once) and ``max_drain_parallelism`` (of these, nodes that are
-    drained) by what is ``in_progress``.
+    """Select as many of the nodes chosen for deletion as the budgets allow.
 
-    Atomic groups come first and go whole or not at all; the first of them may exceed the budget unless it is
-    exactly 0. Of the others as many nodes as fit are taken, empty ones before those to drain.
+    Atomic groups come first and are deleted completely or not at all. The first of them may exceed the budget, unless
+    the budget is exactly 0. From other groups as many nodes as fit are taken, empty nodes before nodes to drain.
+
+    Parameters
+    ----------
+    empty : sequence of NodeInGroup
+        Empty nodes chosen for deletion.
+    drain : sequence of NodeInGroup
+        Nodes with pods chosen for deletion.
+    groups : sequence of BudgetGroup
+        Their groups (:func:`build_budget_groups`).
+    in_progress : DeletionsInProgress, optional
+        Deletions in progress, which reduce both budgets.
+    max_scale_down_parallelism : int
+        Maximum number of nodes deleted at a time.
+    max_drain_parallelism : int
+        Maximum number of these nodes that are drained at a time.
+
+    Returns
+    -------
+    CroppedNodes
+        The nodes to delete now.
     """
     in_progress = in_progress or DeletionsInProgress()
     by_id = {group.id: group for group in groups}

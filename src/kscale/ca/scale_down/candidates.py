@@ -146,10 +146,10 @@ def prefilter_nodes(names: Sequence[str], groups: Groups) -> list[str]:
 
 
 def compute_emptiness_tiers(pods: MovingPods, codes: NDArray[np.uint8], nodes: int) -> NDArray[np.int64]:
-    """Compute how empty each node is from the drain codes of its pods (:class:`~.drain_codes.DrainCodes`):
-    int64[nodes].
+    """Compute how empty each node is from the drain codes of its pods, int64[nodes].
 
-    The result is cached while the codes are unchanged.
+    For the codes see :class:`~kscale.ca.scale_down.moving_pods.DrainCodes`. The result is cached while the codes are
+    unchanged.
     """
     cached = pods.memo.of(_CachedTiers, _CachedTiers)
     if cached.last is not None and np.array_equal(cached.last[0], codes):
@@ -200,7 +200,7 @@ def sort_by_tier(names: Sequence[str], tiers: ArrayLike, previous: Collection[st
 
 
 def sort_by_scores(names: Sequence[str], scores: Sequence[ArrayLike]) -> list[str]:
-    """Sort by decreasing score; where the first scores are equal the next decides. Equal nodes keep their order.
+    """Return the names by decreasing score. Later scores break ties of earlier ones; equal nodes keep their order.
 
     ``scores``: int64[names] each.
     """

@@ -53,10 +53,9 @@ class ScaleDownInputs(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class PlannerInput:
-    """The cluster at one moment, its groups, and what earlier loops remember.
+    """Inputs of one loop of scale-down: the cluster at one moment, its groups, and the state of earlier loops.
 
-    ``whole``: the snapshot; ``snapshot``: the same without pods that do not count. ``pdbs`` are charged
-    while the loop goes on.
+    ``whole``: the snapshot; ``snapshot``: the same without uncounted pods. ``pdbs`` are charged during the loop.
     """
 
     __slots__ = (
@@ -92,7 +91,7 @@ class PlannerInput:
 
     @property
     def settles(self) -> bool:
-        """The cluster changed a short time ago: whatever grew, went, or failed to go."""
+        """Return whether the cluster is in the delay after a scale-up, a scale-down or a failed scale-down."""
         memory, options = self.before.scale_down, self.options
         changes = (
             (memory.last_scale_up, options.scale_down_delay_after_add),

@@ -18,13 +18,14 @@ __all__ = ["MaxNodeSkipEvalTime", "NodeLatency", "NodeLatencyTracker", "TrackedN
 
 
 class MaxNodeSkipEvalTime(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """``last``: the pass before; ``since``: skipped node -> when it was last looked at."""
+    """How long nodes have been skipped. ``last``: time of the previous pass; ``since``: skipped node -> its last
+    evaluation."""
 
     last: Moment
     since: dict[str, Moment] = {}
 
     def update(self, skipped: Iterable[str], now: Moment) -> tuple[MaxNodeSkipEvalTime, int]:
-        """After a pass that skipped these nodes: what to remember, and the longest time in nanoseconds."""
+        """Return the record after a pass that skipped these nodes, and the longest skip time in nanoseconds."""
         since = {name: self.since.get(name, self.last) for name in skipped}
         return MaxNodeSkipEvalTime(last=now, since=since), now - min([now, *since.values()])
 
@@ -54,12 +55,15 @@ class NodeLatency(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Nodes that are unneeded. Functions give a new tracker, and what is to be observed."""
+    """Unneeded nodes, each with its start time. Methods return a new tracker and the latencies to observe."""
 
     nodes: dict[str, TrackedNode] = {}
 
     def update(self, unneeded: Iterable[UnneededNode], now: Moment) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
-        """After a pass: new nodes count from now, nodes that are needed again are observed and forgotten."""
+        """Return the tracker after a pass, and the latencies of nodes that are needed again.
+
+        New nodes count from ``now``; nodes that are needed again are removed.
+        """
         nodes = {}
         for item in unneeded:
             known = self.nodes.get(item.name, TrackedNode(since=now, threshold=item.threshold))
@@ -70,22 +74,25 @@ class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="came
     def process(
         self, unremovable: Mapping[str, str], started: Iterable[str], now: Moment
     ) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
-        """After a loop: ``unremovable`` (node -> reason) is kept in mind, nodes being deleted are observed."""
+        """Return the tracker after a loop, and the latencies of nodes whose deletion started.
+
+        ``unremovable`` (node -> reason) sets the delay reason of nodes.
+        """
         nodes = dict(self.nodes)
         for name, reason in unremovable.items():
             if name in nodes and reason not in _WAITING_REASONS:
                 nodes[name] = msgspec.structs.replace(nodes[name], delay_reason=reason)
         marked = NodeLatencyTracker(nodes=nodes)
-        gone = [name for name in dict.fromkeys(started) if name in nodes]
-        left = {name: item for name, item in nodes.items() if name not in gone}
-        return NodeLatencyTracker(nodes=left), marked._observe(gone, now, deleted=True)
+        deleting = [name for name in dict.fromkeys(started) if name in nodes]
+        left = {name: item for name, item in nodes.items() if name not in deleting}
+        return NodeLatencyTracker(nodes=left), marked._observe(deleting, now, deleted=True)
 
     def _observe(self, names: Iterable[str], now: Moment, *, deleted: bool) -> list[NodeLatency]:
-        found = []
+        latencies = []
         for name in names:
             item = self.nodes[name]
             latency = now - item.since - item.threshold
             if latency > 0:
                 reason = item.delay_reason or "none"
-                found.append(NodeLatency(node=name, deleted=deleted, delay_reason=reason, latency=latency))
-        return found
+                latencies.append(NodeLatency(node=name, deleted=deleted, delay_reason=reason, latency=latency))
+        return latencies

@@ -282,8 +282,8 @@ def _compute_code(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> int
 class _AgeDependentPods:
     """Pods that are checked one by one, as time passes; cached with all pods.
 
-    The only time check of their rules is whether a system pod is old enough (:func:`~.rules.system.is_old`), so each is
-    checked once young and once old.
+    The only time check of their rules is whether a system pod is old enough
+    (:func:`~kscale.ca.scale_down.drainability.is_old_system_pod`), so each is checked once young and once old.
     """
 
     def __init__(self) -> None:

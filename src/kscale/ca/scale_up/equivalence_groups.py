@@ -21,11 +21,11 @@ __all__ = ["GroupSchedulability", "PodGroup", "PodGroups", "find_compared_pods"]
 
 
 def find_compared_pods(grouped: GroupedPods, records: Sequence[PodRecord]) -> frozenset[str]:
-    """Keys of pods that were compared with another: those of a controller that has several with the same labels.
+    """Return the keys of pods that upstream compared with another pod of the same controller and labels.
 
-    A pod is compared with the first of each shape of its controller that carries its labels, ten shapes at most, until
-    one is its own. Both specs are stripped for that where they lie: of ``env`` and of mounts of projected volumes.
-    ``records``: those of ``grouped``.
+    A pod is compared with the first pod of each shape of its controller that has the same labels, at most ten shapes,
+    until one shape matches. Upstream strips the specs of both in place: ``env`` and mounts of projected volumes.
+    ``records`` are those of ``grouped``.
     """
     group_of = np.empty(len(records), dtype=np.int64)
     group_of[grouped.members] = np.repeat(np.arange(len(grouped.starts) - 1), np.diff(grouped.starts))
@@ -59,10 +59,10 @@ class PodGroup(msgspec.Struct, kw_only=True):
 
 
 class GroupSchedulability:
-    """What a node group says of every equivalence group.
+    """Verdicts of one node group on every equivalence group.
 
-    ``fits``: bool[groups]. ``ask`` gives the verdict on each exemplar (as numbered in ``exemplar_of``: int32[groups])
-    that does not fit; it is called once, when somebody wants to know.
+    ``fits``: bool[groups]. ``ask`` returns the verdicts on the exemplars that do not fit (numbered as in
+    ``exemplar_of``: int32[groups]); it is called at most once, on request.
     """
 
     __slots__ = ("_ask", "_known", "exemplar_of", "fits")
@@ -85,7 +85,7 @@ class GroupSchedulability:
         return self._verdicts()[int(self.exemplar_of[number])]
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """Verdicts instead of whom to ask for them."""
+        """Return the state for pickling, with computed verdicts instead of the function that computes them."""
         return None, {"fits": self.fits, "exemplar_of": self.exemplar_of, "_known": self._verdicts()}
 
 
@@ -112,10 +112,10 @@ class _GroupVerdict:
 
 
 class PodGroups(Sequence[PodGroup]):
-    """All equivalence groups of a scale-up. As a sequence, made one by one when asked for.
+    """All equivalence groups of a scale-up, as a lazy sequence.
 
-    ``keys_of`` gives the pods of a group; ``exemplar_of``: int32[groups], which pods judgements are about: groups of
-    one exemplar are told the same; ``schedulable``: bool[groups].
+    ``keys_of`` returns the pods of a group. ``exemplar_of``: int32[groups], the pod that verdicts are about: groups of
+    one exemplar have the same verdicts. ``schedulable``: bool[groups].
     """
 
     def __init__(self, exemplar_of: NDArray[np.int32], keys_of: Callable[[int], list[str]]) -> None:
@@ -150,7 +150,10 @@ class PodGroups(Sequence[PodGroup]):
         self.schedulable = np.zeros(self.size, dtype=np.bool_)
 
     def fail(self, failed: Collection[str], reason: str) -> None:
-        """Node groups failed: pods that had no other one stay. Those that no node group takes any more are let be."""
+        """Set the failure reason for failed node groups.
+
+        Pods that no other node group takes become unschedulable.
+        """
         lost = np.zeros(self.size, dtype=np.bool_)
         left = np.zeros(self.size, dtype=np.bool_)
         for name, said in self._said.items():

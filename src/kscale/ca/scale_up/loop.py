@@ -319,7 +319,7 @@ class ScaleUpLoop:
         plain = retained.in_play
         needed = retained
         if draining or any(new is not old for new, old in zip(clear_tpu_requests(plain), plain, strict=True)):
-            records = [*retained.records, *(record for found in moving.values() for record in found)]
+            records = [*retained.records, *(record for node_records in moving.values() for record in node_records)]
             by_key = {record.key: record for record in records}
             drained = add_drained_pods(
                 clear_tpu_requests([record.pod for record in records[: len(retained)]]),
@@ -373,7 +373,7 @@ class ScaleUpLoop:
         self.state = replace(state, cursor=cursor, scale_up=memory)
 
     def _with_missing(self, waiting: PendingPodList) -> PendingPodList:
-        """Append the pods that controllers have not created yet."""
+        """Return the pending pods, followed by the pods that controllers have not created yet."""
         snapshot = self.scene.snapshot
         records = [*snapshot.placed, *waiting.records, *snapshot.gated_records]
         missing = build_missing_pods(self.scene.found.informers.workloads, (record.pod for record in records))
@@ -381,7 +381,7 @@ class ScaleUpLoop:
         return waiting.followed_by(missing)
 
     def _with_buffers(self, waiting: PendingPodList) -> StepsOf[WriteStatus, PendingPodList]:
-        """Append the pods of capacity buffers."""
+        """Return the pending pods, followed by the fake pods of capacity buffers."""
         informers = self.scene.found.informers
         injection = yield from inject_buffer_pods_steps(
             informers.capacity_buffers, informers.pod_templates, now=self.p.now

@@ -245,7 +245,7 @@ _FILTER_OUT_SCHEDULABLE_REQUESTOR: Final = "filter-out-pod-list-processor"
 
 
 class AutoscalerLoop(ScaleDownPhase):
-    """One loop in progress, divided into parts."""
+    """One loop in progress, divided into phases that run in order."""
 
     def legacy(self) -> LegacyAutoscalerLoop:
         """Return the loop of release 1.3 with the same inputs."""
@@ -350,7 +350,7 @@ class AutoscalerLoop(ScaleDownPhase):
         )
 
     def be_actionable(self) -> StepsOf[LoopAction, None]:
-        """End the loop if the cluster is not actionable, after writing the status."""
+        """Check whether the cluster is actionable. If not, write the status and raise LoopEndedError."""
         lists, options = self.scene.lists, self.options
         idle = check_actionable(len(lists.all), len(lists.ready), options, self.inputs.process_age)
         if idle is None:
@@ -424,7 +424,7 @@ class AutoscalerLoop(ScaleDownPhase):
             yield from p.observe(*loop_metrics.build_scale_up_observations(up.minimum.resized, *labels))
 
     def growing(self, steps: StepsOf[OrchestratorAction | WriteStatus, None]) -> StepsOf[LoopAction, None]:
-        """Run and time a part that adds nodes. ``scale_up/loop.py`` keeps its result."""
+        """Run a part of the loop that adds nodes, and observe its duration."""
         timer = FunctionTimer(self.p, "scaleUp")
         yield from self.p.observe(build_last_activity_observation("scaleUp", self.p.now))
         yield from steps

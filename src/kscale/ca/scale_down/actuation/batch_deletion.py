@@ -98,7 +98,7 @@ class DeletionRecorder:
     def failed(
         self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
     ) -> StepsOf[DeletionEndAction, None]:
-        """Record that a deletion failed, and untaint the node."""
+        """Report a failed deletion, remove the deletion taint of the node, and register the result."""
         message = "" if result.error is None else result.error.message
         text = "failed to drain and delete node" if drain else "failed to delete empty node"
         yield from p.emit(build_node_event(node, "Warning", "ScaleDownFailed", f"{text}: {message}"))
@@ -110,9 +110,9 @@ class DeletionRecorder:
     def succeeded(
         self, p: Progress, node: Node, group: str, drain: bool, slices: Iterable[ResourceSlice] = ()
     ) -> StepsOf[DeletionEndAction, None]:
-        """Record that the cloud provider deletes a node. Its taint stays.
+        """Report a node that the cloud provider deletes, and register the result. The node stays tainted.
 
-        ``slices`` are those of the template of its group.
+        ``slices`` are those of the group's template.
         """
         name = node.metadata.name
         yield from p.emit(build_node_event(node, "Normal", "ScaleDown", "nodes removed by cluster autoscaler"))
@@ -329,9 +329,9 @@ class GroupDeletionScheduler:
     def add_to_batcher(
         self, p: Progress, node: Node, group: str, batch_size: int, drain: bool, atomic: bool, groups: Groups
     ) -> StepsOf[BatchDeletionAction, None]:
-        """Pass a ready node to the batcher, with all waiting nodes of its group.
+        """Add a ready node, with all waiting nodes of its group, to the batcher.
 
-        If they differ, the last node decides for all whether they count as drained.
+        An atomic group waits until ``batch_size`` nodes are ready. ``drain`` of the last node applies to all of them.
         """
         queue = self._queue.setdefault(group, [])
         queue.append(node)
@@ -348,7 +348,7 @@ class GroupDeletionScheduler:
     def abort(
         self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
     ) -> StepsOf[DeletionEndAction, None]:
-        """Record that the deletion of a node failed, and of the waiting nodes of its group with it."""
+        """Report the failed deletion of a node and of all waiting nodes of its group."""
         self._failed.add(group)
         waiting = self._queue.pop(group, [])
         yield from self._ending.failed(p, node, group, drain, result)

@@ -146,7 +146,7 @@ class DrainResult(msgspec.Struct, kw_only=True):
 
 
 class Evictor:
-    """How pods are evicted. ``registered`` is told of every pod that was evicted, and when."""
+    """Evicts the pods of nodes. ``registered`` is called with every evicted pod and the time."""
 
     __slots__ = ("_config", "_full_daemon_sets", "_headroom", "_options", "_registered", "_retry")
 
@@ -159,10 +159,13 @@ class Evictor:
         retry: int = EVICTION_RETRY_TIME,
         headroom: int = POD_EVICTION_HEADROOM,
     ) -> None:
-        """``config``: priorities with their seconds, lowest first (default: what the options say); ``retry``,
-        ``headroom``: nanoseconds."""
-        given, self._full_daemon_sets = get_drain_config(options)
-        self._config = given if config is None else config
+        """Initialize the evictor. ``registered`` is called with every evicted pod and the time.
+
+        ``config``: drain priorities with their seconds, lowest first (default: from the options). ``retry`` and
+        ``headroom`` are in nanoseconds.
+        """
+        default_config, self._full_daemon_sets = get_drain_config(options)
+        self._config = default_config if config is None else config
         self._options = options
         self._registered = registered
         self._retry = retry
@@ -213,7 +216,7 @@ class Evictor:
         self, p: Progress, node: str, group: PodEvictionGroup, results: dict[str, PodEvictionResult], force: bool
     ) -> StepsOf[DrainAction, AutoscalerError | None]:
         until = p.now + duration(self._options.max_pod_eviction_time)
-        found = yield from p.together(
+        evictions = yield from p.together(
             [
                 *(partial(self._evict_pod, pod, until, group.seconds, full=True, force=force) for pod in group.full),
                 *(
@@ -223,7 +226,7 @@ class Evictor:
             ]
         )
         failed = []
-        for pod, result in zip(group.full, found, strict=False):
+        for pod, result in zip(group.full, evictions, strict=False):
             results[pod.metadata.name] = result
             outcome = "succeeded" if result.successful else "failed"
             yield from p.observe(build_observation("evicted_pods_total", eviction_result=outcome))
@@ -293,7 +296,10 @@ class Evictor:
 
 
 def _check_pod_on_node(p: Progress, pod: Pod, node: str) -> StepsOf[Get, tuple[bool, ApiError | None]]:
-    """(the pod is still on the node, why that is not known). One of its name on another node is a new one."""
+    """Check whether the pod is still on the node. Returns the result, and the error if it is unknown.
+
+    A pod of the same name on another node is a new pod.
+    """
     outcome = yield from p.act(Get(kind="Pod", namespace=pod.metadata.namespace, name=pod.metadata.name))
     if outcome.error is not None:
         return False, None if outcome.error.is_not_found else outcome.error

@@ -1,8 +1,5 @@
 """Add and remove the taints of nodes to be deleted and the soft taints of candidates, and measure the latency of
-taints (upstream: ``utils/taints``, ``actuation/softtaint.go``, ``update_latency_tracker.go``).
-
-How many at a time, and for how long: ``actuation/soft_tainting.py``.
-"""
+taints (upstream: ``utils/taints``, ``actuation/softtaint.go``, ``update_latency_tracker.go``)."""
 
 from __future__ import annotations
 
@@ -157,10 +154,10 @@ TAINT_LATENCY_RETENTION: Final[OtherDuration] = 3600 * SECOND
 
 
 class UpdateLatencyTracker:
-    """Follows nodes while they are tainted. :meth:`follow` is a machine that runs beside those that taint.
+    """Measures how long taints take to become visible on nodes. :meth:`follow` runs beside the machines that taint.
 
-    ``started``: node -> when the tainting of all began: a node that waits for its turn waits in this time, too. After
-    the last of them :meth:`wait_for_all` lets it go on until every taint was seen, or :meth:`stop` ends it.
+    ``started``: node -> start of the tainting of all nodes, so waiting for a turn is included. After the last taint,
+    :meth:`wait_for_all` lets :meth:`follow` continue until every taint is visible; :meth:`stop` ends it.
     """
 
     __slots__ = ("_seen", "_stopped", "_waits", "started")
@@ -172,7 +169,7 @@ class UpdateLatencyTracker:
         self._stopped = False
 
     def wait_for_all(self) -> None:
-        """Record that all taints are written."""
+        """Mark all taints as written, so that :meth:`follow` waits only until they are visible."""
         self._waits = True
 
     def stop(self) -> None:
@@ -235,7 +232,11 @@ class TaintNodesResult(msgspec.Struct, kw_only=True, frozen=True):
 def taint_nodes_sync(
     p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, past: TaintLatencyHistory
 ) -> StepsOf[TaintNodesAction, TaintNodesResult]:
-    """Taint nodes, five at a time. If one fails, remove the taint (and any cordon) from the others."""
+    """Add the deletion taint to nodes, five at a time. If one fails, the taint (and any cordon) of the others is
+    removed.
+
+    The result has the delay before deletion, and the error if there is one.
+    """
     delay = duration(options.node_delete_delay_after_taint)
     if not options.dynamic_node_delete_delay_after_taint_enabled:
         error, warnings = yield from _taint_all_nodes(p, nodes, options, None)
@@ -405,15 +406,15 @@ def _is_old_candidate(node: Node, ttl: int, now: Moment) -> bool:
 
 
 def _emit_cleanup_event(
-    p: Progress, node: Node, taint: str, found: tuple[ApiError | None, bool], cleaned: list[str]
+    p: Progress, node: Node, taint: str, outcome: tuple[ApiError | None, bool], cleaned: list[str]
 ) -> StepsOf[Emit, None]:
-    error, changed = found
+    error, changed = outcome
     name = node.metadata.name
     if error is not None:
         text = f"failed to clean {taint} on node {name}: {error.message}"
         yield from p.emit(build_node_event(node, "Warning", "ClusterAutoscalerCleanup", text))
     else:
-        # Also where somebody else was faster: what counts is that it was there.
+        # Counts also if another client removed the taint first.
         if changed and name not in cleaned:
             cleaned.append(name)
         text = f"removed {taint} taint from node {name}"
