@@ -61,9 +61,9 @@ def coerce_loop_snapshot(cluster: Cluster | Snapshot, options: AutoscalingOption
 
 
 def check_csi_nodes(snapshot: Snapshot) -> None:
-    """Check that every node of a CSI-node-aware snapshot has a CSINode.
+    """Verify that every node of a CSI-node-aware snapshot has a CSINode.
 
-    Upstream's loop ends otherwise (``predicate_snapshot.go``: SetClusterState). Upcoming nodes need none.
+    Otherwise upstream's loop ends (``predicate_snapshot.go``: SetClusterState). Upcoming nodes need none.
 
     Raises
     ------

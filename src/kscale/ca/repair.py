@@ -169,7 +169,10 @@ def fix_node_group_size_steps(
     now: Moment,
     options: AutoscalingOptions,
 ) -> StepsOf[DecreaseTargetSize, None]:
-    """Decrease the target of groups that lacked nodes for longer than the provision time."""
+    """Reduce the target size of groups that lacked nodes for longer than their provision time.
+
+    ``repair`` collects the fixed groups and warnings. The first error is set there and ends the repair.
+    """
     now = moment(now)
     for group in groups:
         wrong = state.incorrect_sizes.get(group.id)

@@ -153,14 +153,14 @@ def upgrade_version_1(state: dict[str, Any]) -> dict[str, Any]:
     return upgraded
 
 
-def _upgrade_value(found: Any, how: dict[str, Any] | list[Any] | Callable[[Any], Any] | None) -> Any:
+def _upgrade_value(value: Any, how: dict[str, Any] | list[Any] | Callable[[Any], Any] | None) -> Any:
     if callable(how):
-        return how(found)
-    if isinstance(how, list) and isinstance(found, list):
-        return [_upgrade_value(each, how[0]) for each in found]
-    if isinstance(how, dict) and isinstance(found, dict):
-        return {key: _upgrade_value(value, how.get(key, how.get(_ANY_KEY))) for key, value in found.items()}
-    return found
+        return how(value)
+    if isinstance(how, list) and isinstance(value, list):
+        return [_upgrade_value(each, how[0]) for each in value]
+    if isinstance(how, dict) and isinstance(value, dict):
+        return {key: _upgrade_value(value, how.get(key, how.get(_ANY_KEY))) for key, value in value.items()}
+    return value
 
 
 _T = TypeVar("_T", bound=msgspec.Struct)
@@ -354,7 +354,7 @@ def reset_for_new_process(state: LoopState) -> LoopState:
 
 @typed
 def register_group_change(state: LoopState, kind: str, group: str, time: datetime | Moment) -> LoopState:
-    """Record that a group changed at ``time``, for local delays.
+    """Return the state with the time of a group's change, for local delays.
 
     ``kind`` is ``scale_up``, ``scale_down`` or ``scale_down_failure``.
     """

@@ -1,8 +1,5 @@
 """Devices (DRA) and volume drivers (CSI) that a group's template promises: nodes that still lack them, and mismatches
-on ready nodes (upstream: ``processors/customresources``, ``simulator/dynamicresources/comparator``).
-
-Upstream: ``processors/customresources``, the DRA and the CSI processor.
-"""
+on ready nodes (upstream: ``processors/customresources``, ``simulator/dynamicresources/comparator``)."""
 
 from __future__ import annotations
 
@@ -139,9 +136,9 @@ def count_device_mismatches(
     templates: dict[str, list[ResourceSlice] | None] = {
         group.id: get_promised_slices(group, given, known) for group in groups
     }
-    found: dict[str, Counter[str]] = {}
+    mismatches: dict[str, Counter[str]] = {}
     if not published and not any(templates.values()):
-        return found
+        return mismatches
     for node in nodes:
         name = node.metadata.name
         try:
@@ -152,8 +149,8 @@ def count_device_mismatches(
         if promised is None or not (promised or own) or not count_complete_pools(promised) <= count_complete_pools(own):
             continue
         for driver, counts in compare_devices(promised, own).items():
-            found.setdefault(driver, Counter()).update(counts)
-    return found
+            mismatches.setdefault(driver, Counter()).update(counts)
+    return mismatches
 
 
 def compare_devices(template: Sequence[ResourceSlice], node: Sequence[ResourceSlice]) -> dict[str, Counter[str]]:

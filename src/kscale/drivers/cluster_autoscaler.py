@@ -149,13 +149,13 @@ class LoopTrigger:
         self.reason = ""
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
         self._previous_run += by
         self._last_run += by
         self._waits_since += by
 
     def pod_waits(self) -> None:
-        """Record that a pod is unschedulable. One such signal is kept, also while a loop is running."""
+        """Register an unschedulable pod. One such signal is stored, also while a loop is running."""
         self._token = self._frequent
 
     def next_due(self) -> Moment:
@@ -163,8 +163,7 @@ class LoopTrigger:
         return self._waits_since if self._productive or self._token else self._waits_since + self._interval
 
     def began(self, now: Moment) -> int | None:
-        """Record that a loop begins, and return how many nanoseconds it was waited for (``function_duration``,
-        ``loopWait``).
+        """Register the start of a loop, and return its wait in nanoseconds (``function_duration``, ``loopWait``).
 
         Returns None if upstream does not measure the wait.
         """
@@ -186,11 +185,11 @@ class LoopTrigger:
         last_scale_down_delete: Moment = ZERO_TIME,
         last_provisioning_request: Moment = ZERO_TIME,
     ) -> None:
-        """Record that a loop has ended.
+        """Register the end of a loop.
 
-        The times are when something of the kind last happened. Anything since the loop *before* this one began makes
+        The times are those of the last scale-up, deletion and processed ProvisioningRequest. If one of them is after
         the
-        next loop start at once, so that two kinds may take turns.
+        start of the loop *before* this one, the next loop starts at once, so that two kinds may take turns.
         """
         self._waits_since = now
         happened = (
@@ -350,12 +349,12 @@ class ClusterAutoscaler:
         return watches
 
     def notice(self, change: Change, now: Moment) -> None:
-        """Trigger a loop if the change is an unschedulable pod."""
+        """Request a loop if the change is an unschedulable pod."""
         if isinstance(change.new, Pod) and is_recent_unschedulable(change.new, now):
             self._trigger.pod_waits()
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, as Go's monotonic times do."""
+        """Apply a change of the clock by so many nanoseconds, as Go's monotonic times do."""
         self.state = shift_moments(self.state, by)
         self._trigger.clock_set(by)
 
@@ -484,7 +483,10 @@ class ClusterAutoscaler:
         return ended
 
     def _introduce(self, progress: Progress) -> Steps[None]:
-        """Emit and write what upstream does before its first loop."""
+        """Perform what upstream does before its first loop: initial metrics, initial status, and cleanup of taints.
+
+        Raises NotStartedError if the status ConfigMap cannot be written.
+        """
         limits = self.options
         if limits.legacy:
             yield from self._introduce_1_3(progress)

@@ -1,8 +1,7 @@
 """A driver as a whole process: client, informers, leader election, events, health and endpoints.
 
-Moments should come from a clock that is never set (:class:`kscale.world.clock.SteadyClock`), as Go's are.
-
-A program only says what it is made of (:class:`Program`); :func:`run_process` runs it until it is told to stop.
+Moments should come from a clock that is never set (:class:`kscale.world.clock.SteadyClock`), as Go's are. A program
+declares its parts (:class:`Program`); :func:`run_process` runs it until it is stopped.
 """
 
 from __future__ import annotations
@@ -103,17 +102,17 @@ class EventRecorder:
 
 
 class Healthy(Protocol):
-    """What an endpoint asks."""
+    """Health check behind an endpoint."""
 
     def check(self, now: Moment) -> str:
-        """Why the process is not healthy, in upstream's words; empty: it is."""
+        """Return why the process is unhealthy, in upstream's words; empty if it is healthy."""
         ...
 
 
 class HealthCheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The flags ``--max-inactivity``, ``--max-failing-time`` and ``--max-startup-time``.
 
-    Until the first loop has succeeded, the last of them counts for both others, and it is never less than they are.
+    Until the first loop has succeeded, ``max_startup_time`` replaces both other limits; it is never less than they are.
     None: the first loop has no longer than the others, as in release 1.3.
     """
 
@@ -123,7 +122,7 @@ class HealthCheckOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def startup(self) -> timedelta:
-        """Limit for the first loop, if it has its own."""
+        """Return the limit for the first loop: the largest of the three times."""
         return max(self.max_startup_time or timedelta(), self.max_inactivity, self.max_failing_time)
 
 
@@ -141,23 +140,23 @@ class HealthCheck:
         self._initialised = options.max_startup_time is None
 
     def start_monitoring(self, now: Moment) -> None:
-        """From here on the process has to act."""
+        """Start the monitoring at ``now``. Before that, the process counts as healthy."""
         self._monitoring = True
         self.last_activity = max(self.last_activity, now)
         self.last_success = max(self.last_success, now)
 
     def update_last_activity(self, at: Moment) -> None:
-        """A loop began at this moment."""
+        """Set the time of the last activity to the start of a loop."""
         self.last_activity = max(self.last_activity, at)
 
     def update_last_success(self, at: Moment) -> None:
-        """A loop ended well at this moment; which is activity, too."""
+        """Set the time of the last success, and of the last activity, to the end of a loop."""
         self.last_success = max(self.last_success, at)
         self.last_activity = max(self.last_activity, at)
         self._initialised = True
 
     def check(self, now: Moment) -> str:
-        """Why the process is not healthy, in upstream's words; empty: it is."""
+        """Return why the process is unhealthy, in upstream's words; empty if it is healthy."""
         activity, failing = (self._activity, self._failing) if self._initialised else (self._startup, self._startup)
         late = now > self.last_activity + activity or now > self.last_success + failing
         if not (self._monitoring and late):
@@ -177,16 +176,16 @@ class ActivityCheck:
         self.last_activity = now
 
     def start_monitoring(self, now: Moment) -> None:
-        """From here on the process has to act."""
+        """Start the monitoring at ``now``. Before that, the process counts as healthy."""
         self._monitoring = True
         self.last_activity = now
 
     def update_last_activity(self, at: Moment) -> None:
-        """A round ended at this moment."""
+        """Set the time of the last activity to the end of a round."""
         self.last_activity = at
 
     def check(self, now: Moment) -> str:
-        """Why the process is not healthy, in upstream's words; empty: it is."""
+        """Return why the process is unhealthy, in upstream's words; empty if it is healthy."""
         if not self._monitoring or now <= self.last_activity + self._timeout:
             return ""
         return f"Error: last activity more than {format_duration(now - self.last_activity)} ago"
@@ -275,7 +274,7 @@ class Program:
 
 
 def watched_by(drivers: Iterable[Driver[Any]]) -> list[Watch]:
-    """What drivers that look at the same stores must see, each once."""
+    """Return the watches of drivers that share stores, without duplicates."""
     return list(dict.fromkeys(watch for driver in drivers for watch in driver.watches))
 
 
@@ -409,7 +408,7 @@ class _Process:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     async def _until_stopped(self, live: Live, other: Live, leases: Live) -> None:
-        """Whatever ends first ends all."""
+        """Run the process until its work, its events or the stop signal ends, then end the rest."""
         assert self.recorder is not None
         sending = asyncio.create_task(self.recorder.run())
         working = asyncio.create_task(self._lead(live, other, leases))
@@ -418,9 +417,9 @@ class _Process:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if stopping.done() and not working.done():
-                working.cancel()  # requests are given up at once, a machine after the step that it is in
+                working.cancel()  # cancels requests at once, a machine after its current step
                 if self.leads and self.program.at_end is not None:
-                    # Not after that step: whoever ends the process may not wait for it.
+                    # Does not wait for that step, as the process may be killed before.
                     self.parting = asyncio.create_task(other.run(self.program.at_end, other.scope.within(_AT_END)))
                     tasks.append(self.parting)
                 with suppress(asyncio.CancelledError):
@@ -494,20 +493,25 @@ class _Process:
             self.recorder.emit(events)
 
     def _identified(self, event: Event) -> Event:
-        """Return an event with the UID of the object that it is about, if anybody knows it: who reads the events of an
-        object selects them by its UID."""
+        """Return an event with the UID of its object, if the UID is known.
+
+        Clients select the events of an object by its UID.
+        """
         about = event.regarding
-        found = self.stores.get(about.kind, about.namespace, about.name)
-        uid = self.identities.uid_of(about) if found is None else found.metadata.uid
+        regarded = self.stores.get(about.kind, about.namespace, about.name)
+        uid = self.identities.uid_of(about) if regarded is None else regarded.metadata.uid
         return replace(event, regarding=replace(about, uid=uid)) if uid else event
 
     def _health(self) -> str:
         now = self.around.steady.now()
-        found = "" if self.program.health is None else self.program.health.check(now)
-        return found or ("" if self.elector is None else self.elector.check(now))
+        problem = "" if self.program.health is None else self.program.health.check(now)
+        return problem or ("" if self.elector is None else self.elector.check(now))
 
     def _ready(self) -> str:
-        """A candidate that waits for the lease is ready to take over."""
+        """Return why the process is not ready; empty if it is.
+
+        A candidate that waits for the lease is ready to take over.
+        """
         if not self.leads:
             return ""
         if self.stores.synced:

@@ -444,7 +444,7 @@ class ReconciliationTimes:
         self._by_uid: dict[str, Moment] = {}
 
     def update(self, buffers: Iterable[CapacityBuffer], at: Moment) -> None:
-        """Record that these buffers are reconciled."""
+        """Set the reconciliation time of these buffers."""
         self._by_uid.update(dict.fromkeys((buffer.metadata.uid for buffer in buffers), at))
 
     def prune(self, buffers: Iterable[CapacityBuffer]) -> None:

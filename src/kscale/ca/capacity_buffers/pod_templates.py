@@ -187,7 +187,7 @@ def _build_pod(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def default_pod_requests(pod: dict[str, Any]) -> dict[str, Any]:
-    """Fill in requests where only limits are set: of the containers, and of the pod itself."""
+    """Return the pod with requests filled in where only limits are set: of containers and of the pod itself."""
     spec = dict(pod["spec"])
     for kind in ("containers", "initContainers"):
         if spec.get(kind):

@@ -146,7 +146,7 @@ class ClusterAutoscalerStatus(_StatusStruct, kw_only=True, frozen=True):
 
 
 def build_initializing_status(message: str = "") -> ClusterAutoscalerStatus:
-    """What is shown before a loop could look at anything."""
+    """Build the status that is shown before the first complete loop."""
     return ClusterAutoscalerStatus(autoscaler_status=AUTOSCALER_INITIALIZING, message=message or UNSET)
 
 

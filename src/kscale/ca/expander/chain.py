@@ -238,12 +238,30 @@ def expand(
     rng: Rng | None = None,
     rank: RankResponder | None = None,
 ) -> Expansion:
-    """Chooses an option by a chain of expanders (names, or the text of ``--expander``).
+    """Choose an option by a chain of expanders, as if every action succeeded.
 
-    ``given``: what expanders look at besides the options; ``rng`` settles ties, without it the first survivor is taken.
+    Parameters
+    ----------
+    options : sequence of Option
+        The possible scale-ups.
+    expanders : str or sequence of str
+        Names of expanders, or the text of ``--expander``.
+    given : ExpanderInput, optional
+        Inputs of the expanders besides the options.
+    rng : Rng, optional
+        Breaks ties. Without it the first survivor is chosen.
+    rank : callable, optional
+        Responder for the ``grpc`` expander. Without it that expander keeps every option.
 
-    ``rank`` answers for the ``grpc`` expander; without it there is no client and that expander keeps every option.
-    Raises :class:`InputError` for ``ask_prices`` without prices: nobody is there to be asked.
+    Returns
+    -------
+    Expansion
+        The best option, the survivors and the result of every expander.
+
+    Raises
+    ------
+    InputError
+        If ``ask_prices`` is set without prices, as there is no cloud provider to query.
     """
     names = expanders.split(",") if isinstance(expanders, str) else expanders
     respond = build_dry_run_responder(given, rank)

@@ -1,7 +1,6 @@
 """The estimators of Cluster Autoscaler 1.3: ``basic`` (removed in 1.16) and binpacking with upcoming nodes.
 
-They are the estimators that walk-throughs of 2019 describe. Both count the nodes that are already upcoming
-(``coming``).
+Both count the nodes that are already upcoming (``coming``).
 """
 
 from __future__ import annotations

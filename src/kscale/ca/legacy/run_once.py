@@ -317,7 +317,7 @@ def _drain_and_delete(
 
 
 def _mark_legacy_to_be_deleted(p: Progress, node: Node) -> StepsOf[TaintAction | Emit, AutoscalerError | None]:
-    """Taint the node without cordoning it, as release 1.3 does."""
+    """Add the deletion taint without cordoning the node, as release 1.3 does. Returns the error, if any."""
     refusal = yield from mark_to_be_deleted(p, node, cordon=False)
     if refusal is None:
         return None

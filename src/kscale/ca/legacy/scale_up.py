@@ -687,7 +687,7 @@ def _explain_skipped_group(
 
 
 def _balance_legacy(groups: Sequence[NodeGroup], new_nodes: int) -> list[ScaleUpInfo]:
-    """Divide the new nodes among the groups.
+    """Split the new nodes among the groups.
 
     Same as the current rule, except that a group above its maximum reduces the room of the others.
     """

@@ -127,7 +127,7 @@ def _build_choices(done: LegacyScaleUpResult | None, chosen: str | None) -> list
             choices.append(ScaleUpChoice(group=name, skipped=[reason] if reason is not None else []))
             continue
         scores = [
-            build_expander_score(step, name, kept=any(left.group == name for left in step.filtered.survivors))
+            build_expander_score(step, name, survived=any(left.group == name for left in step.filtered.survivors))
             for step in done.steps
         ]
         choices.append(

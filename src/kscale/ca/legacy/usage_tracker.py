@@ -42,7 +42,7 @@ class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
         )
 
     def register(self, node: str, destination: str, time: Moment) -> None:
-        """Record that a pod of ``node`` would move to ``destination``."""
+        """Register that a pod of ``node`` would move to ``destination``."""
         record = self.records.setdefault(node, UsageRecord())
         if len(record.using) >= MAX_USAGE_RECORDED:
             record.using_too_many = True

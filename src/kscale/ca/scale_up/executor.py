@@ -3,9 +3,6 @@
 
 While a group is being created (``--async-node-groups``), scale-ups only store the size that it shall get.
 :func:`initialize_node_groups_steps` resizes the created groups afterwards.
-
-While a group is being made (``--async-node-groups``) scale-ups only note the size that it shall get. When the provider
-is done, :func:`initialize_node_groups_steps` gives the groups that came of it those sizes.
 """
 
 from __future__ import annotations
@@ -216,10 +213,12 @@ def initialize_node_groups_steps(
     now: datetime | Moment,
     options: AutoscalingOptions | None = None,
 ) -> StepsOf[ExecutorAction, InitializationResult]:
-    """Raises the size of each group that is behind what the ``initializer`` was asked for meanwhile.
+    """Scale up each created group to the size that was requested from ``initializer`` meanwhile.
 
-    ``made``: the groups that exist now, or why they do not; ``upcoming_of``: by what id each was known while it was
-    being made. A group that is not in there stays as it is. What is asked for counts as done, whatever comes of it.
+    ``made``: the groups that exist now, or why they could not be created; ``upcoming_of``: created group -> its id
+    while
+    it was being created. A group that is not in there is not resized. Requested sizes count as processed even if the
+    resize fails.
     """
     options = options or AutoscalingOptions()
     return initialize_node_groups_substeps(Progress(moment(now)), initializer, made, upcoming_of, state, options)
@@ -233,7 +232,7 @@ def initialize_node_groups_substeps(
     state: ClusterStateRegistry,
     options: AutoscalingOptions,
 ) -> StepsOf[ExecutorAction, InitializationResult]:
-    """The same within a machine that is under way."""
+    """Scale up created groups as part of another step machine (:func:`initialize_node_groups_steps`)."""
     if isinstance(made, ApiError):
         error = ErrorRecord(type=made.reason or INTERNAL_ERROR, message=made.message)
         status = ScaleUpStatus(result=SCALE_UP_ERROR, error=error)

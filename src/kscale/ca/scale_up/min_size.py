@@ -1,7 +1,4 @@
-"""Scale up groups below their minimum size (upstream: ``ScaleUpToNodeGroupMinSize``).
-
-Upstream: ``core/scaleup/orchestrator``.
-"""
+"""Scale up groups below their minimum size (upstream: ``core/scaleup/orchestrator``: ScaleUpToNodeGroupMinSize)."""
 
 from __future__ import annotations
 
@@ -81,7 +78,7 @@ def scale_up_to_min_size_substeps(
     known_templates: Container[str] | None,
     gpu_label: str,
 ) -> StepsOf[ExecutorAction, MinSizeScaleUpResult]:
-    """The same within a machine that is under way."""
+    """Scale up groups below their minimum size, as part of another step machine."""
     limits = [build_cluster_maximum_quota(options.resource_limiter)] if quotas is None else quotas
     try:
         if isinstance(limits, AutoscalerError):

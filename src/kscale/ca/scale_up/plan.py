@@ -59,14 +59,14 @@ __all__ = [
 ]
 
 
-def build_expander_score(step: ExpanderStep, group: str, *, kept: bool) -> ExpanderScore:
+def build_expander_score(step: ExpanderStep, group: str, *, survived: bool) -> ExpanderScore:
     """Build the record of how one expander of the chain scored a group."""
     filtered = step.filtered
     score = filtered.scores.get(group)
     finite = score is None or isfinite(score)
     return ExpanderScore(
         expander=step.expander,
-        kept=kept,
+        kept=survived,
         score=score if finite else None,
         not_finite="" if finite or score is None else format_fixed(score),
         parts={name: number for name, number in filtered.parts.get(group, {}).items() if isfinite(number)},
@@ -91,7 +91,7 @@ def build_choices(done: OrchestratorResult, chosen: Sequence[str], *, bound_effo
             continue
         bound = option.estimate.bound(effort=bound_effort)
         scores = [
-            build_expander_score(step, name, kept=name in survivors)
+            build_expander_score(step, name, survived=name in survivors)
             for step, survivors in zip(steps, survivors_by_step, strict=True)
         ]
         choices.append(

@@ -1,4 +1,4 @@
-"""Groups that node auto-provisioning made and nothing needs any more (``RemoveUnneededNodeGroups``)."""
+"""Deletion of unneeded groups that node auto-provisioning created (upstream: ``RemoveUnneededNodeGroups``)."""
 
 from __future__ import annotations
 
