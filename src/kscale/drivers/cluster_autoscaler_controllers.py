@@ -53,8 +53,8 @@ class BufferController:
     """Driver that reconciles capacity buffers every five seconds (:class:`kscale.drivers.driver.Driver`).
 
     It reconciles the namespaces whose buffers, quotas, pod templates or workloads (of the kinds that upstream watches)
-    have changed. Each namespace is reconciled again after five minutes at the latest, also after an error. Each round
-    observes the age of the oldest reconcile. ``dry_run``: ``--capacity-buffer-pod-dry-run-enabled``.
+    have changed. Each namespace is reconciled again after five minutes, and after an error at the latest then. Each
+    round observes the age of the oldest reconcile. ``dry_run``: ``--capacity-buffer-pod-dry-run-enabled``.
     """
 
     name = "capacity-buffers"

@@ -100,7 +100,7 @@ class Apart:
         """While a batch is under way: when it is to be looked at whether it has ended."""
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
         self._clock_sets += 1
         if self.looked_at is not None:
             self.looked_at += by
@@ -230,7 +230,7 @@ class Rivals:
         return len(self._left)
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, so that ages are unchanged."""
+        """Apply a change of the clock by so many nanoseconds, so that ages are unchanged."""
         self._known = {
             key: rival._replace(noticed=rival.noticed + by) if rival.noticed != ZERO_TIME else rival
             for key, rival in self._known.items()
@@ -363,7 +363,7 @@ class HorizontalAutoscaler:
                 self._note_change(change)
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
         self._take_in()
         self.controller.clock_set(by)
         self._rivals.clock_set(by)
@@ -555,7 +555,7 @@ class HorizontalAutoscaler:
         )
 
     def repeat(self, now: datetime | Moment) -> Moment | None:
-        """Repeat the last round if all of its HPAs are decided again; return when the round ends.
+        """Reuse the last round if all of its HPAs are decided again. Returns when the round ends.
 
         Returns None if the round has to be run.
         """

@@ -42,17 +42,17 @@ Seen = HorizontalPodAutoscaler | Tombstone
 
 
 class HorizontalController:
-    """State of the controller between reconciles. Keys are ``namespace/name``; ``now`` is an aware datetime or
-    nanoseconds since 1970, and never goes back but for :meth:`clock_set`.
+    """State of the HPA controller between reconciles.
 
-    ``selectors`` is what reconciles are to be given. ``num_horizontal_pod_autoscalers`` is the gauge of this name,
-    ``queue_metrics`` what upstream's queue counts; the rest of upstream's metrics is observed by reconciles. ``kept``:
-    what is remembered of each.
+    Keys are ``namespace/name``; ``now`` is an aware datetime or nanoseconds since 1970, and never goes back but for
+    :meth:`clock_set`. ``selectors`` is an input of reconciles. ``num_horizontal_pod_autoscalers`` is the gauge of this
+    name, ``queue_metrics`` the metrics of upstream's queue; the rest of upstream's metrics is observed by reconciles.
+    ``kept``: the state of each HPA.
 
-    An HPA comes up again a full sync period after its reconcile ended. ``together``: or up to a tenth of a period
-    later, at the same time as others, so that many can be reconciled in one batch. ``aligned``: at a whole multiple of
-    the sync period instead, nine tenths of a period or more after its reconcile ended, so that simulated time stays on
-    round numbers. Single owner: not for use from several threads at once.
+    An HPA is reconciled again a full sync period after its reconcile ended. ``together``: or up to a tenth of a period
+    later, at the same time as others, so that many can be reconciled in one batch. ``aligned``: at an integer multiple
+    of the sync period instead, nine tenths of a period or more after its reconcile ended, so that simulated time stays
+    on round numbers. Single owner: not for use from several threads at once.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class HorizontalController:
         self.kept = StateStore(state.hpas if state is not None else None)
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, so that waits and ages are unchanged."""
+        """Apply a change of the clock by so many nanoseconds, so that waits and ages are unchanged."""
         self._queue.clock_set(by)
         self.kept = StateStore({key: state.later(by) for key, state in self.kept.items()})
 
@@ -212,7 +212,7 @@ class HorizontalController:
         return groups
 
     def left_alone(self, key: str, *, now: datetime | Moment) -> None:
-        """Requeue a taken key that was not reconciled after a sync period."""
+        """Add a taken key that was not reconciled to the queue again, after a sync period."""
         time = moment(now)
         self._add_rate_limited(key, time)
         self._queue.done(key, time)

@@ -100,11 +100,11 @@ class LeaderElectionOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaderElector:
-    """One candidate.
+    """One candidate of a leader election.
 
     Run :meth:`acquire`. When it returns True, lead, and run :meth:`renew` meanwhile; when that ends, stop leading.
-    Single owner. State changes of the lease, and each failed try, are logged as client-go does. Raises
-    :class:`~kscale.InputError` for options that upstream refuses.
+    Single owner. State changes of the lease, and each failed attempt, are logged as client-go does. Raises
+    :class:`~kscale.InputError` for options that upstream rejects.
     """
 
     __slots__ = ("_lease", "_lease_seconds", "_lock", "_observed_at", "_raw", "_reported", "observed", "options")
@@ -157,7 +157,7 @@ class LeaderElector:
         return True
 
     def renew(self, now: Moment) -> StepsOf[_Asked | Wait | Within, None]:
-        """Renew the lease until that fails for the time of ``renew_deadline``, or until a wait is cut short."""
+        """Refresh the lease until that fails for ``renew_deadline``, or until a wait is cut short."""
         progress = Progress(now)
         renewed = True
         while renewed:
@@ -236,11 +236,11 @@ class LeaderElector:
     def _release(self, now: Moment) -> StepsOf[_Asked, bool]:
         progress = Progress(now)
         while True:
-            found = yield from progress.act(self._get())
-            if found.error is not None:
-                self._log_error("error retrieving resource lock", found.error)
+            current = yield from progress.act(self._get())
+            if current.error is not None:
+                self._log_error("error retrieving resource lock", current.error)
                 return False
-            self._lease = found.value
+            self._lease = current.value
             if not self.leads:
                 return True
             at = micro_time(progress.now)
@@ -249,7 +249,7 @@ class LeaderElector:
                 lease_duration_seconds=1,
                 acquire_time=at,
                 renew_time=at,
-                lease_transitions=found.value.spec.lease_transitions or 0,
+                lease_transitions=current.value.spec.lease_transitions or 0,
             )
             refused = yield from self._update(progress, spec)
             if refused is None:
@@ -271,9 +271,9 @@ class LeaderElector:
         )
 
     def _kept(self, mine: LeaseSpec, old: LeaseSpec) -> LeaseSpec:
-        """As before, but renewed."""
-        kept = {"acquire_time": old.acquire_time, "lease_transitions": old.lease_transitions or 0}
-        return msgspec.structs.replace(mine, **kept)
+        """Return the renewed spec with the acquire time and transitions of the old one."""
+        unchanged = {"acquire_time": old.acquire_time, "lease_transitions": old.lease_transitions or 0}
+        return msgspec.structs.replace(mine, **unchanged)
 
     def _is_valid(self, now: Moment) -> bool:
         return self._observed_at + (self.observed.lease_duration_seconds or 0) * SECOND > now
@@ -290,11 +290,11 @@ class LeaderElector:
     def _create(self, progress: Progress, spec: LeaseSpec) -> StepsOf[Create, bool]:
         metadata = ObjectMeta(name=self.options.resource_name, namespace=self.options.resource_namespace)
         lease = Lease(api_version=_API_VERSION, kind="Lease", metadata=metadata, spec=spec)
-        made = yield from progress.act(Create(lease))
-        if made.error is not None:
-            self._log_error("Error initially creating lease lock", made.error)
+        creation = yield from progress.act(Create(lease))
+        if creation.error is not None:
+            self._log_error("Error initially creating lease lock", creation.error)
             return False
-        self._written(lease, made.value, progress.now)
+        self._written(lease, creation.value, progress.now)
         return True
 
     def _update(self, progress: Progress, spec: LeaseSpec) -> StepsOf[Patch, ApiError | None]:

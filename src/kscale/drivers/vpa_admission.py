@@ -308,7 +308,7 @@ class AdmissionController:
     # -- the rest ----------------------------------------------------------------------------------------------------
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
         if self._begun is not None:
             self._begun += by
         for ticker in (self._renewals, self._looks):

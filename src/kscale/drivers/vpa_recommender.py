@@ -73,12 +73,12 @@ class RecommenderSight:
 
 
 class VpaRecommender:
-    """Recommends every ``recommender_interval``, first one interval after it has loaded its history.
+    """Driver that recommends every ``recommender_interval``, first one interval after it has loaded its history.
 
-    ``scales``: what is remembered of scales; ``history``: what Prometheus is asked for where ``storage`` is
-    ``prometheus``, and ``query_timeout`` for how long; ``monitored`` is called when the history is loaded,
-    ``active`` after each round, and ``explain`` told what its recommendations would do to nodes. ``advisor``: a
-    strategy that says what targets become. ``state`` is what it knows.
+    ``scales``: cached scales; ``history``: Prometheus queries if ``storage`` is ``prometheus``, with ``query_timeout``;
+    ``monitored`` is called when the history is loaded, ``active`` after each round, and ``explain`` receives what the
+    recommendations would do to nodes. ``advisor``: a strategy that decides targets. ``state`` is the recommender's
+    state.
     """
 
     name = "vpa-recommender"
@@ -145,7 +145,7 @@ class VpaRecommender:
             self._feed.notice(change)
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
         self._begin_at += by
         self.state.clock_set(by)
         self._scales.clock_set(by)

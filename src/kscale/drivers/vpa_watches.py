@@ -64,7 +64,7 @@ def vpa_watch(namespace: str = "") -> Watch:
 
 
 def limit_range_watch(namespace: str = "") -> Watch:
-    """Limit ranges."""
+    """Return the watch of limit ranges in a namespace (empty for all namespaces)."""
     return Watch(kind="LimitRange", api_version="v1", namespace=namespace, typed=True)
 
 

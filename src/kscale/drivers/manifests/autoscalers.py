@@ -1,7 +1,7 @@
 """Manifests of the horizontal pod autoscaler, of the three VPA programs with their CRDs, and of a read-only account.
 
-Upstream: ``vertical-pod-autoscaler/deploy/vpa-v1-crd-gen.yaml``. They are as strict: what is required, enumerations,
-least values, the form of quantities, rules; what no struct knows is pruned.
+Upstream: ``vertical-pod-autoscaler/deploy/vpa-v1-crd-gen.yaml``. The CRDs are as strict as upstream's: required fields,
+enumerations, minimum values, the format of quantities, rules. Fields that no struct has are pruned.
 """
 
 from __future__ import annotations
