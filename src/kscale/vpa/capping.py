@@ -442,15 +442,15 @@ def _get_container_bounds(
         default = (limits.default or {}).get(name, _NO_BOUND)
 
         def boundary(
-            given: ResourceList | None,
+            bounds: ResourceList | None,
             name: str = name,
             request: Quantity = request,
             limit: Quantity = limit,
             default: Quantity = default,
         ) -> Quantity:
-            if given is None:
+            if bounds is None:
                 return _NO_BOUND
-            return get_boundary_request(name, request, limit, given.get(name, _NO_BOUND), default)
+            return get_boundary_request(name, request, limit, bounds.get(name, _NO_BOUND), default)
 
         minimum, maximum = boundary(limits.min), boundary(limits.max)
         plain = (limits.min or {}).get(name, _NO_BOUND)

@@ -76,7 +76,7 @@ class AnnotationError(ValueError):
 
 
 def escape_json_pointer(token: str) -> str:
-    """Escape a key as part of a JSON pointer."""
+    """Return a key escaped for use in a JSON pointer."""
     return token.replace("~", "~0").replace("/", "~1")
 
 

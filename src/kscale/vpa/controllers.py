@@ -179,7 +179,7 @@ class ScaleCache:
         return f"<ScaleCache: {len(self)}>"
 
     def clock_set(self, by: int) -> None:
-        """Shift times by a change of the clock in nanoseconds, so that ages stay equal."""
+        """Apply a change of the clock in nanoseconds, so that ages stay equal."""
         for entry in self._entries.values():
             entry.refresh_after += by
             entry.delete_after += by

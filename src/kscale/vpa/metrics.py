@@ -275,7 +275,7 @@ class ObservationTally:
         self._later: list[Callable[[ObservationTally], None]] = []
 
     def later(self, tell: Callable[[ObservationTally], None]) -> None:
-        """Defer a callback until the sums are read.
+        """Schedule a callback for when the sums are read.
 
         ``tell`` receives this tally and should not hold a reference to it, so that unread sums can be freed.
         """

@@ -1,8 +1,8 @@
 """Find the pods that a VPA targets and the VPA that controls a pod (upstream: ``pkg/target``,
 ``pkg/utils/vpa/api.go``).
 
-The plain functions look things up; where that needs a scale that is not known they raise
-:class:`~kscale.vpa.controllers.ScaleNeededError`, and their ``*_steps`` ask for it.
+If an unknown scale is needed, the plain functions raise :class:`~kscale.vpa.controllers.ScaleNeededError`; their
+``*_steps`` request it.
 """
 
 from __future__ import annotations

@@ -416,7 +416,7 @@ def recommend(
     threads: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> RecommendationReport:
-    """Recommend requests for the workloads of a cluster from the usage of their containers.
+    """Compute recommended requests for the workloads of a cluster from the usage of their containers.
 
     Workloads without a VPA are treated as if they had one in mode Off.
 
@@ -424,12 +424,10 @@ def recommend(
     ----------
     cluster : Cluster or iterable of objects
         Result of :func:`kscale.load`, or objects (structs, dicts, those of a client): workloads, their pods, VPAs,
-        HPAs,
-        eviction events.
+        HPAs, eviction events.
     history : path or iterable of UsageBatch
         A file that :func:`~kscale.series.usage_reader.read_usage` reads, or batches of usage. A history that can be
-        read
-        twice may be in any order (see :func:`~kscale.vpa.advice.usage_feed.feed_history`).
+        read twice may be in any order (see :func:`~kscale.vpa.advice.usage_feed.feed_history`).
     options : RecommenderOptions, optional
         Options of the recommender.
     strategy : Strategy, optional

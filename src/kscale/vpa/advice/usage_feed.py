@@ -236,12 +236,11 @@ _BATCH_ROWS: Final = 1 << 20
 def feed_history(
     history: Iterable[UsageBatch], prepare: Callable[[], UsageFeed], progress: Callable[[int], None] | None = None
 ) -> UsageFeed:
-    """Feed a history batch by batch, in its order, to the feed that ``prepare`` creates.
+    """Read a history batch by batch, in its order, into the feed that ``prepare`` creates. Returns the feed.
 
     A container rejects samples older than its last one, as in upstream. If batches go back in time, a history that can
     be read again and is not too long is therefore fed again, sorted. ``progress`` is called with the number of rows
-    read
-    so far.
+    read so far.
     """
     feed, rows = prepare(), 0
     for batch in history:

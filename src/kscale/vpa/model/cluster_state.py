@@ -262,7 +262,7 @@ class RecommenderState:
         self.places.forget((pod.namespace, pod.name, container) for container in pod.containers)
 
     def clock_set(self, by: int) -> None:
-        """Shift times by a change of the clock in nanoseconds, so that remaining waits stay equal.
+        """Apply a change of the clock in nanoseconds, so that remaining waits stay equal.
 
         Times of samples do not change.
         """

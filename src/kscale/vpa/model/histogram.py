@@ -158,7 +158,8 @@ class Histograms:
         return Histogram(self, index)
 
     def resize(self, rows: int) -> None:
-        """Resize to more rows. New histograms are empty, and their memory is not touched yet."""
+        """Extend the bank to ``rows`` rows; it never shrinks. New histograms are empty, and their memory is
+        untouched."""
         old = len(self)
         if rows <= old:
             return

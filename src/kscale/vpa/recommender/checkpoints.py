@@ -246,7 +246,7 @@ class CheckpointBatch:
             self._prepared[vpa] = _PreparedCheckpoints(samples, memory, cpu, rows[vpa], closes)
 
     def take(self, vpa: Vpa, now: Moment) -> list[tuple[str, VerticalPodAutoscalerCheckpointStatus]]:
-        """Return and remove (container, checkpoint) of a prepared VPA, by name."""
+        """Return and remove the (container, checkpoint) pairs of a prepared VPA, by name."""
         if now >= self._prepared[vpa].until:
             self.prepare([vpa], now)
         samples, memory, cpu, rows, _ = self._prepared.pop(vpa)

@@ -84,7 +84,7 @@ class PodChanges(msgspec.Struct, kw_only=True, frozen=True):
 
 @typed
 def diff_pods(state: RecommenderState, pods: Sequence[Pod]) -> PodChanges:
-    """What a whole list of pods means to a state: all of them changed, and all others are gone."""
+    """Compute the changes from a complete list of pods: all listed pods are changed, all others are removed."""
     listed = {(pod.namespace, pod.name) for pod in pods}
     known = (key for keys in (state.pods, state.passed_over) for key in keys)
     return PodChanges(changed=pods, gone=sorted(key for key in known if key not in listed))
@@ -117,11 +117,12 @@ _TARGET_RESOURCES: Final = ("cpu", "memory")
 
 
 class VpaResult(msgspec.Struct, kw_only=True):
-    """What a round decided about one VPA.
+    """Result of a round for one VPA.
 
-    ``pod_count``: how many pods it selects; ``selector``: that of its target as the API writes selectors in text; empty
-    where it selects all pods of the namespace, and where the target cannot be resolved and it selects none.
-    ``status_written``: the status differs from the object's, so that it is patched; ``refusal``: why that did not work.
+    ``pod_count``: how many pods it selects; ``selector``: that of its target in the API's text form; empty if it
+    selects
+    all pods of the namespace, or if the target cannot be resolved and it selects none. ``status_written``: the status
+    differs from the object's, so it is patched; ``refusal``: why the patch failed.
     """
 
     namespace: str
@@ -134,7 +135,7 @@ class VpaResult(msgspec.Struct, kw_only=True):
 
     @property
     def recommendation(self) -> RecommendedPodResources | None:
-        """The recommendation in the status."""
+        """Return the recommendation in the status, or None."""
         return self.status.recommendation
 
     def __repr__(self) -> str:
@@ -144,10 +145,10 @@ class VpaResult(msgspec.Struct, kw_only=True):
 
 
 class RecommenderResult(msgspec.Struct, kw_only=True):
-    """What a round decided.
+    """Result of a round.
 
     - ``vpas``: those of this recommender, in listed order.
-    - ``errors``: samples and OOMs that were refused, in order.
+    - ``errors``: samples and OOMs that were rejected, in order.
     - ``collected``: aggregates that were collected as garbage.
     - ``diagnostics``: what upstream logs.
     - ``steps``: how long each step took (upstream's names).
@@ -169,7 +170,7 @@ class RecommenderResult(msgspec.Struct, kw_only=True):
         return f"<RecommenderResult: {counts}>"
 
     def _repr_html_(self) -> str:
-        """For a notebook: the targets of every container."""
+        """Return the targets of every container as HTML for notebooks."""
         from kscale.html import notebook
 
         rows = [

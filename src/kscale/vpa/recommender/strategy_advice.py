@@ -240,7 +240,7 @@ class StrategyAdvisor:
         self._problems: list[str] = []
 
     def clock_set(self, by: int) -> None:
-        """Shift times by a change of the clock in nanoseconds, so that remaining intervals stay equal."""
+        """Apply a change of the clock in nanoseconds, so that remaining intervals stay equal."""
         self._asked = {vpa: asked._replace(again=asked.again + by) for vpa, asked in self._asked.items()}
         self._tried = {namespace: at + by for namespace, at in self._tried.items()}
         self._asking = {namespace: at + by for namespace, at in self._asking.items()}

@@ -173,7 +173,7 @@ def update_vpas_steps(
     advice: LatestAdvice | None = None,
     explain: ExplainSteps | None = None,
 ) -> StepsOf[GetScale | Together | Emit | Observe, list[VpaResult]]:
-    """Recommend for the observed VPAs, and write changed statuses, several concurrently.
+    """Compute recommendations for the observed VPAs, and write changed statuses, several concurrently.
 
     ``advice``: see :func:`recommend_vpas`. ``explain`` is called before anything is written.
     """

@@ -304,7 +304,7 @@ class VpaUpdate:
             self._loop.state.infeasible_attempts[pod.metadata.uid] = recommendation
 
     def _resize(self, pod: Pod) -> StepsOf[UpdaterAction, ApiError | None]:
-        """Resize a pod and return None or an error (``InPlaceUpdate``)."""
+        """Apply an in-place resize to a pod (``InPlaceUpdate``). Returns None or an error."""
         if not self._restriction.knows(pod):
             return ApiError(f"pod not suitable for in-place update {pod.name}: not in replicated pods map")
         limit_ranges = self._loop.given.limit_ranges
