@@ -102,7 +102,7 @@ def coerce_pod(value: object) -> Pod:
 
 
 def _decode_named(data: Mapping[str, Any], type_: type[K]) -> K:
-    """Decode with :func:`~kscale.objects.decode.from_dict`, naming the object in errors if it has a name."""
+    """Decode an object with :func:`~kscale.objects.decode.from_dict`. Errors name the object if it has a name."""
     try:
         check_kind(data, type_)
         return from_dict(data, type_)

@@ -460,22 +460,22 @@ def decide_columns(
 
 
 def repeat_decisions(
-    last: Decisions, given: BatchColumns, *, since: Moment, now: Moment, options: HPAOptions
+    last: Decisions, inputs: BatchColumns, *, since: Moment, now: Moment, options: HPAOptions
 ) -> Decisions | None:
     """Decide again at ``now`` from the columns of the ``last`` decisions, made at ``since``, and from their state.
 
     None if the decisions or their reasons differ.
     """
     answers = last.metrics
-    if options.legacy or not len(given.pods) or given.pods.start.max() + options.cpu_initialization_ns > since:
-        rows = given.rows, given.pods, given.samples, given.requests, given.values
+    if options.legacy or not len(inputs.pods) or inputs.pods.start.max() + options.cpu_initialization_ns > since:
+        rows = inputs.rows, inputs.pods, inputs.samples, inputs.requests, inputs.values
         answers = calculate_rows(*rows, options=options, now=now)
         if not all(
             _is_bitwise_equal(getattr(last.metrics, field.name), getattr(answers, field.name))
             for field in fields(answers)
         ):
             return None
-    columns, _, _, memory = _run_decision_kernel(given, answers, last.memory, now, options, 1)
+    columns, _, _, memory = _run_decision_kernel(inputs, answers, last.memory, now, options, 1)
     before, after = last.memory.conditions, memory.conditions
     same = (
         _is_bitwise_equal(before.status, after.status)
@@ -491,20 +491,20 @@ def _is_bitwise_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 
 def _run_decision_kernel(
-    given: BatchColumns, answers: CalculatorResults, memory: KernelState, now: Moment, options: HPAOptions, threads: int
+    inputs: BatchColumns, answers: CalculatorResults, memory: KernelState, now: Moment, options: HPAOptions, threads: int
 ) -> tuple[tuple[NDArray[Any], ...], BatchColumns, CalculatorResults, KernelState]:
     """Run the decision kernel and return the arguments of :meth:`Decisions.of`."""
     error = (answers.error != 0).astype(np.uint8)
-    np.copyto(error, 2, where=given.rows.invalid != 0)
+    np.copyto(error, 2, where=inputs.rows.invalid != 0)
     before = memory.histories
     past, added, removed = before.past.with_room(), before.added.with_room(), before.removed.with_room()
     conditions = memory.conditions.copy()
     columns: tuple[NDArray[Any], ...] = _reconcile.decide(
-        replace(given.targets, fresh=before.fresh),
+        replace(inputs.targets, fresh=before.fresh),
         answers.replicas,
         error,
-        given.up,
-        given.down,
+        inputs.up,
+        inputs.down,
         past,
         added,
         removed,
@@ -518,13 +518,13 @@ def _run_decision_kernel(
         threads,
     )
     fresh = before.fresh * (columns[0] == 0).astype(np.uint8)
-    if given.problems:  # these HPAs stay undecided and unchanged
-        rows = np.array(sorted(given.problems))
+    if inputs.problems:  # these HPAs stay undecided and unchanged
+        rows = np.array(sorted(inputs.problems))
         columns[0][rows], columns[9][rows] = DECISION_BRANCHES.index("failed"), 0
         old = memory.conditions
         conditions.status[rows], conditions.reason[rows] = old.status[rows], old.reason[rows]
         conditions.time[rows] = old.time[rows]
-    return columns, given, answers, KernelState(StateColumns(fresh, past, added, removed), conditions)
+    return columns, inputs, answers, KernelState(StateColumns(fresh, past, added, removed), conditions)
 
 
 def _unpickle(values: dict[str, Any]) -> Decisions:

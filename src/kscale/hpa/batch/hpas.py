@@ -119,14 +119,14 @@ def read_specs(
     hpas: Sequence[HorizontalPodAutoscaler],
     options: HPAOptions,
     before: SpecColumns | None = None,
-    kept: UnchangedRows | None = None,
+    unchanged_rows: UnchangedRows | None = None,
 ) -> SpecColumns:
-    """Read the specs of HPAs in their order, reusing rows of ``before`` that are unchanged (``kept``)."""
-    if before is None or kept is None or before.crowded:
+    """Read the specs of HPAs in order; unchanged rows are copied from ``before``."""
+    if before is None or unchanged_rows is None or before.crowded:
         return _build_spec_columns(hpas, options)
-    if kept.all:
+    if unchanged_rows.all:
         return before
-    fresh = kept.fresh.tolist()
+    fresh = unchanged_rows.fresh.tolist()
     changed = [hpas[row] for row in fresh]
     metrics, metric_numbers, lists = _number_equal_values([hpa.spec.metrics for hpa in changed], before.metric_numbers)
     behavior, behavior_numbers, first = _number_equal_values(
@@ -135,12 +135,12 @@ def read_specs(
     new = _build_spec_columns([changed[row] for row in first], options)
     more = _build_spec_columns([changed[row] for row in lists], options)
     return SpecColumns(
-        minimum=kept.array(before.minimum, _min_replicas_column(changed)),
-        maximum=kept.array(before.maximum, _max_replicas_column(changed)),
-        metrics=kept.array(before.metrics, metrics),
+        minimum=unchanged_rows.array(before.minimum, _min_replicas_column(changed)),
+        maximum=unchanged_rows.array(before.maximum, _max_replicas_column(changed)),
+        metrics=unchanged_rows.array(before.metrics, metrics),
         metric_lists=[*before.metric_lists, *more.metric_lists] if lists else before.metric_lists,
         object_metric=np.concatenate([before.object_metric, more.object_metric]),
-        behavior=kept.array(before.behavior, behavior),
+        behavior=unchanged_rows.array(before.behavior, behavior),
         has_behavior=np.concatenate([before.has_behavior, new.has_behavior]),
         up=before.up.joined(new.up),
         down=before.down.joined(new.down),
@@ -187,7 +187,7 @@ def _max_replicas_column(hpas: Sequence[HorizontalPodAutoscaler]) -> NDArray[np.
 def _number_equal_values(
     values: Sequence[Any], known: dict[bytes, int]
 ) -> tuple[NDArray[np.int32], dict[bytes, int], list[int]]:
-    """Number values so that equal values have equal numbers.
+    """Assign numbers to values, so that equal values have equal numbers.
 
     Returns the number of each value, all numbers, and the first row of each number that is not in ``known``. ``known``
     itself does not change.
@@ -247,14 +247,14 @@ def read_target_references(
     hpas: Sequence[HorizontalPodAutoscaler],
     mapper: RESTMapper,
     before: TargetReferences | None = None,
-    kept: UnchangedRows | None = None,
+    unchanged_rows: UnchangedRows | None = None,
 ) -> TargetReferences:
-    """Read the targets of HPAs, reusing rows of ``before`` that are unchanged (``kept``)."""
-    if before is not None and kept is not None:
-        if kept.all:
+    """Read the targets of HPAs, reusing rows of ``before`` that are unchanged (``unchanged_rows``)."""
+    if before is not None and unchanged_rows is not None:
+        if unchanged_rows.all:
             return before
-        new = read_target_references([hpas[row] for row in kept.fresh.tolist()], mapper)
-        return TargetReferences(kept.array(before.error, new.error), kept.list(before.resources, new.resources))
+        new = read_target_references([hpas[row] for row in unchanged_rows.fresh.tolist()], mapper)
+        return TargetReferences(unchanged_rows.array(before.error, new.error), unchanged_rows.list(before.resources, new.resources))
     cache = _ResourceCache(mapper)
     errors_and_resources = [cache[reference] for reference in map(_get_reference, hpas)]
     return TargetReferences(
@@ -321,17 +321,17 @@ _get_transition_time = attrgetter("last_transition_time")
 
 
 def read_condition_columns(
-    hpas: Sequence[HorizontalPodAutoscaler], before: ConditionColumns | None = None, kept: UnchangedRows | None = None
+    hpas: Sequence[HorizontalPodAutoscaler], before: ConditionColumns | None = None, unchanged_rows: UnchangedRows | None = None
 ) -> ConditionColumns:
-    """Read the status conditions of HPAs, reusing rows of ``before`` that are unchanged (``kept``)."""
-    if before is not None and kept is not None:
-        if kept.all:
+    """Read the status conditions of HPAs, reusing rows of ``before`` that are unchanged (``unchanged_rows``)."""
+    if before is not None and unchanged_rows is not None:
+        if unchanged_rows.all:
             return before
-        new = read_condition_columns([hpas[row] for row in kept.fresh.tolist()])
+        new = read_condition_columns([hpas[row] for row in unchanged_rows.fresh.tolist()])
         return ConditionColumns(
-            kept.array(before.status, new.status),
-            kept.array(before.reason, new.reason),
-            kept.array(before.time, new.time),
+            unchanged_rows.array(before.status, new.status),
+            unchanged_rows.array(before.reason, new.reason),
+            unchanged_rows.array(before.time, new.time),
         )
     n = len(hpas)
     lists = [hpa.status.conditions or () for hpa in hpas]

@@ -283,7 +283,7 @@ class ReconcileMachine:
         return ""
 
     def _read(self, scale: Scale) -> None:
-        """Record that the target's scale could be read."""
+        """Set the condition that the target's scale could be read, and begin with this scale."""
         context = self.now
         text = "the HPA controller was able to get the target's current scale"
         context.set("AbleToScale", True, "SucceededGetScale", text)

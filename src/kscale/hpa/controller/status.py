@@ -59,7 +59,7 @@ Conditions = Sequence[HorizontalPodAutoscalerCondition]
 
 
 def find_condition(conditions: Conditions | None, type_: str) -> HorizontalPodAutoscalerCondition | None:
-    """The condition of a type."""
+    """Return the condition of a type; None without one."""
     for each in conditions or ():
         if each.type == type_:
             return each
@@ -103,7 +103,7 @@ def remove_condition(conditions: list[HorizontalPodAutoscalerCondition], type_: 
 
 @dataclass(slots=True)
 class ReconcileContext:
-    """One reconcile under way. ``now`` is the moment it decides at; ``progress.now`` moves on with every outcome."""
+    """Context of one reconcile. ``now`` is the time of the decision; ``progress.now`` advances with every outcome."""
 
     hpa: HorizontalPodAutoscaler
     state: HPAState
@@ -116,15 +116,15 @@ class ReconcileContext:
     # -- what is remembered and said -------------------------------------------------------------------------------
 
     def remember(self, **changes: object) -> None:
-        """Changes parts of the next state."""
+        """Set fields of the next state."""
         self.state = msgspec.structs.replace(self.state, **changes)
 
     def warn(self, reason: str, message: str) -> StepsOf[Emit, None]:
-        """A warning about the HPA."""
+        """Emit a warning about the HPA."""
         yield from self._emit("Warning", reason, message)
 
     def tell(self, reason: str, message: str) -> StepsOf[Emit, None]:
-        """An event about the HPA."""
+        """Emit a Normal event about the HPA."""
         yield from self._emit("Normal", reason, message)
 
     def _emit(self, type_: str, reason: str, message: str) -> StepsOf[Emit, None]:
@@ -149,7 +149,7 @@ class ReconcileContext:
         remove_condition(self._conditions(), type_)
 
     def _conditions(self) -> list[HorizontalPodAutoscalerCondition]:
-        """Those of the new status, which change in place until it is written."""
+        """Return the conditions of the new status, which change in place until it is written."""
         before, conditions = self.hpa.status.conditions, self.status.conditions
         if conditions is None or conditions is before:
             conditions = list(before or ())
@@ -159,7 +159,7 @@ class ReconcileContext:
     def set_sizes(
         self, current: int, desired: int, statuses: Sequence[MetricStatus], *, rescaled: bool = False
     ) -> None:
-        """Says how many replicas there are and shall be, and what was measured."""
+        """Set current and desired replicas and the metric statuses of the new status."""
         generation = self.hpa.metadata.generation or 0
         self.status = HorizontalPodAutoscalerStatus(
             observed_generation=generation if self.options.enabled("HPAGeneration") else None,
@@ -197,7 +197,7 @@ class ReconcileContext:
 
 
 def _normalize_status(status: HorizontalPodAutoscalerStatus) -> HorizontalPodAutoscalerStatus:
-    """Absent and empty lists are the same to upstream's comparison."""
+    """Return the status with empty lists as None, as upstream's comparison treats both equally."""
     if status.current_metrics == [] or status.conditions == []:
         return msgspec.structs.replace(
             status, current_metrics=status.current_metrics or None, conditions=status.conditions or None

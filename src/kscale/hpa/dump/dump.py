@@ -251,9 +251,9 @@ class Dump:
         options: HPAOptions | None = None,
         threads: int = 1,
     ) -> Decisions:
-        """Decide for all HPAs of the dump together, as HPAs that select the same pods block each other.
+        """Run the decisions for all HPAs of the dump together, as HPAs that select the same pods block each other.
 
-        ``state`` None: no past holds back a change. ``now`` None: the newest time of the dump, or the beginning of 1970
+        ``state`` None: no past restrains a change. ``now`` None: the newest time of the dump, or the beginning of 1970
         without any time. Raises ``InputError`` if a state needs a ``now`` and there is none.
         """
         time = self.newest if now is None else moment(now)
@@ -351,7 +351,7 @@ class Dump:
         try:
             self.see(*created)
         except InputError:
-            return False  # whose it is has to be told
+            return False  # a plain read names the object
         self.read["PodMetrics"] += len(usage)
         self.newest = max(self.newest, int(usage.time.max(initial=ZERO_TIME)))
         self.usage.append(usage)
@@ -501,7 +501,7 @@ class _DumpReader:
         self._last = ("", "", -1)  # source, place and number in the list of what came last
 
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
-        """Scan a list whose pods are read as columns. A list of usage is added at once."""
+        """Read a list whose pods are stored as columns, or return None. A list of usage is added at once."""
         scanned = self.dump.pods.scan(view, source, place)
         if scanned is None or scanned.kind != "PodMetricsList" or group_of(scanned.api_version) != "metrics.k8s.io":
             return scanned

@@ -1,6 +1,5 @@
 """Objects of a dump from their JSON: pods and usage as columns, other objects as plain data, and the HPA that an
-external
-metrics list belongs to.
+external metrics list belongs to.
 
 Records that the fast decoders do not accept are read as plain data, whose errors name the object.
 
@@ -257,7 +256,7 @@ class DumpPods:
         return {key.partition("/")[0] for key in self._keys}
 
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
-        """Scan a list whose pods are read as columns, or return None if it is empty or must be read item by item."""
+        """Read a list whose pods are stored as columns. None if it is empty or must be read item by item."""
         scanned = self.cluster.reader.scan(view, source, place)
         return scanned if scanned is not None and len(scanned) else None
 
