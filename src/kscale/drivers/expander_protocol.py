@@ -126,7 +126,9 @@ def without_environment(pod: Mapping[str, Any]) -> dict[str, Any]:
     def bare(container: Mapping[str, Any]) -> dict[str, Any]:
         remaining = {name: value for name, value in container.items() if name != "env"}
         if remaining.get("volumeMounts"):
-            remaining["volumeMounts"] = [mount for mount in remaining["volumeMounts"] if mount.get("name") not in projected]
+            remaining["volumeMounts"] = [
+                mount for mount in remaining["volumeMounts"] if mount.get("name") not in projected
+            ]
         return remaining
 
     lists = {name: [bare(each) for each in spec[name]] for name in ("containers", "initContainers") if spec.get(name)}

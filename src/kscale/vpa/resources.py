@@ -138,7 +138,8 @@ def _get_sources(field: str, containers: Sequence[Container], statuses: Sequence
     first = {status.name: status for status in reversed(statuses)}
     with_resources = {name for name, status in first.items() if status.resources is not None}
     return tuple(
-        f"Pod.Status.{field}Statuses" if container.name in with_resources else f"Pod.Spec.{field}s" for container in containers
+        f"Pod.Status.{field}Statuses" if container.name in with_resources else f"Pod.Spec.{field}s"
+        for container in containers
     )
 
 

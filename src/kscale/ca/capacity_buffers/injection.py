@@ -231,7 +231,9 @@ def _find_provisioning_problem(buffer: CapacityBuffer, template: PodTemplate | N
     return None
 
 
-def _write_buffer_status(p: Progress, buffer: CapacityBuffer, injected: InjectedBufferPods) -> StepsOf[WriteStatus, None]:
+def _write_buffer_status(
+    p: Progress, buffer: CapacityBuffer, injected: InjectedBufferPods
+) -> StepsOf[WriteStatus, None]:
     error = (yield from p.act(WriteStatus(buffer))).error
     if error is not None:
         injected.warnings.append(f"Failed to update buffer status for buffer {buffer.name}, error: {error.message}")

@@ -46,7 +46,9 @@ def explain_unremovable(
     if unremovable is None:
         return _explain_unneeded(plan) if node in plan.unneeded_by_name else _explain_not_candidate(node, groups)
     if unremovable.blocking_pod is not None:
-        return _explain_blocking_pod(unremovable.blocking_pod.pod, unremovable.blocking_pod.reason, plan, options, snapshot)
+        return _explain_blocking_pod(
+            unremovable.blocking_pod.pod, unremovable.blocking_pod.reason, plan, options, snapshot
+        )
     judged = plan.eligibility.get(node)
     match unremovable.reason:
         case reasons.NOT_UNDERUTILIZED if judged and judged.utilization and judged.threshold is not None:

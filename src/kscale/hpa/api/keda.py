@@ -201,7 +201,9 @@ def list_guessed_metric_names(scaled: Mapping[str, Any], known: Sequence[str] = 
         for i, metric in enumerate(_build_trigger_metrics(scaled, known))
         if metric is not None and "external" in metric
     )
-    return [f"triggers[{i}]: the name of its metric is a guess: {name}" for i, name in numbered_names if name not in names]
+    return [
+        f"triggers[{i}]: the name of its metric is a guess: {name}" for i, name in numbered_names if name not in names
+    ]
 
 
 def list_unmodelled_features(scaled: Mapping[str, Any]) -> list[str]:

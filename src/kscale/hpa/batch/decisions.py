@@ -491,7 +491,12 @@ def _is_bitwise_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 
 def _run_decision_kernel(
-    inputs: BatchColumns, answers: CalculatorResults, memory: KernelState, now: Moment, options: HPAOptions, threads: int
+    inputs: BatchColumns,
+    answers: CalculatorResults,
+    memory: KernelState,
+    now: Moment,
+    options: HPAOptions,
+    threads: int,
 ) -> tuple[tuple[NDArray[Any], ...], BatchColumns, CalculatorResults, KernelState]:
     """Run the decision kernel and return the arguments of :meth:`Decisions.of`."""
     error = (answers.error != 0).astype(np.uint8)

@@ -254,7 +254,9 @@ def read_target_references(
         if unchanged_rows.all:
             return before
         new = read_target_references([hpas[row] for row in unchanged_rows.fresh.tolist()], mapper)
-        return TargetReferences(unchanged_rows.array(before.error, new.error), unchanged_rows.list(before.resources, new.resources))
+        return TargetReferences(
+            unchanged_rows.array(before.error, new.error), unchanged_rows.list(before.resources, new.resources)
+        )
     cache = _ResourceCache(mapper)
     errors_and_resources = [cache[reference] for reference in map(_get_reference, hpas)]
     return TargetReferences(
@@ -321,7 +323,9 @@ _get_transition_time = attrgetter("last_transition_time")
 
 
 def read_condition_columns(
-    hpas: Sequence[HorizontalPodAutoscaler], before: ConditionColumns | None = None, unchanged_rows: UnchangedRows | None = None
+    hpas: Sequence[HorizontalPodAutoscaler],
+    before: ConditionColumns | None = None,
+    unchanged_rows: UnchangedRows | None = None,
 ) -> ConditionColumns:
     """Read the status conditions of HPAs, reusing rows of ``before`` that are unchanged (``unchanged_rows``)."""
     if before is not None and unchanged_rows is not None:
