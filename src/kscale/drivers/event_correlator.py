@@ -39,9 +39,10 @@ _T = TypeVar("_T")
 
 def object_spam_key(event: EventObject) -> Hashable:
     """Return the rate limit key of an event: events of one source and type about one object share a budget."""
-    regarded = event.involved_object
+    ref = event.involved_object
     return (
-        event.source.component, event.source.host, regarded.kind, regarded.namespace, regarded.name, regarded.uid, regarded.api_version, event.type,
+        event.source.component, event.source.host,
+        ref.kind, ref.namespace, ref.name, ref.uid, ref.api_version, event.type,
     )  # fmt: skip
 
 
@@ -50,11 +51,12 @@ def cluster_autoscaler_spam_key(event: EventObject) -> Hashable:
 
     Events of one reason about one object share a budget; of its status ConfigMap, those with the same message.
     """
-    regarded = event.involved_object
-    if (regarded.kind, regarded.namespace, regarded.name) == ("ConfigMap", "kube-system", "cluster-autoscaler-status"):
+    ref = event.involved_object
+    if (ref.kind, ref.namespace, ref.name) == ("ConfigMap", "kube-system", "cluster-autoscaler-status"):
         return event.message
     return (
-        event.reason, event.source.component, event.source.host, regarded.kind, regarded.namespace, regarded.name, regarded.uid, regarded.api_version,
+        event.reason, event.source.component, event.source.host,
+        ref.kind, ref.namespace, ref.name, ref.uid, ref.api_version,
     )  # fmt: skip
 
 
@@ -86,16 +88,16 @@ class Correlated:
 
 def make_event(event: Event, *, component: str, now: Moment) -> EventObject:
     """Build the API object of an event that ``component`` reports at ``now``."""
-    regarded = event.regarding
-    name = f"{regarded.name}.{now:x}"
+    ref = event.regarding
+    name = f"{ref.name}.{now:x}"
     if dns_subdomain_errors(name):
         name = str(uuid.uuid5(uuid.NAMESPACE_OID, name))
     timestamp = to_text(now)
     return EventObject(
         api_version="v1",
         kind="Event",
-        metadata=ObjectMeta(name=name, namespace=regarded.namespace or "default"),
-        involved_object=regarded,
+        metadata=ObjectMeta(name=name, namespace=ref.namespace or "default"),
+        involved_object=ref,
         type=event.type,
         reason=event.reason,
         message=event.message,
@@ -185,9 +187,9 @@ class EventCorrelator:
 
     def _aggregate(self, event: EventObject, now: Moment) -> tuple[EventObject, Hashable]:
         """Return the event, or the one that combines it with similar ones, and its key (``EventAggregate``)."""
-        regarded, source = event.involved_object, event.source
+        ref, source = event.involved_object, event.source
         similar = (
-            source.component, source.host, regarded.kind, regarded.namespace, regarded.name, regarded.uid, regarded.api_version, event.type,
+            source.component, source.host, ref.kind, ref.namespace, ref.name, ref.uid, ref.api_version, event.type,
             event.reason, event.reporting_component, event.reporting_instance,
         )  # fmt: skip
         group = self._groups.get(similar)
@@ -198,15 +200,16 @@ class EventCorrelator:
         self._groups.put(similar, group)
         if len(group.messages) < self._options.max_events:
             return event, (
-                source.component, source.host, regarded.kind, regarded.namespace, regarded.name, regarded.field_path, regarded.uid, regarded.api_version,
+                source.component, source.host,
+                ref.kind, ref.namespace, ref.name, ref.field_path, ref.uid, ref.api_version,
                 event.type, event.reason, event.message,
             )  # fmt: skip
         del group.messages[next(iter(group.messages))]
         combined = EventObject(
             api_version="v1",
             kind="Event",
-            metadata=ObjectMeta(name=f"{regarded.name}.{now:x}", namespace=event.metadata.namespace),
-            involved_object=regarded,
+            metadata=ObjectMeta(name=f"{ref.name}.{now:x}", namespace=event.metadata.namespace),
+            involved_object=ref,
             type=event.type,
             reason=event.reason,
             message=_COMBINED + event.message,
