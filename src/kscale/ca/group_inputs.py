@@ -23,7 +23,7 @@ __all__ = ["get_described_targets", "resolve_groups", "restore_targets", "save_t
 
 
 class _LastGroups:
-    """What was settled last; kept with the interner that the snapshots of a cluster share."""
+    """The last resolved groups, cached with the interner that the snapshots of a cluster share."""
 
     def __init__(self) -> None:
         self.last: tuple[Sequence[Node], list[NodeGroup], Groups] | None = None

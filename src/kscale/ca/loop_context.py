@@ -97,7 +97,7 @@ NODES_NOT_READY_AFTER_START_TIMEOUT: Final[ComparedDuration] = 600 * SECOND
 
 
 class NotActionable(msgspec.Struct, kw_only=True, frozen=True):
-    """Why the loop ends before it began; ``tell``: whether an event says so."""
+    """Why a loop ends before it decides anything; ``tell``: whether an event is emitted."""
 
     message: str
     tell: bool = True

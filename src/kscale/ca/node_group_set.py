@@ -1,6 +1,6 @@
-"""Similar node groups, and the balancing of new nodes between them (upstream: ``processors/nodegroupset``).
+"""Similar node groups, and the balancing of new nodes between them (upstream: "``processors/nodegroupset``)."
 
-What else must hold of a group that shares a scale-up: ``ca/scale_up/node_groups.py``.
+The other conditions for groups that share a scale-up are in ``ca/scale_up/node_groups.py``.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ __all__ = [
 
 
 class GroupSize(msgspec.Struct, kw_only=True, frozen=True):
-    """What balancing needs of a group: its id, ``target`` size and ``max`` size.
+    """Inputs of balancing for a group: its id, ``target`` size and ``max`` size.
 
-    ``target_error``: the provider's error text where it could not tell the target size; None: it could.
+    ``target_error``: the provider's error if it could not return the target size, else None.
     """
 
     id: str
@@ -67,14 +67,7 @@ class ScaleUpInfo(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 @typed
 def balance_scale_up_between_groups(groups: Sequence[GroupSize], new_nodes: int) -> list[ScaleUpInfo]:
-    """Gives each of ``new_nodes`` to the smallest group that has room.
-
-    Groups at their maximum are left out; a group above it stays in the order but has no room. Groups of equal size
-    keep the order they were given in (upstream's sort is unstable beyond twelve groups; this is the stable choice).
-    The result has the order of upstream's array, in which full groups drift to the front, without unchanged groups.
-
-    Raises :class:`AutoscalerError` when there is no group, or when a group's target size could not be read.
-    """
+    """Split the new nodes between the groups, always adding to the smallest group that has room."""
     if not groups:
         raise AutoscalerError(INTERNAL_ERROR, "Can't balance scale up between 0 groups")
     for group in groups:
@@ -219,7 +212,7 @@ _SIMILAR_RESULT = Similarity(similar=True)
 
 
 class TemplateProfile:
-    """What a comparison reads of a template, worked out once: milli-units as doubles."""
+    """Precomputed inputs of a comparison of templates: amounts in milli-units as doubles."""
 
     __slots__ = ("allocatable", "capacity", "free", "labels")
 

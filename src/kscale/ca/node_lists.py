@@ -34,9 +34,10 @@ STARTUP_TAINT_REASON = "cluster-autoscaler.kubernetes.io/startup-taint"
 
 
 class NodeLists(msgspec.Struct, kw_only=True):
-    """``all`` in the order given, with copies of nodes that are not really ready; ``ready`` the schedulable ready ones.
+    """Nodes of a loop by readiness.
 
-    ``unready`` says why a node that calls itself ready does not count as such; ``registered``: what loops read of
+    ``all``: all nodes in input order, with copies of nodes that are not really ready; ``ready``: the schedulable ready
+    ones. ``unready``: why a node with condition Ready does not count as ready; ``registered``: cached facts about
     ``all``.
     """
 
@@ -61,16 +62,17 @@ def build_node_lists(
     gpu_of: Callable[[Node], GpuConfig | None] | None = None,
     lacks: Callable[[Node], bool] | None = None,
 ) -> NodeLists:
-    """Sorts out nodes that are ready in name only: a GPU is promised by a label and not there, or a startup taint.
+    """Separate ready nodes from those that only claim to be ready.
 
-    ``gpu_of`` is the provider's view where it differs from the label's (a GPU exposed through DRA is not waited for).
-    ``lacks`` says which nodes wait for devices or drivers
+    The latter lack a GPU that a label promises, lack devices or drivers, or have a startup taint. ``gpu_of`` is the
+    provider's GPU configuration where it differs from the label's (a GPU exposed through DRA is not awaited).
+    ``lacks`` checks whether a node lacks devices or drivers
     (:func:`kscale.ca.template_devices.build_missing_devices_check`).
     """
     taints = taints or TaintConfig()
     every = list(nodes)
-    looks = [_check_node(node, gpu_label, taints, gpu_of, lacks) for node in every]
-    return _assemble_node_lists(every, looks, [node.metadata.name for node in every], map(instance_id_of, every))
+    checks = [_check_node(node, gpu_label, taints, gpu_of, lacks) for node in every]
+    return _assemble_node_lists(every, checks, [node.metadata.name for node in every], map(instance_id_of, every))
 
 
 def build_snapshot_node_lists(
@@ -88,9 +90,9 @@ def build_snapshot_node_lists(
         return _check_node(node, gpu_label, taints, None, None)
 
     def sorted_out(nodes: list[Node]) -> NodeLists:
-        looks = cached_by_identity(snapshot, ("looks at nodes", gpu_label, taints), nodes, look)
+        checks = cached_by_identity(snapshot, ("looks at nodes", gpu_label, taints), nodes, look)
         return _assemble_node_lists(
-            [*nodes], looks, names, cached_by_identity(snapshot, ("instance ids",), nodes, instance_id_of)
+            [*nodes], checks, names, cached_by_identity(snapshot, ("instance ids",), nodes, instance_id_of)
         )
 
     return cached_by_identity(snapshot, ("lists of nodes", gpu_label, taints), [nodes], sorted_out)[0]
@@ -145,7 +147,7 @@ def iterate_nodes_with_gpus(nodes: Iterable[Node], gpu_label: str) -> Iterator[N
 
 
 def _is_missing_gpu(node: Node, gpu_label: str, gpu_of: Callable[[Node], GpuConfig | None] | None) -> bool:
-    """Whether a GPU is promised by the label and not there."""
+    """Check whether the label promises a GPU that is not allocatable yet."""
     if gpu_label not in (node.metadata.labels or {}):
         return False
     config = gpu_of(node) if gpu_of is not None else None

@@ -137,7 +137,7 @@ def is_ready_and_active(node: Node) -> bool:
 
 
 def has_taint(node: Node, key: str) -> bool:
-    """Whether the node carries a taint, whatever its value and effect."""
+    """Check whether the node has a taint with this key, whatever its value and effect."""
     taints = node.spec.taints
     return bool(taints) and any(taint.key == key for taint in taints)
 
@@ -175,7 +175,7 @@ def is_being_deleted(node: Node, now_ns: int) -> bool:
 
 
 def is_suspended(node: Node) -> bool:
-    """Whether the cloud has put the machine to sleep."""
+    """Check whether the cloud has suspended the node's instance."""
     return get_ready_and_suspended(node)[1]
 
 

@@ -105,10 +105,7 @@ def remove_old_unregistered_steps(
     now: Moment,
     options: AutoscalingOptions,
 ) -> StepsOf[DeleteNodes | Emit, None]:
-    """Deletes instances that have not registered within their group's provision time, the oldest first.
-
-    Without ``--force-delete-unregistered-nodes`` no group falls below its minimum. The first refusal ends it.
-    """
+    """Delete instances that have not registered within their group's provision time, oldest first."""
     now = moment(now)
     try:
         late = _find_old_unregistered(state, groups, now, options)
@@ -142,7 +139,7 @@ def remove_old_unregistered_steps(
 def delete_created_with_errors_steps(
     p: Progress, groups: Groups, repair: Repair, *, options: AutoscalingOptions
 ) -> StepsOf[DeleteNodes, None]:
-    """Deletes instances that the cloud failed to make. Minimum sizes do not matter."""
+    """Delete instances that the cloud failed to create. Minimum sizes are ignored."""
     for group in groups:
         failed = [
             name

@@ -128,7 +128,7 @@ _BUFFER_API_VERSION: Final = "autoscaling.x-k8s.io/v1beta1"
 
 
 class InjectedBufferPods(msgspec.Struct, kw_only=True):
-    """Pods to put behind those that need nodes, before the rules for lists of pods are asked.
+    """Fake pods to append to the pending pods before the pod list processors run.
 
     ``buffers``: the buffer of each pod by the pod's uid; ``warnings``: what upstream only logs.
     """

@@ -216,7 +216,7 @@ def _sum_container_requests(spec: dict[str, Any]) -> Any:
 
 
 def _is_pod_level_resource(name: str) -> bool:
-    """Whether a pod as a whole may ask for it."""
+    """Check whether a pod can request the resource for all its containers together."""
     return name in ("cpu", "memory") or name.startswith(_HUGE_PAGES_PREFIX)
 
 

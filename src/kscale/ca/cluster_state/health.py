@@ -73,7 +73,10 @@ def compute_acceptable_ranges(
 
 
 def find_incorrect_sizes(state: ClusterStateRegistry, groups: Groups, now: Moment) -> dict[str, IncorrectSize]:
-    """Find groups whose node count differs from their target; keep since when if it is unchanged."""
+    """Find the groups whose node count differs from their target.
+
+    A group with unchanged numbers keeps the time at which the difference was first observed.
+    """
     incorrect: dict[str, IncorrectSize] = {}
     for group in groups:
         known = state.readiness.get(group.id)
@@ -175,7 +178,7 @@ def count_upcoming_nodes(state: ClusterStateRegistry, group: str) -> int:
 
 
 def is_scaling_up(state: ClusterStateRegistry, group: str) -> bool:
-    """Whether nodes were asked for and are still to come."""
+    """Check whether requested nodes of the group have not registered yet."""
     return group in state.scale_up_requests and count_upcoming_nodes(state, group) > 0
 
 

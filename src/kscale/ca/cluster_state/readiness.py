@@ -178,8 +178,10 @@ def find_unregistered_nodes(
 def classify_unregistered_nodes(
     state: ClusterStateRegistry, groups: Groups, now: Moment, defaults: NodeGroupAutoscalingOptions
 ) -> None:
-    """Puts the state's unregistered instances into its lists: for long, or not yet. One whose group the cloud cannot
-    tell is in neither, nor is one that is of no group any more."""
+    """Add the state's unregistered instances to the readiness lists, by whether their provision time is over.
+
+    Instances of an unknown group, or of one that does not list them anymore, are in neither list.
+    """
     for name, item in state.unregistered.items():
         if name in groups.node_errors:
             continue

@@ -44,7 +44,7 @@ AUTOSCALER_INITIALIZING: Final = "Initializing"
 
 
 class _StatusStruct(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Members as upstream names them. What is UNSET is left out; a time that is not known is null."""
+    """Base of status structs, with upstream's member names. UNSET is left out; an unknown time is null."""
 
 
 class UnreadyCount(_StatusStruct, kw_only=True, frozen=True):
@@ -74,7 +74,7 @@ class NodeCounts(_StatusStruct, kw_only=True, frozen=True):
 
 
 class StatusCondition(_StatusStruct, kw_only=True, frozen=True):
-    """What all conditions have: when it was looked at, and since when the status is what it is (RFC 3339)."""
+    """Fields of all conditions. Probe time and transition time are in RFC 3339."""
 
     status: str | UnsetType = UNSET
     last_probe_time: str | None = None
@@ -137,7 +137,7 @@ class NodeGroupStatus(_StatusStruct, kw_only=True, frozen=True):
 
 
 class ClusterAutoscalerStatus(_StatusStruct, kw_only=True, frozen=True):
-    """The whole document, but for ``time``, which is said where it is written."""
+    """The complete status document, except for ``time``, which is added when it is written."""
 
     autoscaler_status: str = AUTOSCALER_RUNNING
     message: str | UnsetType = UNSET
@@ -151,7 +151,7 @@ def build_initializing_status(message: str = "") -> ClusterAutoscalerStatus:
 
 
 class ScaleUpRequest(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Nodes that were asked for and have not all come."""
+    """Requested nodes that have not all registered yet."""
 
     increase: Count
     time: Moment
@@ -207,7 +207,7 @@ class AcceptableRange(msgspec.Struct, kw_only=True, frozen=True, rename="camel")
 
 
 class IncorrectSize(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """A group that has another number of nodes than its target says, and since when."""
+    """A difference between a group's node count and its target, and when it was first observed."""
 
     current: Count
     expected: Count

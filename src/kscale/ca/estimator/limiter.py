@@ -33,8 +33,10 @@ NO_NODES_ALLOWED = -1
 
 
 class NodeGroupSize(msgspec.Struct, frozen=True, kw_only=True):
-    """The size of a node group (``id``), for the capacity threshold: ``target_size`` of ``max_size`` nodes.
-    ``target_size_error``: the provider could not tell it."""
+    """Size of a node group (``id``) for the capacity threshold: ``target_size`` of ``max_size`` nodes.
+
+    ``target_size_error``: the provider could not return the target size.
+    """
 
     id: str = ""
     max_size: int = 0

@@ -165,9 +165,9 @@ class ExpanderStep(msgspec.Struct, kw_only=True):
 
 
 class Expansion(msgspec.Struct, kw_only=True):
-    """The choice. ``survivors`` is what the last filter left (all if none ran); ``tied`` says that chance chose.
+    """Result of a chain of expanders. ``best`` is the chosen option; None if no option survived.
 
-    ``best`` is None when nothing survived.
+    ``survivors`` are the options that the last filter kept (all if none ran); ``tied``: ``best`` was chosen at random.
     """
 
     best: Option | None

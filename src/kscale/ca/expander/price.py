@@ -49,9 +49,9 @@ _ZERO_QUANTITY = Quantity.zero()
 
 
 class GroupPrices(msgspec.Struct, kw_only=True, frozen=True):
-    """Per hour: ``nodes`` by the name of a group's template node, pods by ``per_core`` and ``per_gib`` requested.
+    """Prices per hour: ``nodes`` by name of a group's template node, pods by ``per_core`` and ``per_gib`` requested.
 
-    ``amounts``: pods by identity, with the cores and GiB that they request, of those that were asked about.
+    ``amounts``: cached cores and GiB of pods, by identity.
     """
 
     nodes: dict[str, float]
@@ -314,8 +314,10 @@ def filter_by_price_steps(
 
 
 class _CloudPrices(msgspec.Struct, frozen=True, kw_only=True):
-    """Prices for the time that was asked about, whatever is asked now. ``nodes``: by identity; ``pods``: by their
-    keys."""
+    """Prices that the cloud provider returned for one period, whatever period is requested later.
+
+    ``nodes``: by identity; ``pods``: by key.
+    """
 
     nodes: dict[int, float | ApiError]
     pods: dict[str, float | ApiError]

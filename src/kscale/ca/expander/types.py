@@ -86,7 +86,7 @@ class Option(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class PriceModel(Protocol):
-    """What the cloud provider charges. A price that cannot be told raises :class:`kscale.ca.AutoscalerError`."""
+    """Prices of a cloud provider. An unknown price raises :class:`kscale.ca.AutoscalerError`."""
 
     def node_price(self, node: Node, start: Moment, end: Moment) -> float: ...
 

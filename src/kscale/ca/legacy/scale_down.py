@@ -431,7 +431,7 @@ class _LegacyScaleDown:
         return {name: unneeded_since.get(name, self.now) for name in [*removable_names, *empty]}
 
     def _is_low(self, name: str) -> bool:
-        """Whether a node is used so little that it is worth a simulation."""
+        """Check whether a node's utilization is low enough for a simulation of its removal."""
         node = self.nodes[self.simulator.index[name]]
         reason = None
         if name in self.unremovable_until:

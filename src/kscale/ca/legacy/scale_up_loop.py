@@ -277,7 +277,7 @@ class LegacyScaleUpLoop:
         self.state = replace(self.state, scale_down=memory)
 
     def is_healthy(self) -> StepsOf[Emit, bool]:
-        """Whether the loop goes on; no node is unneeded in a cluster that is not healthy."""
+        """Check whether the loop continues. In an unhealthy cluster no node is unneeded."""
         if is_cluster_healthy(self.state.cluster, self.scene.options):
             return True
         self.forget_unneeded()

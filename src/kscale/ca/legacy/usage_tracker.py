@@ -1,4 +1,4 @@
-"""Tracks which nodes relied on which others as destinations of their pods (release 1.3, ``simulator/tracker.go``)."""
+"""Track which nodes relied on which others as destinations of their pods (release 1.3, ``simulator/tracker.go``)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
             record.used_by[node] = time
 
     def clean_up(self, cutoff: Moment) -> None:
-        """Forget relations that are older than ``cutoff``, but for those of nodes that had too many to tell."""
+        """Remove relations older than ``cutoff``, except those of nodes that had too many relations to record."""
         for node, record in list(self.records.items()):
             if not record.using_too_many:
                 record.using = {name: time for name, time in record.using.items() if time >= cutoff}

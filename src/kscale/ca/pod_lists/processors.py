@@ -101,7 +101,7 @@ class DrainedPodsResult(msgspec.Struct, kw_only=True):
 
 
 def is_recreatable(pod: Pod) -> bool:
-    """Whether the pod would come back elsewhere. Pods without controller count as if they did."""
+    """Check whether the pod would be created again elsewhere. Pods without controller count as recreatable."""
     return not (is_static_pod(pod) or is_mirror_pod(pod) or is_daemonset_pod(pod))
 
 
@@ -156,7 +156,7 @@ def _get_desired_job_pod_count(job: Job) -> int:
 
 
 def is_scheduling_gated(pod: Pod) -> bool:
-    """Whether the scheduler says that gates hold it."""
+    """Check whether the scheduler has reported the pod as gated."""
     condition = find(pod.status.conditions, "PodScheduled")
     return condition is not None and condition.status == "False" and condition.reason == "SchedulingGated"
 

@@ -91,15 +91,15 @@ def update_degradation_counter(counter: int, unprocessed: int, options: Autoscal
 
 
 def is_reserved_for_scale_down(counter: int, options: AutoscalingOptions) -> bool:
-    """Whether a loop that may be degraded leaves scale-up out."""
+    """Check whether a degraded loop is reserved for scale-down, so that it skips scale-up."""
     return options.enable_graceful_degradation and counter > 0 and counter % _SCALE_DOWN_LOOP_PERIOD == 0
 
 
 @typed
 def can_scale_down(counter: int, options: AutoscalingOptions) -> bool:
-    """Whether a loop may scale down: always, but while loops are degraded only in one of four.
+    """Check whether a loop may scale down. It always may, except that degraded loops may only every fourth time.
 
-    ``counter`` is the one *after* the pods of the loop were looked at: ``plan.state.scale_up.degraded_loops``.
+    ``counter`` is the value after the loop's pods were checked: ``plan.state.scale_up.degraded_loops``.
     """
     if not options.scale_down_enabled:
         return False

@@ -150,10 +150,10 @@ ScaleUpRunner = Callable[[PlaceResult, Sequence[PodRecord]], StepsOf[_ActionType
 
 
 class AtomicProvisionResult(msgspec.Struct, kw_only=True):
-    """``status`` is what the loop is told.
+    """Result of a scale-up for an atomic request. ``status`` is the result for the loop.
 
     ``done``: the scale-up, None if none was needed; ``existing``: pod -> node, for pods that need no new node of a
-    request that is provided; ``failure``: the scale-up succeeded, but the request was not told.
+    request that is provided; ``failure``: the scale-up succeeded, but the request's status could not be written.
     """
 
     status: ScaleUpStatus

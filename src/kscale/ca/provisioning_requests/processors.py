@@ -201,7 +201,8 @@ def _record_outcome(
 
 
 class BookingResult(msgspec.Struct, kw_only=True):
-    """``pods``: to be placed on the snapshot (:func:`kscale.place`), so that nobody else takes their places."""
+    """Pods of booked capacity. ``pods`` must be placed on the snapshot (:func:`kscale.place`) to reserve their
+    places."""
 
     pods: list[Pod] = []
     warnings: list[str] = []
@@ -347,7 +348,7 @@ def _add_condition_warning(
 
 
 def _is_due(request: ProvisioningRequest, retries: RetryTimes, backoff: RetryBackoff, now: Moment) -> bool:
-    """Whether its turn may come; it waits for longer after the next failure then."""
+    """Check whether a request may be processed again. The delay grows with each failure."""
     uid = request.metadata.uid
     if has_condition(request, FAILED_CONDITION, PROVISIONED_CONDITION):
         retries.pop(uid, None)

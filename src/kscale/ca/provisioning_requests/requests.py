@@ -54,9 +54,9 @@ def is_supported_request(request: ProvisioningRequest, instance: str = "") -> bo
 
 
 def is_check_capacity_request(request: ProvisioningRequest, instance: str = "") -> bool:
-    """Whether it is of the class that checks capacity, for this very instance.
+    """Check whether a request is of the check-capacity class for exactly this instance.
 
-    The instance stands in a parameter, or (the old form) before the name of the class.
+    The instance is a parameter of the request, or (the old form) a prefix of the class name.
     """
     name, wanted = request.spec.provisioning_class_name, (request.spec.parameters or {}).get(_INSTANCE_PARAMETER, "")
     if wanted:
@@ -75,7 +75,7 @@ CAPACITY_NOT_FOUND_MESSAGE: Final = "Capacity is not found, CA will try to find 
 
 
 def has_condition(request: ProvisioningRequest, *types: RequestConditionType) -> bool:
-    """Whether any of these conditions is True."""
+    """Check whether any of these conditions of the request is True."""
     return any(is_true(request.status.conditions, type_) for type_ in types)
 
 
@@ -193,11 +193,14 @@ class LoopRequests:
         return self._held.get(key)
 
     def pods_of(self, request: ProvisioningRequest) -> list[Pod]:
-        """Raises :class:`~kscale.ca.provisioning_requests.requests.MissingTemplatesError`."""
+        """Build the pods of a request (:func:`build_request_pods`).
+
+        Raises :class:`~kscale.ca.provisioning_requests.requests.MissingTemplatesError`.
+        """
         return build_request_pods(request, self._templates)
 
     def write(self, p: Progress, request: ProvisioningRequest) -> StepsOf[WriteStatus, str]:
-        """Writes its status; why that was refused, empty if it was not."""
+        """Write the status of a request. Returns the error message; empty on success."""
         outcome = yield from p.act(WriteStatus(request))
         version = outcome.value or request.metadata.resource_version
         self._held[request.key] = replace(request, metadata=replace(request.metadata, resource_version=version))

@@ -33,11 +33,12 @@ class NodeInGroup(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class BudgetGroup(msgspec.Struct, kw_only=True, frozen=True):
-    """What the budget needs of a group, by its ``id``.
+    """Inputs of the budgets for a group with this ``id``.
 
     ``registered`` is the number of its nodes in the snapshot
     (:func:`kscale.ca.scale_down.candidates.filter_registered_nodes`); only atomic groups need it and ``target``. An
-    error text in ``options_error`` drops the group's nodes (``not implemented`` makes it an ordinary group), one in
+    error
+    text in ``options_error`` drops the group's nodes (``not implemented`` makes it an ordinary group), one in
     ``target_error`` skips an atomic group.
     """
 
@@ -69,8 +70,8 @@ class GroupNodes(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class CroppedNodes(msgspec.Struct, kw_only=True, frozen=True):
-    """What may be deleted now, per group, atomic groups first: nodes without pods that have to move (``empty``), and
-    nodes to ``drain``."""
+    """Nodes that may be deleted now, per group, atomic groups first: ``empty`` nodes without pods to move, and nodes to
+    ``drain``."""
 
     empty: list[GroupNodes]
     drain: list[GroupNodes]
@@ -90,7 +91,7 @@ class _BudgetCropper:
         self.out = CroppedNodes(empty=[], drain=[])
 
     def take_atomic(self, group_id: str, empty: list[str], drain: list[str]) -> None:
-        """Takes an atomic group whole, or not at all when only a part of it was chosen."""
+        """Take all nodes of an atomic group, or none if only some of them were chosen."""
         group = self.groups[group_id]
         if group.target_error is not None:
             return

@@ -182,7 +182,10 @@ class NodeDeletionBatcher:
     def add(
         self, p: Progress, nodes: Sequence[Node], group: str, drain: bool, groups: Groups
     ) -> StepsOf[BatchDeletionAction, None]:
-        """Deletes nodes, at once or with what comes in the meantime: who finds no other there waits and deletes."""
+        """Delete nodes at once, or after the batch interval together with nodes that are added meanwhile.
+
+        The first caller of a batch waits and deletes.
+        """
         if not self._interval:
             yield from self._delete(p, [(node, drain) for node in nodes], group, groups)
         elif self.collect(nodes, group, drain):
@@ -190,14 +193,14 @@ class NodeDeletionBatcher:
             yield from self.remove(p, group, groups)
 
     def collect(self, nodes: Sequence[Node], group: str, drain: bool) -> bool:
-        """Puts nodes with those of their group. Whether they are the first there."""
+        """Add nodes to the batch of their group. Returns whether the batch was empty before."""
         bucket = self._buckets.setdefault(group, [])
         first = not bucket
         bucket.extend((node, drain) for node in nodes)
         return first
 
     def remove(self, p: Progress, group: str, groups: Groups) -> StepsOf[BatchDeletionAction, None]:
-        """Deletes what was collected. Raises :class:`AutoscalerError` if that is nothing."""
+        """Delete the batch of a group. Raises :class:`AutoscalerError` if there is none."""
         if group not in self._buckets:
             raise AutoscalerError("", f"Node Group {group} is not present in the batch deleter")
         yield from self._delete(p, self._buckets.pop(group), group, groups)

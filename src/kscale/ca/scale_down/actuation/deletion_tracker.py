@@ -36,7 +36,7 @@ NODE_DELETE_ERROR_INTERNAL: Final = "NodeDeleteErrorInternal"
 
 
 class PodEvictionResult(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
-    """What became of one pod (``namespace/name``)."""
+    """Result of the eviction of one pod (``namespace/name``)."""
 
     pod: str
     timed_out: bool = False
@@ -65,8 +65,9 @@ class ScaleDownNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class StartedDeletion(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """What came of starting a deletion: ``ScaleDownNodeDeleteStarted``, ``ScaleDownNoNodeDeleted`` or
-    ``ScaleDownError``; with an error there may be nodes all the same."""
+    """Result of starting a deletion: ``ScaleDownNodeDeleteStarted``, ``ScaleDownNoNodeDeleted`` or ``ScaleDownError``;
+    with an
+    error there may still be started nodes."""
 
     result: str
     nodes: list[ScaleDownNode] = []
@@ -74,7 +75,8 @@ class StartedDeletion(msgspec.Struct, kw_only=True, frozen=True, rename="camel")
 
 
 class RegisteredDeletion(msgspec.Struct, kw_only=True, frozen=True):
-    """What the cloud answered to a deletion: it accepted ``node``, or (without a node) refused nodes of the group."""
+    """Response of the cloud provider to a deletion: it accepted ``node``, or (without a node) rejected nodes of the
+    group."""
 
     group: str
     time: Moment
@@ -198,7 +200,7 @@ class NodeDeletionTracker:
         return {node: result for _, node, result in self._results}, newest
 
     def clear_results_not_newer_than(self, time: Moment) -> None:
-        """Forgets results that were reported."""
+        """Remove results that were already reported."""
         self._results = [item for item in self._results if item[0] > time]
 
     def deletions(self) -> Deletions:

@@ -1,6 +1,5 @@
-"""Evict the pods of a node and wait until they are gone (upstream: ``actuation/drain.go``,
-``actuation/priority.go``).
-"""
+"""Evict the pods of a node and wait until they are deleted (upstream: "``actuation/drain.go``,"
+``actuation/priority.go``)."""
 
 from __future__ import annotations
 
@@ -139,7 +138,7 @@ DEFAULT_GRACE_PERIOD_SECONDS: Final = 30
 
 
 class DrainResult(msgspec.Struct, kw_only=True):
-    """What came of evicting: by name of the pod (two namespaces may share one, as upstream has it), and the error."""
+    """Result of a drain, by pod name (pods of two namespaces may share one, as upstream), and the error."""
 
     results: dict[str, PodEvictionResult] = {}
     error: AutoscalerError | None = None
@@ -174,7 +173,7 @@ class Evictor:
     def drain(
         self, p: Progress, node: str, pods: Iterable[Pod], *, force: bool = False
     ) -> StepsOf[DrainAction, DrainResult]:
-        """Evicts the pods of a node. Those of DaemonSets may stay, unless the drain priorities are configured.
+        """Evict the pods of a node. DaemonSet pods may stay, unless the drain priorities are configured.
 
         ``force``: a pod that cannot be evicted is deleted.
         """
@@ -186,14 +185,14 @@ class Evictor:
         return self.evict(p, node, others, daemon_set, force=force)
 
     def evict_daemon_sets(self, p: Progress, node: str, pods: Iterable[Pod]) -> StepsOf[DrainAction, DrainResult]:
-        """Evicts the DaemonSet pods of an empty node, as far as they let themselves be evicted."""
+        """Evict the DaemonSet pods of an empty node on a best-effort basis."""
         daemon_set, _ = get_pods_to_evict(pods, evict_daemon_sets=self._options.daemonset_eviction_for_empty_nodes)
         return self.evict(p, node, [], daemon_set)
 
     def evict(
         self, p: Progress, node: str, full: Sequence[Pod], best_effort: Sequence[Pod], *, force: bool = False
     ) -> StepsOf[DrainAction, DrainResult]:
-        """Evicts pods lot by lot, lowest priority first; the first lot that fails ends it."""
+        """Evict pods group by group, lowest priority first; the first group that fails ends it."""
         groups = group_by_priority(self._config, full, best_effort)
         drain = DrainResult(results={})
         for group in groups:

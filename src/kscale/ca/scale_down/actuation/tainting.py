@@ -51,7 +51,10 @@ _TaintChange = Callable[[Node], list[Taint] | None]
 
 
 def mark_to_be_deleted(p: Progress, node: Node, *, cordon: bool) -> StepsOf[TaintAction, ApiError | None]:
-    """Adds the taint that keeps pods away; a node that has it already stays as it is, and is not cordoned."""
+    """Add the deletion taint. Returns the error, or None.
+
+    A node that already has the taint is unchanged, and is not cordoned.
+    """
     taint = Taint(key=TO_BE_DELETED_TAINT, value=_format_seconds(p.now), effect="NoSchedule")
     error, _ = yield from _change_taints(p, node, _build_add_change(taint), True if cordon else None)
     return error
@@ -60,14 +63,17 @@ def mark_to_be_deleted(p: Progress, node: Node, *, cordon: bool) -> StepsOf[Tain
 def clean_to_be_deleted(
     p: Progress, node: Node, *, uncordon: bool
 ) -> StepsOf[TaintAction, tuple[ApiError | None, bool]]:
-    """Takes it away, and with it any cordon, whoever set it. Tells of an error and whether anything changed."""
+    """Remove the deletion taint, and with ``uncordon`` any cordon, whoever set it.
+
+    Returns the error, if any, and whether the node changed.
+    """
     return (
         yield from _change_taints(p, node, _build_remove_change((TO_BE_DELETED_TAINT,)), False if uncordon else None)
     )
 
 
 def format_release_warning(node: Node, error: ApiError) -> str:
-    """Return what upstream logs of a node whose taint could not be taken away (``CleanTaints``)."""
+    """Format upstream's log line about a node whose taint could not be removed (``CleanTaints``)."""
     name = node.metadata.name
     unread = _format_read_error(name)
     if error.message.startswith(unread):
@@ -80,14 +86,14 @@ def _format_read_error(name: str) -> str:
 
 
 def mark_deletion_candidate(p: Progress, node: Node) -> StepsOf[TaintAction, ApiError | None]:
-    """Adds the soft taint of an unneeded node."""
+    """Add the soft taint to an unneeded node. Returns the error, or None."""
     taint = Taint(key=DELETION_CANDIDATE_TAINT, value=_format_seconds(p.now), effect="PreferNoSchedule")
     error, _ = yield from _change_taints(p, node, _build_add_change(taint), None)
     return error
 
 
 def clean_deletion_candidate(p: Progress, node: Node) -> StepsOf[TaintAction, tuple[ApiError | None, bool]]:
-    """Takes it away. Tells of an error and whether anything changed."""
+    """Remove the soft taint of a candidate. Returns the error, if any, and whether the node changed."""
     return (yield from _change_taints(p, node, _build_remove_change((DELETION_CANDIDATE_TAINT,)), None))
 
 
@@ -110,9 +116,10 @@ def _build_remove_change(keys: Collection[str]) -> _TaintChange:
 def _change_taints(
     p: Progress, node: Node, change: _TaintChange, unschedulable: bool | None
 ) -> StepsOf[TaintAction, tuple[ApiError | None, bool]]:
-    """Writes what ``change`` makes of the node: of the given object first, of a fresh one after a conflict.
+    """Patch the node with the taints that ``change`` returns. After a conflict the node is read again.
 
-    That nothing is to change is believed of a fresh object only.
+    Returns the error, if any, and whether the node changed. That no change is needed is decided from a fresh object
+    only.
     """
     until = p.now + TAINT_RETRY_DEADLINE
     known, fresh = node, False
@@ -208,7 +215,7 @@ class TaintLatencyHistory:
         self._found: list[tuple[Moment, int]] = []
 
     def delay_after(self, latency: int, now: Moment) -> int:
-        """Adds one. Gives the time to wait: twice the longest that is kept."""
+        """Add a latency, and return the delay in nanoseconds, twice the largest stored latency."""
         self._found.append((now, latency))
         self._found = [(time, value) for time, value in self._found if time > now - TAINT_LATENCY_RETENTION]
         return 2 * max((value for _, value in self._found), default=0)
@@ -221,8 +228,10 @@ MAX_CONCURRENT_NODES_TAINTING: Final = 5
 
 
 class TaintNodesResult(msgspec.Struct, kw_only=True, frozen=True):
-    """How many nanoseconds it takes until the taints are known everywhere; ``error``: one could not be set, and none
-    is, but for what ``warnings`` say."""
+    """Result of tainting nodes: nanoseconds until the taints are visible everywhere.
+
+    ``error``: a taint could not be added. Then the others were removed, except those that ``warnings`` name.
+    """
 
     delay: int
     error: AutoscalerError | None = None
@@ -342,10 +351,11 @@ class SoftTaintsResult(msgspec.Struct, kw_only=True):
 def update_soft_taints(
     wanted: SoftTaints, nodes: Mapping[str, Node], options: AutoscalingOptions, now: Moment
 ) -> StepsOf[TaintAction, SoftTaintsResult]:
-    """Takes the taint from nodes and then gives it to others, until ``--max-bulk-soft-taint-count`` attempts
-    were made or ``--max-bulk-soft-taint-time`` is over.
+    """Remove soft taints from nodes, then add them to others.
 
-    An error costs an attempt and stops nothing.
+    It ends after ``--max-bulk-soft-taint-count`` attempts or ``--max-bulk-soft-taint-time``. An error counts as an
+    attempt
+    and stops nothing.
     """
     p = Progress(now)
     until = now + duration(options.max_bulk_soft_taint_time)
