@@ -159,10 +159,11 @@ class DifferenceRatios(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Comparator(msgspec.Struct, kw_only=True, frozen=True):
-    """Which comparison (``kind``, a key of :data:`COMPARATOR_IGNORED_LABELS`), and by which ``ratios``.
+    """Comparison of node groups: its ``kind`` (a key of :data:`COMPARATOR_IGNORED_LABELS`) and ``ratios``.
 
-    ``ignored_labels`` are ignored besides those of the kind (empty: no others); ``labels`` are those that the kind
-    ``label`` compares, which reads nothing else (empty: all groups are alike to it).
+    ``ignored_labels`` are ignored in addition to those of the kind (empty: no others); ``labels`` are the only inputs
+    of
+    the kind ``label`` (empty: all groups are similar).
 
     Upstream's default processor is ``Comparator()`` whatever the flags say; only the aws, azure and gce builds read
     ``--balancing-ignore-label`` and the ratio flags. ``--balancing-label`` replaces them all.

@@ -45,12 +45,13 @@ RepairAction = DeleteNodes | DecreaseTargetSize | Emit
 
 
 class Repair(msgspec.Struct, kw_only=True, rename="camel"):
-    """What was put right: ``removed`` (instances that had not registered), ``deleted`` (that could not be made), by
-    group; ``fixed`` groups have another target size now.
+    """Result of the repairs. By group: ``removed`` (instances that had not registered), ``deleted`` (instances that
+    could
+    not be created); ``fixed``: groups with a corrected target size.
 
     - ``warnings``: what upstream only logs.
-    - ``healthy``: False ends the loop, and no node is unneeded any more (:func:`kscale.ca.clear_unneeded_nodes`).
-    - ``error`` ends the loop as well, and so does ``fixed``. After ``deleted`` sizes are to be worked out anew
+    - ``healthy``: False ends the loop, and no node is unneeded anymore (:func:`kscale.ca.clear_unneeded_nodes`).
+    - ``error`` ends the loop as well, and so does ``fixed``. After ``deleted`` the sizes must be recomputed
       (:func:`kscale.ca.cluster_state.recalculate_ranges`).
     """
 

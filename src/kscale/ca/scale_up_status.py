@@ -75,18 +75,20 @@ class MadeGroups(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ScaleUpStatus(msgspec.Struct, kw_only=True, rename="camel"):
-    """What came of a scale-up (upstream's ``ScaleUpStatus``). Pods are ``namespace/name``.
+    """Result of a scale-up (upstream's ``ScaleUpStatus``). Pods are ``namespace/name``.
 
     - ``result``: upstream's ``ScaleUpResult``, e.g. ``ScaleUpSuccessful``.
-    - ``error``: what failed; None: nothing did. It comes with ``ScaleUpError``, and with ``ScaleUpSuccessful`` where
-      there is room for a provisioning request and the status of one could not be written.
-    - ``scale_ups``: the plan as it was carried out; empty unless the result is ``ScaleUpSuccessful``.
-    - ``pods_triggered``: the pods of the option that was chosen, in placement order, also where carrying it out failed.
+    - ``error``: the error, or None. It comes with ``ScaleUpError``, and with ``ScaleUpSuccessful`` if there is room for
+      a
+      provisioning request and the status of one could not be written.
+    - ``scale_ups``: the executed plan; empty unless the result is ``ScaleUpSuccessful``.
+    - ``pods_triggered``: the pods of the chosen option, in placement order, also if its execution failed.
     - ``pods_await_evaluation``: after a success, pods that some group takes, but not the chosen one.
-    - ``pods_remain_unschedulable``: pods that no group takes, and why; without reasons where no group was asked.
-    - ``considered_groups``: all groups that were looked at, those that could be made too; empty after an error.
-    - ``created_groups``: groups that were made for it; those of a scale-up that was given up afterwards are not told.
-    - ``failed_resize_groups``, ``failed_creation_groups``: ids of the groups that could not be resized, or made.
+    - ``pods_remain_unschedulable``: pods that no group takes, and why; without reasons if no group was evaluated.
+    - ``considered_groups``: all groups that were evaluated, including those that could be created; empty after an
+      error.
+    - ``created_groups``: groups that were created for it; those of a scale-up that failed afterwards are not reported.
+    - ``failed_resize_groups``, ``failed_creation_groups``: ids of the groups that could not be resized, or created.
     """
 
     result: str

@@ -154,7 +154,7 @@ def format_status(status: ClusterAutoscalerStatus, now: Moment) -> str:
 
 
 def _write_mapping(value: dict[str, Any], indent: str, lines: list[str]) -> None:
-    """Adds the lines of a mapping of mappings, lists of mappings and scalars."""
+    """Append the YAML lines of a mapping of mappings, lists of mappings and scalars."""
     for key in sorted(value):
         member = value[key]
         if isinstance(member, dict) and member:

@@ -73,7 +73,7 @@ class TaintConfig(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_startup(self, taint: Taint) -> bool:
-        """Whether the taint goes away once the node has started; until then a ready node counts as not ready."""
+        """Check whether the taint is a startup taint. A ready node counts as not ready until it is removed."""
         return taint.key in self.startup_taints or taint.key.startswith(
             (*_STARTUP_TAINT_PREFIXES, *self.startup_taint_prefixes)
         )

@@ -67,10 +67,11 @@ class Option(msgspec.Struct, kw_only=True, frozen=True):
     """One way to scale up: ``node_count`` new nodes of ``group`` would take ``pods`` (in placement order).
 
     - ``similar``: ids of the groups that may share the scale-up with it, in the provider's order (upstream's
-      ``SimilarNodeGroups``). Empty: none may, or groups are not balanced; what ``price`` leaves has none.
-    - ``exists``: False for a group that would first have to be made.
-    - ``debug``: upstream's ``Debug``, what is said of the option: ``price`` puts its arithmetic behind it, and the
-      server of the ``grpc`` expander is shown it.
+      ``SimilarNodeGroups``). Empty if none may, or without balancing; ``price`` removes them.
+    - ``exists``: False for a group that would have to be created first.
+    - ``debug``: upstream's ``Debug``, a text about the option: ``price`` appends its calculation, and the ``grpc``
+      expander
+      sends it to the server.
     """
 
     group: str
@@ -142,12 +143,12 @@ class ExpanderInput:
 
 
 class FilterResult(msgspec.Struct, kw_only=True):
-    """What one expander left of the options, in their order.
+    """Result of one expander: the remaining options, in order.
 
-    ``scores`` (by group id; the smaller the better) and ``notes`` (upstream's log texts by group id) hold what the
-    expander computed, ``parts`` the numbers that a score was made of, by name; ``skipped`` says of which options it
-    computed nothing and why. ``warnings``: what upstream logs of an outside ranker's answer, and what was left out of
-    the question.
+    ``scores`` (by group id; smaller is better) and ``notes`` (upstream's log texts by group id) are what the expander
+    computed, ``parts`` the numbers of a score by name; ``skipped``: options without a score, and why. ``warnings``:
+    what
+    upstream logs of an external ranker's response, and what was left out of the request.
     """
 
     survivors: list[Option]

@@ -183,12 +183,13 @@ DEFAULT_SCHEDULER_NAME = "default-scheduler"
 
 
 class PodLists(msgspec.Struct, kw_only=True):
-    """Pods by what they are, each list in input order.
+    """Pods by state, each list in input order. Finished pods are in no list.
 
-    - ``scheduled``: bound to a node; ``nominated``: about to be, after a preemption.
-    - ``unschedulable``: the scheduler said so; ``unprocessed``: of a bypassed scheduler that has not spoken.
-    - ``ignored``: being deleted, gated, or not looked at by the scheduler yet; ``excluded``: of a scheduler that is not
-      among the allowed ones. Pods that have ended are in no list.
+    - ``scheduled``: bound to a node; ``nominated``: about to be bound, after a preemption.
+    - ``unschedulable``: reported as such by the scheduler; ``unprocessed``: of a bypassed scheduler that has not
+      processed them yet.
+    - ``ignored``: being deleted, gated, or not yet processed by the scheduler; ``excluded``: of a scheduler that is not
+      allowed.
     """
 
     scheduled: list[Pod] = []

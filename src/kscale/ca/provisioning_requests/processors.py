@@ -87,7 +87,7 @@ _MAX_EVENTS: Final = 50
 
 
 class ConsumersResult(msgspec.Struct, kw_only=True):
-    """The pods that no request is made for; the others; what is said of the first fifty of these."""
+    """Pods without a request, pods that consume one, and the events about the first fifty consumers."""
 
     pods: list[Pod] = []
     consumers: list[Pod] = []

@@ -75,11 +75,7 @@ def count_registered_nodes(nodes: Iterable[Node], group: NodeGroup) -> int:
 def filter_atomic_groups(
     candidates: Sequence[str], *, groups: Groups, options: AutoscalingOptions, snapshot_nodes: Iterable[Node]
 ) -> AtomicFilterResult:
-    """Drops candidates of zero-or-max groups that are not wholly among the candidates.
-
-    Wholly: as many as the group's target size, or as its nodes in the snapshot. Groups are judged in the order of
-    their first candidate.
-    """
+    """Remove candidates of zero-or-max groups of which not all nodes are candidates."""
     result = AtomicFilterResult(kept=[], unremovable={})
     atomic: dict[str, list[str]] = {}
     for name in candidates:
@@ -168,7 +164,7 @@ def compute_emptiness_tiers(pods: MovingPods, codes: NDArray[np.uint8], nodes: i
 
 
 class _CachedTiers:
-    """Of what was said last; kept with pods."""
+    """The last emptiness tiers, cached with the pods."""
 
     def __init__(self) -> None:
         self.last: tuple[NDArray[np.uint8], NDArray[np.int64]] | None = None

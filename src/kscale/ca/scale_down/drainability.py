@@ -137,7 +137,7 @@ class DrainContext:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule with its ``name``: ``check`` says of a pod, in a context, what draining its node would mean."""
+    """A drainability rule with its ``name``; ``check`` returns what draining the node means for a pod in a context."""
 
     name: str
     check: Callable[[Pod, DrainContext], DrainStatus]
@@ -204,7 +204,7 @@ def check_on_completion(pod: Pod, context: DrainContext) -> DrainStatus:
 
 
 def is_pdb_exhausted(pod: Pod, context: DrainContext) -> bool:
-    """Whether some budget that covers the pod allows no more disruption."""
+    """Check whether any budget that covers the pod allows no more disruption."""
     return any(pdb.disruptions_allowed < 1 for pdb in context.pdbs.matching(pod))
 
 
@@ -303,7 +303,7 @@ def check_safe_to_evict(pod: Pod, context: DrainContext) -> DrainStatus:
 
 
 def is_old_system_pod(pod: Pod, context: DrainContext) -> bool:
-    """Whether a pod has been there for ``blocking_system_pod_distruption_timeout``."""
+    """Check whether a pod is older than ``blocking_system_pod_distruption_timeout``."""
     created = pod.metadata.creation_timestamp
     timeout = duration(context.options.blocking_system_pod_distruption_timeout)
     return created is not None and context.now > nanoseconds(created) + timeout
@@ -336,8 +336,9 @@ def check_terminal(pod: Pod, context: DrainContext) -> DrainStatus:
 class PodsToMove(msgspec.Struct, kw_only=True):
     """What draining a node means for its pods, in node order.
 
-    ``pods`` find another place; ``daemon_set_pods`` go with the node; ``on_completion_pods`` are waited for. With
-    ``blocking`` set the node cannot be drained; the lists hold what was gathered up to that pod.
+    ``pods`` are moved; ``daemon_set_pods`` end with the node; ``on_completion_pods`` are waited for. With ``blocking``
+    set
+    the node cannot be drained; the lists then contain the pods before the blocking one.
     """
 
     pods: list[Pod] = []

@@ -109,7 +109,7 @@ def explain_no_place(node: str, pod: str, snapshot: Snapshot, options: Autoscali
 
 
 def _is_alone_in_domain(snapshot: Snapshot, at: int, key: str) -> bool:
-    """Whether no other node is in the topology domain of a node."""
+    """Check whether no other node is in the node's topology domain."""
     value = (snapshot.columns.objects[at].metadata.labels or {}).get(key)
     return sum((node.metadata.labels or {}).get(key) == value for node in snapshot.columns.objects) == 1
 

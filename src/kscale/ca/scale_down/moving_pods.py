@@ -54,7 +54,7 @@ V = TypeVar("V")
 
 
 class _LazyPodNames(Sequence[str]):
-    """``namespace/name`` of pods, each looked up when it is asked for; pickled as a tuple."""
+    """Keys (``namespace/name``) of pods, looked up on access; pickled as a tuple."""
 
     __slots__ = ("_keys", "_more", "_rows")
 
@@ -347,7 +347,7 @@ class PdbCoverage:
 
 
 class _CachedPdbCoverage:
-    """Of the budgets that were asked about last; kept with pods."""
+    """The coverage of the last budgets, cached with the pods."""
 
     def __init__(self) -> None:
         self.last: tuple[object, PdbCoverage] | None = None

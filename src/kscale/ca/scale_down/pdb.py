@@ -60,7 +60,9 @@ class RemainingPdbTracker:
     __slots__ = ("_covering", "_index", "family", "pdbs")
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget] = ()) -> None:
-        """Raises :class:`kscale.objects.selectors.SelectorError` with upstream's text for an invalid selector."""
+        """Initialize the tracker. Raises :class:`kscale.objects.selectors.SelectorError` with upstream's text for an
+        invalid
+        selector."""
         self.pdbs = [
             RemainingPdb(
                 name=budget.metadata.name,
@@ -99,7 +101,10 @@ class RemainingPdbTracker:
         return [self.pdbs[i] for i in self.covering(pod)]
 
     def can_remove(self, pods: Sequence[Pod]) -> PdbCheck:
-        """Whether the budgets let these pods go. A blocking pod that only forbids doing it at once is the last such."""
+        """Check whether the budgets allow these pods to be removed.
+
+        If some pods are blocked only because they would be removed at once, the last such pod is the blocking one.
+        """
         in_parallel = True
         blocking = None
         for pdb in self.pdbs:

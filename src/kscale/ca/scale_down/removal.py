@@ -130,9 +130,12 @@ class RemovableNode:
 
 
 class UnremovableCandidate(msgspec.Struct, kw_only=True, rename="camel"):
-    """A node that has to stay. ``homeless``: the pod that no node took, for the reason ``NoPlaceToMovePods``;
-    ``blocking_pod``: the pod that may not be moved, and ``error``: upstream's text of it, for the reason
-    ``BlockedByPod``. None for every other reason."""
+    """A node that cannot be removed.
+
+    ``homeless``: the pod that fits on no other node, for the reason ``NoPlaceToMovePods``. ``blocking_pod``: the pod
+    that
+    must not be moved, and ``error``: upstream's text about it, for the reason ``BlockedByPod``. None for other reasons.
+    """
 
     node: str
     reason: str
@@ -196,8 +199,11 @@ class CompiledRemoval:
 
 
 class _CachedCompilation:
-    """What was compiled for a snapshot last, as no simulator has changed it; kept with the snapshot. ``asked``: it was
-    asked for once, which is all for most snapshots: who asks first gets what was compiled itself."""
+    """The last compilation of a snapshot, unchanged by any simulator, cached with the snapshot.
+
+    ``asked``: it was requested once. Most snapshots are compiled for one request only, so the first request gets the
+    compilation itself instead of a copy.
+    """
 
     def __init__(self) -> None:
         self.asked = False
@@ -327,7 +333,7 @@ class RemovalSimulator:
         return self.remembered()()
 
     def remembered(self) -> Callable[[], PlaceState]:
-        """Writes down cursor and hints as they stand at this moment."""
+        """Return a function that builds the state of placement from the current cursor and hints."""
         if self._begun is None:
             return partial(
                 _write_place_state, self.pods, _NO_PODS, self._names, _NO_PODS, self._state.cursor, self._state

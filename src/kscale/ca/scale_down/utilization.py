@@ -169,7 +169,7 @@ class Utilization(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Usage(msgspec.Struct, kw_only=True, frozen=True):
-    """What the pods of a node request, by resource in thousandths: ``used``, and ``skipped`` for those left aside.
+    """Requests of a node's pods by resource, in thousandths: ``used``, and ``skipped`` for excluded pods.
 
     Sums are exact and rounded up once.
     """

@@ -225,7 +225,10 @@ def scale_up_steps(
 
 
 def check_scale_up_options(options: AutoscalingOptions) -> None:
-    """Raises what :func:`scale_up_steps` says of options."""
+    """Validate the options as :func:`scale_up_steps` does.
+
+    Raises InputError for invalid options, AutoscalerError for an unknown expander.
+    """
     problems = options.problems()
     if problems:
         raise InputError(problems)

@@ -206,7 +206,10 @@ class ExpansionFinder:
         return not group.exists or is_safe_to_scale_up(self.state, group.id, self.p.now, self.options)
 
     def find_options(self, stop_after: int, until: Moment) -> StepsOf[Wait, None]:
-        """Asks group by group; once the time is up the others are left out."""
+        """Compute the expansion option of each valid group.
+
+        It ends after ``stop_after`` options (0: no limit) or at ``until``; the remaining groups are left out.
+        """
         for group in self.filtered.valid:
             begun = self.p.now
             option = self.option(group)

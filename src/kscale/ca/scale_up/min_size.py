@@ -54,13 +54,7 @@ def scale_up_to_min_size_steps(
     known_templates: Container[str] | None = None,
     gpu_label: str = DEFAULT_GPU_LABEL,
 ) -> StepsOf[ExecutorAction, MinSizeScaleUpResult]:
-    """Raises every existing, healthy group to its minimum size as far as limits allow; an action for each.
-
-    ``gpu_label``: the cloud's, of nodes with GPUs. ``quotas`` default to the cluster-wide maxima of the options;
-    ``known_templates`` as in :func:`kscale.ca.scale_up.node_groups.filter_valid_scale_up_groups`. Upstream compares
-    ``--max-nodes-total`` with the *group's* size here, asks quotas for each group as if it were the only one, and does
-    not look at the maximum size.
-    """
+    """Scale up every existing, healthy group to its minimum size as far as limits allow, with one action for each."""
     p = Progress(moment(now))
     return scale_up_to_min_size_substeps(
         p, nodes, groups, templates, state, options, quotas, known_templates, gpu_label

@@ -71,7 +71,7 @@ def find_not_ready_reason(
 
 
 def is_within_quotas(tracker: QuotaTracker, group: NodeGroup, node: Node, count: int) -> bool:
-    """Whether so many new nodes break no quota; False where that cannot be told."""
+    """Check whether so many new nodes exceed no quota; False if that is unknown."""
     try:
         return not tracker.check(group, node, count).exceeded
     except AutoscalerError:
@@ -79,7 +79,7 @@ def is_within_quotas(tracker: QuotaTracker, group: NodeGroup, node: Node, count:
 
 
 def is_zero_or_max_group(group: NodeGroup, options: AutoscalingOptions) -> bool:
-    """Whether the group grows from nothing to its maximum at once. Options that cannot be read count as ordinary."""
+    """Check whether the group is scaled only between zero and its maximum. False if the options cannot be read."""
     try:
         return group.options_or(options.node_group_defaults).zero_or_max_node_scaling
     except ProviderError:

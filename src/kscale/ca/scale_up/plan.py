@@ -217,9 +217,10 @@ class PodFilterResult:
 
 
 class FakePodCounts(NamedTuple):
-    """Pods that nobody has made: of capacity buffers (``buffers``), or that controllers have yet to make (``missing``).
+    """Numbers of pods that do not exist: of capacity buffers (``buffers``), or not created yet by controllers
+    (``missing``).
 
-    ``asked`` need nodes, of which ``helped`` get some; ``existing`` fit on nodes that exist or are coming.
+    ``asked`` need nodes, of which ``helped`` get some; ``existing`` fit on existing or upcoming nodes.
     """
 
     asked: int

@@ -108,8 +108,10 @@ def build_actuator(state: LoopState, snapshot: Snapshot, options: AutoscalingOpt
 
 
 class AutoscalerLoopBase:
-    """One loop under way: the scene, the scale-up part, the actuator, and the report as far as it has come.
-    ``under_way``: the deletions that the loop found going on, once it has looked."""
+    """One loop in progress: its context, the scale-up part, the actuator, and the report so far.
+
+    ``under_way``: the deletions in progress, once the loop has read them.
+    """
 
     under_way: ActuationStatus
 

@@ -32,11 +32,11 @@ __all__ = ["LoopEndedError", "LoopInputs", "LoopReport", "build_unreadable_error
 
 
 class LoopInputs(msgspec.Struct, kw_only=True, frozen=True):
-    """All of it may be left out.
+    """Further inputs of a loop; all are optional.
 
-    - ``actuator``: carries deletions on from loop to loop; a process has one. Without one the loop makes its own, for
-      which the deletions of the state are under way as long as their nodes are there.
-    - ``templates`` replace what would be found out for a group; ``gpu_label``: the node label that names the type of
+    - ``actuator``: continues deletions from loop to loop; a process has one. Without one the loop creates its own, for
+      which the deletions of the state are in progress as long as their nodes exist.
+    - ``templates`` replace the computed templates of groups; ``gpu_label``: the node label that names the type of
       GPU (a cloud provider's), ``gpu_types``: the types that the cloud lists (for metrics).
     - ``expander_input``, ``quotas``, ``comparator``, ``rng``, ``enforcer``, ``max_looks``, ``process_age``, ``profile``
       as in :class:`kscale.ca.ScaleUpInputs`; ``limits``, ``max_simulations``, ``threads`` as in

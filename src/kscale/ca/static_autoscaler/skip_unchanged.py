@@ -86,7 +86,7 @@ def repeat_state(state: LoopState, now: Moment) -> LoopState | None:
 
 
 def is_repeated_loop(before: LoopState, after: LoopState) -> bool:
-    """Whether a loop that was handed ``before`` and handed on ``after`` found the same as the loop before it."""
+    """Check whether a loop with the input state ``before`` and the new state ``after`` repeated the previous loop."""
     now = after.cluster.last_update
     expected = None if now is None else repeat_state(before, now)
     if expected is None or _strip_probe_times(before.cluster.last_status) != _strip_probe_times(
@@ -97,8 +97,10 @@ def is_repeated_loop(before: LoopState, after: LoopState) -> bool:
 
 
 def is_stable_snapshot(snapshot: Snapshot) -> bool:
-    """Whether no pod waits for a node, and none is about to end. Of the others only the ages of some kube-system pods
-    make a difference (:func:`get_young_system_pod_times`)."""
+    """Check whether no pod is pending and none is about to end.
+
+    Of other pods only the ages of some kube-system pods make a difference (:func:`get_young_system_pod_times`).
+    """
     table = snapshot.table
     ending = table.column("deleted")[table.column("state") != GONE] != ZERO_TIME
     return not snapshot.counts["pending"] and not ending.any()
