@@ -112,7 +112,7 @@ _RECENT: Final = 10 * SECOND
 
 
 def is_recent_unschedulable(pod: Pod, now: Moment) -> bool:
-    """Whether the scheduler has said, not longer than ten seconds ago, that it has no node for the pod."""
+    """Check whether the scheduler has reported within the last ten seconds that the pod fits on no node."""
     if pod.status.phase in ("Succeeded", "Failed") or pod.spec.node_name:
         return False
     condition = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
@@ -234,12 +234,11 @@ class NodeBoard:
 
 @dataclass(frozen=True, kw_only=True)
 class AutoscalerProcess:
-    """What the process is told, beside the options of a decision; the names are those of upstream's flags.
+    """Settings of the process besides the options of a decision; the names are those of upstream's flags.
 
-    ``dra``: the API server serves devices; ``gpu_label``, ``gpu_types``: the
-    cloud's; ``rank``: an outside ranker, asked in a dry run;
-    ``prices``: the cloud is asked for prices, in a dry run by this (None: groups say what their nodes cost);
-    ``profile``: the scheduler's, if it is not the default one.
+    ``dra``: the API server serves devices; ``gpu_label``, ``gpu_types``: of the cloud provider; ``rank``: an external
+    ranker, used in a dry run; ``prices``: the cloud provider is queried for prices, in a dry run through this function
+    (None: groups contain the prices of their nodes); ``profile``: the scheduler's, if it is not the default one.
     """
 
     frequent_loops: bool = True
@@ -266,7 +265,7 @@ class _Sight:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """The last round: what it was handed, what it went by, when it was."""
+    """The last round: its state, its inputs and its times."""
 
     before: LoopState
     snapshot: Snapshot
@@ -469,8 +468,7 @@ class ClusterAutoscaler:
         )
 
     def repeat(self, now: Moment) -> Moment | None:
-        """Takes a round for done of which nothing else came than of the last; the moment at which it ends. None: it has
-        to be run."""
+        """Mark a round as done that repeats the last one. Returns its end; None if the round must be run."""
         state, last = repeat_state(self.state, now), self._last
         if state is None or last is None:
             return None

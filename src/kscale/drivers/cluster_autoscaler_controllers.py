@@ -44,7 +44,7 @@ class _Done(msgspec.Struct, frozen=True):
     failures: int = 0
 
     def is_over(self, sight: NamespaceSight, now: Moment) -> bool:
-        """Whether it is time for another."""
+        """Check whether a namespace must be reconciled again."""
         wait = min(_FIRST_RETRY << min(self.failures - 1, 40), _RESYNC) if self.failures else _RESYNC
         return sight.ground != self.ground or now - self.at >= wait
 
@@ -173,7 +173,7 @@ class QuotaController:
         return quotas, stores.snapshot().columns.objects if quotas else ()
 
     def steps(self, sight: tuple[Sequence[CapacityQuota], Sequence[Node]], now: Moment) -> Steps[None]:
-        """Writes each status that is not as it should be; one that cannot be written is tried again."""
+        """Write each status that differs. A failed write is retried in the next round."""
         p = Progress(now)
         quotas, nodes = sight
         for quota in quotas:

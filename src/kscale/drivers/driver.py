@@ -143,7 +143,7 @@ class Repeating(Protocol):
         ...
 
     def repeat(self, now: Moment) -> Moment | None:
-        """Takes such a round for done; the moment at which it ends. None: it has to be run."""
+        """Mark a round that repeats the last one as done. Returns its end; None if the round must be run."""
         ...
 
 
@@ -205,7 +205,7 @@ class VirtualDrive:
             self._plan()
 
     def _plan(self) -> None:
-        """Waits until the driver is due."""
+        """Schedule the next round for when the driver is due."""
         if self._under_way is not None or self._ended:
             return
         due = self.driver.next_due()

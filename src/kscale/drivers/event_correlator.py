@@ -80,7 +80,7 @@ CLUSTER_AUTOSCALER: Final = CorrelatorOptions(spam_key=cluster_autoscaler_spam_k
 
 @dataclass(frozen=True, slots=True)
 class Correlated:
-    """What is to be sent: the event, and if it was said before what changes of it."""
+    """What to send: the event, and the patch if it repeats an earlier one."""
 
     event: EventObject
     patch: dict[str, Any] | None = None

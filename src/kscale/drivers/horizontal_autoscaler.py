@@ -289,8 +289,11 @@ HORIZONTAL_METRICS: Final = (*METRICS.values(), *QUEUE_METRICS, _LEFT_ALONE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HorizontalSight:
-    """What a round goes by: the HPAs that are due, and keys of those that are ``gone``; ``scales`` of the targets that
-    are watched; ``pods``: None where nothing is due; ``version``: the newest of HPAs that was seen."""
+    """Inputs of a round: the HPAs that are due.
+
+    ``gone``: keys of deleted HPAs; ``scales`` of the watched targets; ``pods``: None if no HPA is due; ``version``: the
+    newest observed resource version of HPAs.
+    """
 
     hpas: Sequence[HorizontalPodAutoscaler] = ()
     gone: Sequence[str] = ()
@@ -301,7 +304,7 @@ class HorizontalSight:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """The last round: its HPAs, what came of it, and how long was asked before it was decided."""
+    """The last round: its HPAs, its result, and how long requests took before the decision."""
 
     hpas: dict[str, HorizontalPodAutoscaler]
     found: BatchResult
@@ -462,7 +465,7 @@ class HorizontalAutoscaler:
     # -- a round -----------------------------------------------------------------------------------------------------
 
     def steps(self, sight: HorizontalSight, now: datetime | Moment) -> Steps[None]:
-        """Reconciles what is due."""
+        """Reconcile the HPAs that are due."""
         now = moment(now)
         objects, steps = _OBJECTS * len(sight.hpas), self._steps(sight, now)
         del sight  # it goes with the round, before the collector looks again

@@ -31,7 +31,7 @@ _SHARE: Final = 10  # of a sync period, by which HPAs wait for each other
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
-    """What a watch tells of an object whose end it missed: its key, and the last that was seen of it."""
+    """A deletion that a watch has missed: the object's key and its last observed state."""
 
     namespace: str
     name: str

@@ -170,13 +170,15 @@ class LeaderElector:
         yield from self._tell(progress, "stopped leading")
 
     def release(self, now: Moment) -> StepsOf[_Asked | Within, bool]:
-        """Gives the lease up, if it is held, so that the next need not wait; again and again while others write to it,
-        for ``renew_deadline``. Only for a leader whose work has ended."""
+        """Release the lease, if it is held, so that the next leader need not wait. Returns whether it is released.
+
+        Conflicts are retried for ``renew_deadline``. Call it only after the leader's work has ended.
+        """
         given_up: bool = yield from Progress(now).within(duration(self.options.renew_deadline), self._release)
         return given_up
 
     def _round(self, now: Moment) -> StepsOf[_Asked | Wait, bool]:
-        """Try at every tick of the retry period. One tick that passes during a try is kept, further ones are lost."""
+        """Try at every tick of the retry period. Of ticks that pass during a try, only one is used."""
         progress, period, begun, ticks = Progress(now), duration(self.options.retry_period), now, 0
         while not (yield from self._try(progress)):
             passed = (progress.now - begun) // period
@@ -298,7 +300,7 @@ class LeaderElector:
         return True
 
     def _update(self, progress: Progress, spec: LeaseSpec) -> StepsOf[Patch, ApiError | None]:
-        """Writes the lease as it was last seen; why that was refused, or None."""
+        """Write the lease, based on its last observed version. Returns the error, or None."""
         lease = self._lease
         if lease is None:
             return ApiError("lease not initialized, call get or create first")

@@ -50,7 +50,7 @@ _LONG_HERE: Final = 2_000_000
 
 
 class Done:
-    """What a machine returned."""
+    """Return value of a step machine."""
 
     __slots__ = ("value",)
 
@@ -204,7 +204,7 @@ def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> Taken:
 
 
 async def _ended(future: asyncio.Future[Any]) -> None:
-    """Waits until it is done, however often it is cancelled meanwhile."""
+    """Wait until the future is done, however often this task is cancelled meanwhile."""
     while not future.done():
         try:
             await asyncio.wait([future])
@@ -321,9 +321,11 @@ class Live:
     """Runs machines concurrently in one world.
 
     ``perform`` performs actions (never a Wait, Together, Within or InBackground). ``worker`` is the executor of steps,
-    one thread at most, which runs the steps that are due together; None: on the loop. ``turn`` is held during steps:
-    whoever changes what steps read holds it, too. ``rng`` draws the jitter of waits. As an async context manager it
-    waits at its end for background tasks, and a fault of one ends everything.
+    with at most one thread, which runs the steps that are due together; None: on the loop. ``turn`` is held during
+    steps:
+    hold it to change what steps read. ``rng`` draws the jitter of waits. As an async context manager it waits at its
+    end
+    for background tasks; an exception of one ends everything.
     """
 
     __slots__ = ("_clock", "_group", "_perform", "_rng", "_stepper", "scope", "turn")

@@ -57,9 +57,9 @@ _MOST_QUEUED: Final = 1000
 
 
 class EventRecorder:
-    """Takes events at once, and sends them one after the other.
+    """Queue of events, which are sent one after the other.
 
-    ``component``: who reports them. ``dropped`` counts events that came when a thousand were waiting already.
+    ``component``: the reporter of the events. ``dropped`` counts events that arrived while a thousand were queued.
     """
 
     __slots__ = ("_clock", "_component", "_correlator", "_last", "_live", "_queue", "dropped")
@@ -74,7 +74,7 @@ class EventRecorder:
         self.dropped = 0
 
     def emit(self, events: Sequence[Event]) -> None:
-        """Takes events, in their order."""
+        """Log and queue events, in order. Events beyond the limit of the queue are dropped."""
         now = self._clock.now()
         for event in events:
             if event.type not in ("Normal", "Warning"):
@@ -89,7 +89,7 @@ class EventRecorder:
                 _log.error("Unable to record event: too many queued events, dropped event of %s", event.about)
 
     async def run(self) -> None:
-        """Sends what there is, for ever."""
+        """Send queued events forever."""
         while True:
             event = await self._queue.get()
             if not await self._live.run(partial(self._correlator.record_steps, event)):
@@ -97,7 +97,7 @@ class EventRecorder:
             self._queue.task_done()
 
     async def drained(self) -> None:
-        """Waits until all that was taken is sent, or given up."""
+        """Wait until all queued events are sent or given up."""
         await self._queue.join()
 
 
@@ -202,11 +202,12 @@ _SAY_WHAT_IS_MISSING: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOptions:
-    """What the process of every program is told, whatever it decides.
+    """Options of every program's process.
 
     ``address``: where endpoints are served (empty: nowhere); ``tls``: over TLS; ``limits``: of their connections.
-    ``election``: None: without one.
-    ``dry_run``: it decides and says what it would do; nothing is written, not even a lease, an event or a status.
+    ``election``: None for no leader election. ``dry_run``: decisions are logged; nothing is written, not even a lease,
+    an
+    event or a status.
     """
 
     address: str = ""
@@ -218,7 +219,7 @@ class ProcessOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a program may be built on. ``clock`` is what others go by, ``steady`` is never set."""
+    """What a program may use. ``clock`` is the system's clock, ``steady`` a clock that is never set."""
 
     client: Client
     resources: Resources
@@ -230,24 +231,26 @@ class Surroundings:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """What one program is made of.
+    """The parts of one program.
 
     - ``metrics``: every metric that its machines observe.
-    - ``health``: what ``/health-check`` says, by a clock that is never set; None: always well. ``monitored`` is called
-      when it begins to lead.
-    - ``ready``: why it cannot do its work yet while it leads, once the lists have come; nothing where it can.
+    - ``health``: check of ``/health-check``, by a clock that is never set; None: always healthy. ``monitored`` is
+      called
+      when the program begins to lead.
+    - ``ready``: why it cannot work yet while it leads, after the lists are complete; empty if it can.
     - ``groups``, ``source``, ``prometheus``, ``ranker``: the cloud, the metrics APIs, Prometheus and the ranker, if its
-      machines ask them.
-    - ``correlation``: how events are counted and thinned out; None: by client-go's rules.
-    - ``csi``, ``dra``: how the snapshot is looked at.
-    - ``clock_set`` is told, before a round, by how many nanoseconds the clock has been set; None: its rounds go by the
-      wall clock as it is.
-    - ``others``: drivers beside it that look at the same stores, while it leads; not in a dry run.
+      machines use them.
+    - ``correlation``: how events are aggregated and limited; None: by client-go's rules.
+    - ``csi``, ``dra``: options of the snapshot.
+    - ``clock_set`` is called, before a round, with the nanoseconds by which the clock has been set; None: its rounds
+      use
+      the wall clock.
+    - ``others``: drivers beside it that use the same stores, while it leads; not in a dry run.
     - ``beside`` runs next to the driver while it leads, and never ends by itself.
-    - ``before`` is run before it tries to lead, and ``at_end`` when it is told to stop (not when it loses the lease).
-    - ``releases``: it gives the lease up at its end.
-    - ``handlers``: more paths that are served; ``desk``: where ``/snapshotz`` waits.
-    - ``close`` lets go of what it holds; it may block.
+    - ``before`` runs before it tries to lead, and ``at_end`` when it is stopped (not when it loses the lease).
+    - ``releases``: it releases the lease at its end.
+    - ``handlers``: further paths that are served; ``desk``: the service behind ``/snapshotz``.
+    - ``close`` releases its resources; it may block.
     """
 
     driver: Driver[Any]
@@ -293,11 +296,11 @@ async def run_process(
     rng: random.Random | None = None,
     served: Callable[[Server], None] = lambda _: None,
 ) -> None:
-    """Runs a program until ``stop`` is set: what is under way then is given up, as when a process ends.
+    """Run a program until ``stop`` is set. Work in progress is then cancelled, as when a process ends.
 
-    ``served`` is told the server once it listens. Raises
-    :class:`~kscale.drivers.live.LostLeadershipError`, :class:`~kscale.InputError` (it cannot start), and whatever a
-    machine or an informer could not cope with.
+    ``served`` is called with the server once it listens. Raises
+    :class:`~kscale.drivers.live.LostLeadershipError`, :class:`~kscale.InputError` (the program cannot start), and
+    unexpected exceptions of machines and informers.
     """
     clock = clock or SystemClock()
     steady = SteadyClock(clock)

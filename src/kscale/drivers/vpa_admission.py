@@ -59,7 +59,7 @@ _WAITING: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewLimits:
-    """What one review may take. What is above a limit is allowed as it is, and logged.
+    """Limits of one review. A pod above a limit is allowed unchanged, and logged.
 
     - ``body``: bytes of a request; a longer one is answered with 413.
     - ``containers``: of a pod.
@@ -171,7 +171,7 @@ class LargeReviews:
 
 @dataclass(frozen=True, slots=True)
 class _OneNamespace:
-    """The limit ranges of the one namespace that a review asks for, looked up beforehand."""
+    """The limit ranges of the single namespace of a review, looked up beforehand."""
 
     by_type: dict[str, LimitRangeItem | None]
 
@@ -288,7 +288,7 @@ class AdmissionController:
             into.apply(item)  # type: ignore[arg-type]  # each is given its own kind
 
     def review(self, body: bytes, now: Moment) -> Steps[ReviewResult]:
-        """Answers a review."""
+        """Answer a review."""
         reviewed: ReviewResult = yield from review_steps(
             body,
             self.vpas,
@@ -385,7 +385,7 @@ class AdmissionController:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """Where reviews are taken: ``address`` as Go has it, over TLS. ``served`` is told the server once it listens.
+    """The server of reviews, over TLS: ``address`` in Go's form. ``served`` is called with the server once it listens.
 
     ``limits``: of its connections; ``reviews``: of each review.
     """

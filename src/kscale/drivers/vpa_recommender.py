@@ -60,8 +60,9 @@ RECOMMENDER_METRICS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RecommenderSight:
-    """What a round goes by. ``refresh``: only scales are asked for anew; ``live``, ``beside``: all pods, and what else
-    only plans look at."""
+    """Inputs of a round. ``refresh``: only scales are refreshed; ``live``, ``beside``: all pods, and other objects that
+    only
+    plans use."""
 
     vpas: Sequence[VerticalPodAutoscaler]
     controllers: Controllers

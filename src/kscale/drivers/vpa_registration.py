@@ -41,13 +41,13 @@ class RegistrationError(KscaleError, RuntimeError):
 
 
 class RegistrationOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """Upstream's flags about the registration.
+    """Upstream's flags for the registration of the webhook.
 
-    - ``register_webhook``: whether it registers itself at all; ``register_by_url``: as ``webhook_address:webhook_port``
-      and not as the service ``webhook_service`` of its ``namespace``.
+    - ``register_webhook``: whether the program registers the webhook; ``register_by_url``: as
+      ``webhook_address:webhook_port`` and not as the service ``webhook_service`` of its ``namespace``.
     - ``webhook_timeout_seconds``: how long the API server waits; ``webhook_failure_policy_fail``: whether pods are
-      refused where nobody answers. ``webhook_labels``: of the configuration (``key1:value1,key2:value2``).
-    - ``ignored_vpa_object_namespaces``: whose pods are not sent.
+      rejected if the webhook does not respond. ``webhook_labels``: of the configuration (``key1:value1,key2:value2``).
+    - ``ignored_vpa_object_namespaces``: namespaces whose pods are not sent.
     """
 
     register_webhook: bool = True

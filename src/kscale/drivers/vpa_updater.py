@@ -51,7 +51,7 @@ LEGACY_UPDATER_METRICS: Final = tuple(LEGACY_METRICS.values())
 
 @dataclass(frozen=True, slots=True)
 class UpdaterSight:
-    """What a loop goes by. ``beside``: what only plans look at."""
+    """Inputs of a loop. ``beside``: objects that only plans use."""
 
     vpas: Sequence[VerticalPodAutoscaler]
     pods: Sequence[Pod]
@@ -183,7 +183,7 @@ class VpaUpdater:
         return ZERO_TIME if self._acts or self._planner is not None else LAST_TIME
 
     def repeat(self, now: Moment) -> Moment | None:
-        """Takes a loop for done in which no VPA acts. None: it has to be run."""
+        """Mark a loop without active VPA as done. Returns its end; None if the loop must be run."""
         if self._acts or self._loops is None:
             return None
         self._loops.take(now)

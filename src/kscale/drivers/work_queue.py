@@ -146,7 +146,7 @@ class QueueMetrics:
 
 
 def _counted(moments: dict[str, Moment], keys: Sequence[str]) -> Iterable[tuple[Moment, int]]:
-    """Takes the moments of keys out, as far as they have some; each with how many have it."""
+    """Remove the stored moments of keys, and return each with the number of keys that have it."""
     return Counter([moments.pop(key) for key in keys if key in moments]).items()
 
 

@@ -223,9 +223,13 @@ class Plant(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One row a sync: ``time`` int64 ns; ``replicas``, ``ready``, ``desired``, ``proposal`` int32; ``decided_by`` int32
-    into ``metrics``, -1 where none did. One row a metric and one column a sync: ``load`` float64 (units, at that time),
-    ``usage`` int64 milli (what the metric said), ``capacity`` float64: load that the ready pods take at their target.
+    """Recorded columns of a replay.
+
+    One entry per sync: ``time`` int64 ns; ``replicas``, ``ready``, ``desired``, ``proposal`` int32; ``decided_by``
+    int32
+    into ``metrics``, -1 if none decided. One row per metric and one column per sync: ``load`` float64 (units, at that
+    time), ``usage`` int64 milli (the metric's value), ``capacity`` float64: load that the ready pods take at their
+    target.
     ``period``: seconds between syncs.
     """
 
@@ -415,11 +419,12 @@ def _build_replay_metric(
 
 
 class ReplaySummary(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One HPA's week: pod-hours, seconds with more load of any metric than the ready pods take at their target,
+    """Summary of one HPA: pod-hours, seconds with more load of any metric than the ready pods take at their target,
     rescales, and at how many syncs each metric decided.
 
-    ``agreement`` (with recorded replicas): the share of syncs at which the HPA, shown the recorded size, asks for the
-    size recorded at the next one, from when it is recorded on. ``start``: replicas at the first sync.
+    ``agreement`` (with recorded replicas): the share of syncs at which the HPA, given the recorded replicas, decides
+    for
+    the replicas recorded at the next sync, from the first record on. ``start``: replicas at the first sync.
     """
 
     name: str
@@ -434,7 +439,7 @@ class ReplaySummary(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class PlantText(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What was taken for the plant; durations in seconds, requests by resource (empty: of any)."""
+    """Parameters of the simulated target; durations in seconds, requests by resource (empty for any)."""
 
     startup: float
     metrics_lag: float
@@ -448,12 +453,12 @@ class PlantText(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class ReplayReport(Record, frozen=True):
     """HPAs over the same recorded load, side by side. Times are RFC 3339; series are by HPA name.
 
-    - ``begin``, ``end``: when the first and the last sync are (absent: at the API's zero time); ``syncs``: how many
-      there are, ``period_seconds`` apart.
-    - ``plant``: what was taken for the way in which the target answers.
-    - ``summaries``: the numbers to compare by, an HPA each, in the order given.
-    - ``replicas``: the size that each HPA finds at each sync, before it changes it. HPAs of one name are told apart by
-      a number behind it.
+    - ``begin``, ``end``: times of the first and the last sync (absent at the API's zero time); ``syncs``: their number,
+      ``period_seconds`` apart.
+    - ``plant``: parameters of the simulated target.
+    - ``summaries``: the numbers to compare, one entry per HPA, in input order.
+    - ``replicas``: the replicas that each HPA finds at each sync, before it changes them. HPAs of the same name get a
+      number as suffix.
     - ``unmodelled``: metrics without a series, which were left out.
     """
 

@@ -126,7 +126,7 @@ class ProviderError(KscaleError, ValueError):
 
 
 class ContainerResources(NamedTuple):
-    """What one container is to get; None = nothing is said."""
+    """Resources that one container gets; None where nothing is set."""
 
     requests: ResourceList | None = None
     limits: ResourceList | None = None
@@ -221,7 +221,7 @@ class _OriginalResources(msgspec.Struct):
 
 
 def has_startup_boost(vpa: VerticalPodAutoscaler) -> bool:
-    """Whether a VPA has a startup boost, be it empty, for the pod or for some container (``HasStartupBoost``)."""
+    """Check whether a VPA has a startup boost, even an empty one, for the pod or a container (``HasStartupBoost``)."""
     policies = vpa.spec.resource_policy.container_policies if vpa.spec.resource_policy is not None else []
     return vpa.spec.startup_boost is not None or any(item.startup_boost is not None for item in policies)
 
@@ -234,7 +234,7 @@ def _get_boost(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPo
 
 
 def has_empty_boost(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPolicies) -> bool:
-    """Whether there is a ``startupBoost`` without ``cpu``, over which upstream crashes."""
+    """Check whether there is a ``startupBoost`` without ``cpu``, on which upstream crashes."""
     boost = _get_boost(container, vpa, policies)
     return boost is not None and boost.cpu is None
 
@@ -318,7 +318,7 @@ def find_boosted_containers(pod: Pod) -> list[str]:
 
 
 def has_boost_in_progress(pod: Pod) -> bool:
-    """Whether some container is boosted."""
+    """Check whether any container is boosted."""
     return bool(find_boosted_containers(pod))
 
 

@@ -47,7 +47,8 @@ IN_PLACE_GATE: Final = "InPlace"
 
 
 def is_gate_enabled(gates: Mapping[str, bool], name: str) -> bool:
-    """Whether a feature gate is on. All gates of the VPA are alpha: off unless switched on, by name or ``AllAlpha``."""
+    """Check whether a feature gate is on, by name or by ``AllAlpha``. All gates of the VPA are alpha, so the default is
+    off."""
     return gates.get(name, gates.get("AllAlpha", False))
 
 

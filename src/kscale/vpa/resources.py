@@ -144,7 +144,7 @@ def _get_sources(field: str, containers: Sequence[Container], statuses: Sequence
 
 
 def has_lower_resource(a: RecommendedPodResources | None, b: RecommendedPodResources | None) -> bool:
-    """Whether some target of ``b`` is lower than the one of ``a`` for the same container and resource."""
+    """Check whether any target of ``b`` is lower than that of ``a`` for the same container and resource."""
     if a is None or b is None:
         return False
     targets = {item.container_name: item.target or {} for item in b.container_recommendations}

@@ -49,9 +49,9 @@ SampleArray = npt.NDArray[np.float64]
 
 @dataclass(slots=True)
 class ContainerUsage:
-    """All that is known of one container name of a workload.
+    """All data about one container name of a workload.
 
-    ``cpu`` (cores) and ``memory`` (bytes): pod -> its samples in time order; empty unless the strategy asks for them.
+    ``cpu`` (cores) and ``memory`` (bytes): pod -> its samples in time order; empty unless the strategy needs them.
     """
 
     cpu: dict[str, SampleArray] = field(default_factory=dict)
@@ -63,10 +63,11 @@ class ContainerUsage:
 
 
 class StrategyAdvice(NamedTuple):
-    """What a strategy says of a container: CPU in millicores, memory in bytes; None = no advice. The bounds are those
-    of upstream's recommender where there are any.
+    """Advice of a strategy for a container: CPU in millicores, memory in bytes; None for no advice. The bounds are
+    those
+    of upstream's recommender if there are any.
 
-    The targets are ``cpu_request`` (millicores) and ``memory_request`` (bytes), limits that go with them ``cpu_limit``
+    The targets are ``cpu_request`` (millicores) and ``memory_request`` (bytes), the matching limits ``cpu_limit``
     (millicores) and ``memory_limit`` (bytes). A request may stay from ``cpu_lower`` to ``cpu_upper`` (millicores), from
     ``memory_lower`` to ``memory_upper`` (bytes). ``cpu_uncapped`` (millicores) and ``memory_uncapped`` (bytes) are
     targets before a policy caps them.
@@ -376,7 +377,7 @@ class RecommenderStrategy(Strategy):
     needs_samples: ClassVar[bool] = False
 
     def advise(self, usage: ContainerUsage) -> StrategyAdvice:
-        """Requests = target."""
+        """Return the recommender's target as the advised requests."""
         item = usage.recommendation
         if item is None:
             return StrategyAdvice()

@@ -130,11 +130,11 @@ class DecodeError(ValueError):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """What the API server answers to a write.
+    """The API server's response to a write.
 
-    - ``hpa``: the v2 object that the server stores; None if it refuses the write.
-    - ``decode_error``, ``errors``: why it refuses; errors in the server's order.
-    - ``defaulted``: the v2 object as it was sent, with defaults; None if the server refuses the write. ``hpa`` differs
+    - ``hpa``: the v2 object that the server stores; None if it rejects the write.
+    - ``decode_error``, ``errors``: why it rejects the write; errors in the server's order.
+    - ``defaulted``: the v2 object as it was sent, with defaults; None if the server rejects the write. ``hpa`` differs
       in what a writer cannot set: the status of a new object, the spec in a write to the status, the generation.
     """
 
@@ -264,7 +264,7 @@ def _is_equal(a: Any, b: Any) -> bool:
 
 
 def _has_tolerance(hpa: HorizontalPodAutoscaler | None) -> bool:
-    """Whether a stored object uses a tolerance, which it then may go on to do without the gate."""
+    """Check whether a stored object uses a tolerance, which it may then keep without the feature gate."""
     behavior = None if hpa is None else hpa.spec.behavior
     rules = () if behavior is None else (behavior.scale_up, behavior.scale_down)
     return any(each is not None and each.tolerance is not None for each in rules)
@@ -402,7 +402,7 @@ def _go_struct_name(type_: msgspec.inspect.StructType) -> str:
 
 
 def _is_value_of(type_: msgspec.inspect.Type, value: Any, bits: int) -> bool:
-    """Whether a value is one of a type; ``bits``: of an integer."""
+    """Check whether a value has a JSON type; ``bits``: size of an integer."""
     if isinstance(type_, msgspec.inspect.StrType):
         return isinstance(value, str)
     if isinstance(type_, msgspec.inspect.StructType):

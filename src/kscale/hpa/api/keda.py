@@ -165,7 +165,7 @@ def _build_trigger_metric(index: int, trigger: Mapping[str, Any], name: str) -> 
 
 
 def _is_positive(value: Any) -> bool:
-    """Whether a target can be told from a setting."""
+    """Check whether a setting is a valid target, a positive number."""
     try:
         return value is not None and Quantity(str(value)).sign > 0
     except QuantityError:

@@ -273,7 +273,7 @@ def _api_version_error(version: str) -> str:
 
 
 def _has_bad_described_object(hpa: HorizontalPodAutoscaler) -> bool:
-    """Whether a stored object refers to something that could not be stored today."""
+    """Check whether a stored object has an object reference that is invalid in a new object."""
     return any(
         metric.object is not None and bool(_api_version_error(metric.object.described_object.api_version))
         for metric in hpa.spec.metrics or ()

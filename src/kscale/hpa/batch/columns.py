@@ -55,7 +55,7 @@ class UnchangedRows:
 
     @classmethod
     def of(cls, now: list[Any], before: list[Any]) -> UnchangedRows:
-        """Compares objects by what they are, not by what they say."""
+        """Compare the objects of two batches by identity, not by value."""
         n = len(now)
         if n == len(before):
             fresh = _names.other_objects(now, before)
@@ -151,7 +151,7 @@ class MetricRows:
 
 @dataclass(frozen=True, slots=True)
 class CalculatorResults:
-    """What the calculator says of every row: see ``kscale._native._replicas.calculate``."""
+    """Results of the calculator for every row; see ``kscale._native._replicas.calculate``."""
 
     replicas: NDArray[np.int32]
     utilization: NDArray[np.int32]
@@ -350,7 +350,7 @@ class StateColumns:
 
 @dataclass(frozen=True, slots=True)
 class KernelState:
-    """What the kernel remembers of every HPA: histories, and the conditions of its status."""
+    """State of the kernel for every HPA: histories and status conditions."""
 
     histories: StateColumns
     conditions: ConditionColumns
@@ -408,7 +408,7 @@ _NEW_STATE: Final = HPAState()
 
 @dataclass(slots=True)
 class _BatchStates:
-    """What a batch left."""
+    """States of HPAs after a batch."""
 
     histories: StateColumns
     rest: Sequence[HPAState]

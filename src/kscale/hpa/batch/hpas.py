@@ -227,7 +227,7 @@ def _read_spec_metric(spec: MetricSpec, options: HPAOptions) -> SpecMetric:
 
 
 def is_value_metric(metric: SpecMetric) -> bool:
-    """Whether it is not of pods."""
+    """Check whether a metric has values of its own instead of values of pods (Object and External)."""
     return isinstance(metric.source, (ObjectMetricSource, ExternalMetricSource))
 
 
@@ -236,8 +236,10 @@ def is_value_metric(metric: SpecMetric) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TargetReferences:
-    """What the references to targets come to, one row an HPA: ``error`` uint8[n] 0 none, 1 internal, 2 spec;
-    ``resources``: the group-resources to ask."""
+    """Resolved references to targets, one row per HPA.
+
+    ``error`` uint8[n]: 0 none, 1 internal, 2 spec; ``resources``: the group-resources to request.
+    """
 
     error: NDArray[np.uint8]
     resources: Sequence[tuple[str, ...]]

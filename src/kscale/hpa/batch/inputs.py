@@ -237,7 +237,7 @@ class PreparedBatch:
         return find_rows_of_requests(self.at, self.specs, self.selectors.wanted, some)
 
     def rows_without_answer(self, answered: Collection[GetMetric]) -> Iterator[int]:
-        """Return the rows of HPAs that need the answer to a question that was not asked."""
+        """Return the rows of HPAs that need a response which was not requested."""
         return find_rows_without_response(self.at, self.specs, self.selectors.wanted, answered)
 
     def encoded(

@@ -64,8 +64,10 @@ class MetricTargets:
 
 @dataclass(frozen=True, slots=True)
 class CalculatorInputs:
-    """What the calculator takes; ``begin``/``end`` int64: the rows of each target. ``problems``: what of a target (by
-    its row among all HPAs) is malformed so that upstream would crash."""
+    """Inputs of the calculator. ``begin``/``end`` int64: the rows of each target.
+
+    ``problems``: malformed parts, over which upstream would crash, by the target's row among all HPAs.
+    """
 
     rows: MetricRows
     begin: NDArray[np.int64]

@@ -252,14 +252,14 @@ class _Spec(ApiStruct):
 
 
 class _RawPod(ApiStruct):
-    """What of a pod says how much it asks for."""
+    """The fields of a pod that determine its requests."""
 
     spec: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
 
 
 @dataclass(frozen=True, slots=True)
 class _EquivalentPod:
-    """What stands for pods whose specs are written the same; their names are in texts alone, which nobody sees."""
+    """Stand-in for pods with equal spec texts. Its name appears only in texts that are not shown."""
 
     spec: _Spec
     metadata: ObjectMeta = field(default_factory=ObjectMeta)

@@ -61,7 +61,7 @@ UNCHANGED_OBSERVATIONS: Final = build_reconcile_observations("none", "none", 0, 
 
 
 class UnchangedDecision(NamedTuple):
-    """What was said of an HPA whose size stays: the proposal, why a size would change, and what was counted."""
+    """Decision for an HPA whose replicas stay: the proposal, the reason and the observations."""
 
     proposal: int | None
     reason: str
@@ -249,7 +249,7 @@ class CachedDecision(msgspec.Struct, frozen=True, gc=False):
 def is_unchanged_since_write(
     hpa: HorizontalPodAutoscaler, before: HorizontalPodAutoscaler, written: HorizontalPodAutoscalerStatus
 ) -> bool:
-    """Whether an HPA is what it was before, but for the status that was written of it."""
+    """Check whether an HPA is unchanged except for the status that was written."""
     if hpa.spec is not before.spec or (hpa.status is not written and hpa.status != written):
         return False
     metadata = msgspec.structs.replace(before.metadata, resource_version=hpa.metadata.resource_version)

@@ -85,18 +85,19 @@ RefreshObjects = Callable[[Progress, Sequence[HorizontalPodAutoscaler]], Steps[C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
-    """What came of a batch.
+    """Result of a batch.
 
-    ``keys``: of those that were reconciled, with ``histories`` and ``rest`` of their states, row by row;
-    ``unfinished``: keys of those that there was no time for, or that changed meanwhile so that other questions are to
-    be asked, ``late``: of those whose questions were not answered in time, ``gone``: of those that were deleted
-    meanwhile, of all of which nothing has changed; ``slow``: of those that took as long to write, or whose questions
-    took as long as would have been slow; ``problems``: what of an HPA was malformed, so that upstream would crash, by
-    its key; ``records`` of those that did more than the columns say.
-
-    ``chosen``, ``given``, ``decisions``: what all were decided from at ``at``, and what was; ``written``: the statuses
-    that were written of those of which the columns say all, by key; ``rows``: of all that were given, what came of
-    those of them whose size stays; ``ends``: when those ended that did anything in the world, by key.
+    - ``keys``: the reconciled HPAs, with ``histories`` and ``rest`` of their states, row by row.
+    - ``unfinished``: keys of HPAs for which there was no time, or that changed so that other requests are needed;
+      ``late``: keys of HPAs whose responses did not arrive in time; ``gone``: keys of HPAs that were deleted meanwhile.
+      The state of all of these is unchanged.
+    - ``slow``: keys of HPAs whose requests or writes took at least ``slow_after``.
+    - ``problems``: malformed parts of HPAs, over which upstream would crash, by key.
+    - ``records``: results of HPAs that are not completely described by the columns.
+    - ``chosen``, ``given``, ``decisions``: inputs and decisions of all HPAs at ``at``.
+    - ``written``: the statuses written for HPAs that the columns describe, by key.
+    - ``rows``: cached decisions of HPAs whose replicas stay.
+    - ``ends``: when the HPAs that performed actions ended, by key.
     """
 
     keys: Sequence[str]

@@ -196,7 +196,7 @@ class MetricLists:
         self._answered.setdefault((namespace, metric, selector), []).extend(items)
 
     def is_answered(self, namespace: str, metric: str, selector: str) -> bool:
-        """Whether :meth:`add_external_answer` has values for this selector of an external metric."""
+        """Check whether :meth:`add_external_answer` has added values for this selector of an external metric."""
         return (namespace, metric, selector) in self._answered
 
     def drop_unlabelled(self, namespace: str, metric: str) -> None:
@@ -344,7 +344,7 @@ class MetricLists:
 
 
 class _LookupIndex:
-    """What was looked up by, until the lists change."""
+    """Index of the lists, valid until they change."""
 
     __slots__ = ("by_label", "custom", "external", "named")
 
@@ -399,7 +399,7 @@ class MetricResponses(MetricLists):
 
 
 def has_built_in_targets(hpas: Iterable[HorizontalPodAutoscaler]) -> bool:
-    """Whether every server has the kinds that HPAs scale, so that nobody needs to be asked how they are served."""
+    """Check whether all scale targets are of built-in kinds, whose resources are known without discovery."""
     references = {(hpa.spec.scale_target_ref.api_version, hpa.spec.scale_target_ref.kind) for hpa in hpas}
     return all(_is_built_in_target(*each) for each in references)
 

@@ -78,7 +78,7 @@ _NO_TARGET_TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TargetPods:
-    """Whose metrics: where the pods are, which, and how many the scale says there are."""
+    """Pods of a target: namespace, selector and number of replicas in the scale."""
 
     namespace: str
     selector: str
@@ -87,7 +87,7 @@ class TargetPods:
 
 
 class MetricProposal(msgspec.Struct, frozen=True, gc=False):
-    """A metric that could be computed: the size it asks for, its name in messages, its status, and how it came."""
+    """Proposal of one metric: its replicas, its name in messages, its status, and the calculation."""
 
     name: str
     status: MetricStatus
@@ -346,10 +346,10 @@ _UNABLE_TO_COMPUTE: Final = "the HPA was unable to compute the replica count: "
 
 
 class CombinedProposal(msgspec.Struct, frozen=True, gc=False):
-    """What came of the metrics of a spec, in its order.
+    """Result for all metrics of a spec, in order.
 
-    ``replicas`` is the largest proposal, ``name`` that of its metric; ``refused``: too many failed to go by what is
-    left. ``error``: what failed, whether refused or not; ``error_class`` is that of the first.
+    ``replicas`` is the largest proposal, ``name`` that of its metric; ``refused``: too many metrics failed to use the
+    others. ``error``: the error, whether refused or not; ``error_class`` is that of the first failed metric.
     """
 
     each: tuple[MetricProposal | MetricError, ...]

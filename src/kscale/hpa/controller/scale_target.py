@@ -118,8 +118,11 @@ def _parse_or_nothing(selector: str | None) -> Selector:
 def check_selector(
     now: ReconcileContext, text: str, selectors: SelectorStore | None, *, alone: bool = False
 ) -> StepsOf[List | Emit, str]:
-    """Registers the selector of the target, and lists its pods; an error where they cannot be told or are not this
-    HPA's alone. ``alone``: it is known that they are."""
+    """Register the selector of the target, and check that no other HPA selects its pods.
+
+    Returns the error, or an empty text; an invalid, missing or ambiguous selector also sets the condition and emits an
+    event. ``alone``: it is already known that no other HPA selects the pods, so they are not listed.
+    """
     if not text:
         yield from now.warn("SelectorRequired", "selector is required")
         now.set("ScalingActive", False, "InvalidSelector", "the HPA target's scale is missing a selector")
@@ -132,7 +135,7 @@ def check_selector(
         now.set("ScalingActive", False, "InvalidSelector", message)
         return message
     if now.options.legacy:
-        return ""  # HPAs that overlap fight each other
+        return ""  # overlapping HPAs both scale
     namespace, name = now.hpa.metadata.namespace, now.hpa.metadata.name
     stored = now.state.registered
     if stored and selectors is not None:
@@ -233,10 +236,10 @@ def _report_missing_scale(now: ReconcileContext, error: str) -> StepsOf[WriteSta
 def put_scale(
     now: ReconcileContext, target: TargetScale, replicas: int
 ) -> StepsOf[PutScale | GetScale | Wait, ApiError | None]:
-    """Writes a size; what stands against it if that fails for good.
+    """Write the replicas. Returns the error of a permanent failure, or None.
 
-    After any failure the scale is read anew; after a conflict the same size is written again, five times at most. The
-    legacy profile writes once.
+    After any failure the scale is read again; after a conflict the same replicas are written again, in at most five
+    attempts. The legacy profile writes once.
     """
     namespace, name = now.hpa.metadata.namespace, now.hpa.spec.scale_target_ref.name
     scale, resource = target.scale, target.resource
@@ -244,7 +247,7 @@ def put_scale(
         written = PutScale(namespace=namespace, resource=resource, scale=scale, replicas=replicas)
         error: ApiError | None = (yield from now.progress.act(written)).error
         if error is None or now.options.legacy:
-            return error  # legacy: what met a conflict waits for the next period
+            return error  # legacy: after a conflict, wait for the next period
         asked = GetScale(namespace=namespace, resource=resource, name=name, fresh=True)
         again = yield from now.progress.act(asked)
         if again.error is None:

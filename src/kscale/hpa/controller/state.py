@@ -160,7 +160,7 @@ def stable_state() -> HPAState:
 
 
 def is_older_version(read: str, written: str) -> bool:
-    """Whether a resource version is known to be older; versions that cannot be compared count as fresh."""
+    """Check whether a resource version is older. Versions that cannot be compared count as fresh."""
     if read == written:
         return False
     return _is_version(read) and _is_version(written) and (len(read), read) < (len(written), written)

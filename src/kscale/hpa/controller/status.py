@@ -74,7 +74,7 @@ def set_condition(
     message: str,
     now: Moment,
 ) -> None:
-    """Sets a condition in its place or at the end. Its transition time moves with its status alone."""
+    """Set a condition, in place or at the end. Its transition time changes only with its status."""
     text = "True" if status else "False"
     old = find_condition(conditions, type_)
     if old is None:
@@ -97,7 +97,7 @@ def set_condition(
 
 
 def remove_condition(conditions: list[HorizontalPodAutoscalerCondition], type_: str) -> None:
-    """Removes the condition of a type."""
+    """Remove the condition of a type."""
     conditions[:] = [each for each in conditions if each.type != type_]
 
 
@@ -137,7 +137,7 @@ class ReconcileContext:
     # -- the status ------------------------------------------------------------------------------------------------
 
     def set(self, type_: str, status: bool, reason: str, message: str) -> None:
-        """Sets a condition; nothing happens where it stands there already."""
+        """Set a condition of the new status, unless it is already set with the same reason and message."""
         old = find_condition(self.status.conditions, type_)
         text = "True" if status else "False"
         if old is not None and (old.status, old.reason, old.message) == (text, reason, message):
@@ -145,7 +145,7 @@ class ReconcileContext:
         set_condition(self._conditions(), type_, status, reason, message, self.now)
 
     def drop(self, type_: str) -> None:
-        """Removes a condition."""
+        """Remove a condition from the new status."""
         remove_condition(self._conditions(), type_)
 
     def _conditions(self) -> list[HorizontalPodAutoscalerCondition]:
@@ -171,15 +171,15 @@ class ReconcileContext:
         )
 
     def has_news(self) -> bool:
-        """Whether the status says anything new."""
+        """Check whether the new status differs from the object's."""
         return _normalize_status(self.status) != _normalize_status(self.hpa.status)
 
     def write_status(self) -> StepsOf[WriteStatus | Emit, str]:
-        """Writes the status if it says anything new; the error's text if that fails."""
+        """Write the status if it changed. Returns the error message; empty on success."""
         return (yield from self.write_news()) if self.has_news() else ""
 
     def write_news(self) -> StepsOf[WriteStatus | Emit, str]:
-        """Writes the status, which says something new; the error's text if that fails."""
+        """Write the changed status. Returns the error message; empty on success."""
         written = msgspec.structs.replace(self.hpa, status=self.status)
         outcome = yield from self.progress.act(WriteStatus(to_v1(written) if self.options.legacy else written))
         if outcome.error is not None:

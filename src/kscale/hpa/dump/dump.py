@@ -236,7 +236,7 @@ class Dump:
         ]
 
     def leave_out_hpas(self, namespaces: Collection[str]) -> None:
-        """Forgets the HPAs of all other namespaces."""
+        """Remove the HPAs of all other namespaces."""
         self.hpas = {key: hpa for key, hpa in self.hpas.items() if hpa.metadata.namespace in namespaces}
 
     def settled(self) -> ControllerState:

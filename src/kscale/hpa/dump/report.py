@@ -211,9 +211,9 @@ class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class HPADecision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What one HPA would do. ``desired_replicas`` is absent where it would do nothing because of ``error``.
+    """Decision for one HPA. ``desired_replicas`` is absent if nothing is decided because of ``error``.
 
-    ``limited`` is the reason of ScalingLimited where that held the size back, ``stabilized`` that of AbleToScale.
+    ``limited`` is the reason of ScalingLimited if it limited the replicas, ``stabilized`` that of AbleToScale.
     """
 
     namespace: str
@@ -253,19 +253,20 @@ class PausedScaledObject(msgspec.Struct, frozen=True, rename="camel", kw_only=Tr
 
 
 class HPAReport(Record, frozen=True):
-    """What the HPAs of a dump would do at ``now``.
+    """Decisions for the HPAs of a dump at ``now``.
 
-    ``state_mode`` says what was taken for the past: ``settled`` (nothing of it holds a size back), ``fresh`` (the
-    controller has just started) or ``given``. ``now`` is absent where the input holds no time. ``state`` is the next
-    state, to pass on: of every HPA of the dump, shown or not, and of those of the given state that are not in the dump.
-    ``without_state``: HPAs that are not in the given state, taken as if the controller had just seen them.
-
-    ``missing``: what is not in the input and matters, in words. ``unmodelled``: what of an object is not taken into
-    account, by its kind and ``namespace/name``, of the HPAs that are shown (of all of them: of every ScaledObject too).
-    ``duplicates``: objects of the input that came more than once (kind and ``namespace/name``), shown or not: the last
-    one counts. ``paused``: ScaledObjects that are paused: no HPA of theirs decides anything. ``assumed``: what is
-    assumed of a target's scale because its CustomResourceDefinition is not in the input, by the HPA's
-    ``namespace/name``. Each is empty where there is nothing to tell.
+    - ``state_mode``: the assumed past: ``settled`` (no past restrains a change), ``fresh`` (the controller has just
+      started) or ``given``. ``now`` is absent if the input contains no time.
+    - ``state``: the next state: of every HPA of the dump, shown or not, and of those of the given state that are not in
+      the dump. ``without_state``: HPAs that are not in the given state, treated as if the controller had just seen
+      them.
+    - ``missing``: missing inputs that matter, as texts. ``unmodelled``: features of an object that are not considered,
+      by
+      its kind and ``namespace/name``, for the shown HPAs (if all are shown, for every ScaledObject too).
+    - ``duplicates``: objects that appeared more than once (kind and ``namespace/name``), shown or not; the last one
+      counts.
+    - ``paused``: paused ScaledObjects, which have no active HPA. ``assumed``: assumptions about a target's scale whose
+      CustomResourceDefinition is not in the input, by the HPA's ``namespace/name``.
     """
 
     KIND = "HPAReport"
@@ -559,7 +560,7 @@ def _is_tolerated(spec: MetricSpec, replicas: CalculatedReplicas, tolerances: To
 
 
 def _is_direction_held(replicas: CalculatedReplicas, tolerances: Tolerances) -> bool:
-    """Whether filling in missing and unready pods turned the direction, which holds the size."""
+    """Check whether the replicas are kept because filling in pods reversed the direction."""
     if "hold_second_pass" in replicas.path:
         return not tolerances.hold(replicas.second_ratio)
     return "hold_count_direction" in replicas.path

@@ -121,12 +121,11 @@ _ROOT_PATH: Final = "."
 
 
 class PodAdmission(msgspec.Struct, kw_only=True):
-    """What is done to a pod. It is always allowed; an error means that nothing is patched.
+    """What is done to a pod. It is always allowed; with an error nothing is patched.
 
-    - ``vpa``: the one in charge; None: there is none, or the pod cannot be read.
-    - ``patches``: the JSON patch, in the order in which it applies; empty without a VPA and where there is an error.
-    - ``errors``: why nothing is patched, in upstream's words (one ``InternalError`` of the whole pod); empty: nothing
-      went wrong.
+    - ``vpa``: the controlling VPA; None if there is none, or if the pod cannot be read.
+    - ``patches``: the JSON patch, in the order of application; empty without a VPA and with an error.
+    - ``errors``: why nothing is patched, in upstream's words (one ``InternalError`` for the pod); empty without error.
     - ``diagnostics``: what upstream logs about owners and targets that it cannot resolve, and what it would have
       crashed on.
     """

@@ -156,5 +156,5 @@ def _retry_steps(progress: Progress, attempt: Callable[[], StepsOf[_A, Outcome]]
 
 
 def _is_transient(error: ApiError) -> bool:
-    """Whether another try may help; an error without code and reason is a connection that broke or timed out."""
+    """Check whether a retry may help. An error without code and reason is a broken or timed-out connection."""
     return error.retry_after is not None or error.reason in _TRANSIENT_REASONS or not (error.code or error.reason)

@@ -64,10 +64,11 @@ class ResourceAdvice(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class PatchAmounts(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """What a patch of the workload sets, in millicores and bytes; None: it stays as it is.
+    """Amounts that a patch of the workload sets, in millicores and bytes; None for unchanged amounts.
 
-    A request is the target, at most the limit if the VPA controls requests only. Otherwise the limit follows: the one
-    that the strategy advises, or in proportion to the request as upstream scales it.
+    A request is the target, at most the limit if the VPA controls requests only. Otherwise the limit is the one that
+    the
+    strategy advises, or it is scaled in proportion to the request as upstream does.
     """
 
     cpu_request: int | None = None
@@ -111,11 +112,11 @@ class PackedPools(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class Effect(msgspec.Struct, kw_only=True, rename="camel"):
-    """How many nodes like ``node`` the running pods would need, packed, before and after.
+    """How many nodes like ``node`` the running pods would need when packed, before and after.
 
     ``homeless``: pods that fit on no empty node of that shape; ``no_longer_fit`` names those that did before.
     ``node_price`` of one hour, in the currency of its source; ``saved_per_hour`` is negative if it costs more.
-    ``pools_before``, ``pools_after``: on the cluster's own pools, where all of these have a price.
+    ``pools_before``, ``pools_after``: on the cluster's own pools, if all of these have a price.
     """
 
     node: str = ""
@@ -132,14 +133,14 @@ class Effect(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class RecommendationReport(Record, frozen=True):
-    """Recommended requests per workload and container, and what they change in all.
+    """Recommended requests per workload and container, and the total change.
 
-    ``strategy``: the name of the one that advised; ``vpa`` is upstream's recommender. ``containers``: those of the
-    workloads asked about, by namespace, kind and name of these; with and without advice. ``requested_millicores``,
-    ``requested_bytes``: what their live pods request together; a container without a request counts as 0.
-    ``change_millicores``, ``change_bytes``: what these sums would change by; negative: less is requested. ``notes``:
-    texts on what may have gone wrong: what was asked for and is not there, times that are doubtful, targets that cannot
-    be resolved, what upstream logs.
+    - ``strategy``: name of the strategy; ``vpa`` is upstream's recommender.
+    - ``containers``: those of the selected workloads, by namespace, kind and name of these; with and without advice.
+    - ``requested_millicores``, ``requested_bytes``: total requests of their live pods; a container without a request
+      counts as 0. ``change_millicores``, ``change_bytes``: change of these sums; negative: less is requested.
+    - ``notes``: texts on possible problems: selected objects that do not exist, doubtful times, targets that cannot be
+      resolved, what upstream logs.
     """
 
     KIND: ClassVar[str] = "RecommendationReport"
@@ -194,7 +195,7 @@ def get_resource_severity(
 
 
 def is_capped(resource: ResourceAdvice) -> bool:
-    """Whether a policy holds the target below the uncapped one."""
+    """Check whether a policy keeps the target below the uncapped target."""
     return None not in (resource.target, resource.uncapped_target) and resource.target < resource.uncapped_target  # type: ignore[operator]  # neither is None
 
 

@@ -77,7 +77,7 @@ _MEMORY_FIELDS: Final = ("memory_request", "memory_limit", "memory_lower", "memo
 
 
 class _WorkloadUsage(NamedTuple):
-    """What the recommender's model knows of the containers of one workload, by name."""
+    """The recommender's data about the containers of one workload, by name."""
 
     cpu_samples: Counter[str]
     memory: frozenset[str]

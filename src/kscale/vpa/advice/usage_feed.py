@@ -28,7 +28,7 @@ _MAX_TIME: Final = (1 << 63) - 1
 
 @dataclass(slots=True)
 class _SeriesDestination:
-    """Where the samples of a series belong; ``reason``: why nowhere (empty: nobody asked for them)."""
+    """Container to which the samples of a series belong. ``reason``: why they belong to none (empty: not selected)."""
 
     owner: Workload | None = None
     reason: str | None = None

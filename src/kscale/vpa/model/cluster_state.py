@@ -97,7 +97,7 @@ class ContainerSlotCache:
         return packed
 
     def keep(self, name: ContainerName, slot: int, aggregate: Aggregate) -> int:
-        """Notes where a container is; the number of its aggregate."""
+        """Store a container's slot. Returns the number of its aggregate."""
         number = self._numbers.setdefault(id(aggregate), len(self.aggregates))
         if number == len(self.aggregates):
             self.aggregates.append(aggregate)
@@ -221,7 +221,7 @@ class RecommenderState:
         return sorted(self._vpa_index.matching(namespace, labels), key=attrgetter("name"))
 
     def is_selected(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether some VPA selects pods with these labels."""
+        """Check whether any VPA selects pods with these labels."""
         return next(self._vpa_index.matching(namespace, labels), None) is not None
 
     # -- pods ---------------------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ class RecommenderState:
     # -- where resources are read from --------------------------------------------------------------------------
 
     def read_from(self, pod: PodState, sources: tuple[str, ...]) -> None:
-        """Notes where the resources of a pod's containers are read from (``sources``)."""
+        """Set where the resources of a pod's containers are read from (``sources``)."""
         if sources == pod.sources:
             return
         if pod.sources:
@@ -506,8 +506,10 @@ class MergedContainers(NamedTuple):
 
 
 class _MergePlan(NamedTuple):
-    """What is merged of some VPAs while no container may feed another aggregate (``placed``): ``rows[i]`` of the store
-    into the row ``into[i]``."""
+    """Merge of the aggregates of some VPAs: ``rows[i]`` of the store into the row ``into[i]``.
+
+    It is valid while no container changes its aggregate (``placed``).
+    """
 
     vpas: list[Vpa]
     placed: int

@@ -129,8 +129,8 @@ CONFIG_DEPRECATED: Final = "ConfigDeprecated"
 
 
 class CachedPodRecommendation(NamedTuple):
-    """What amounts are shown as: of each container its name, its controlled resources, and amounts (as
-    :mod:`kscale.vpa.recommender.estimators` has them); ``recommendation`` is not post-processed."""
+    """Formatted recommendation: of each container its name, controlled resources and amounts (see
+    :mod:`kscale.vpa.recommender.estimators`); ``recommendation`` is not post-processed."""
 
     amounts: Sequence[tuple[str, tuple[str, ...], list[list[int]]]]
     options: RecommenderOptions
@@ -138,7 +138,7 @@ class CachedPodRecommendation(NamedTuple):
 
 
 class CachedCapping(NamedTuple):
-    """What became of a recommendation (``raw``) under a policy and the largest that is allowed."""
+    """Result of capping a recommendation (``raw``) by a policy and the maximum allowed."""
 
     raw: RecommendedPodResources
     policy: PodResourcePolicy | None
@@ -264,7 +264,7 @@ class Vpa:
 
 
 def update_from_object(vpa: Vpa, item: VerticalPodAutoscaler) -> None:
-    """Takes over what the object says (all but what depends on the linked aggregates)."""
+    """Copy the fields of the object, except those that depend on the linked aggregates."""
     vpa.created = item.metadata.creation_timestamp
     vpa.annotations = item.metadata.annotations
     vpa.target = item.spec.target_ref

@@ -229,9 +229,9 @@ class CheckpointBatch:
         return vpa in self._prepared
 
     def prepare(self, vpas: Sequence[Vpa], now: Moment) -> None:
-        """Merges what is known of some VPAs, and saves it.
+        """Merge the aggregates of some VPAs, and store their checkpoints.
 
-        A memory window that is still open is taken out: its peak may yet be replaced.
+        A memory window that is still open is subtracted, as its peak may still be replaced.
         """
         names, store = merge_containers(self._state, vpas)
         rows: dict[Vpa, dict[str, int]] = {vpa: {} for vpa in vpas}
@@ -296,8 +296,10 @@ def maintain_checkpoints_steps(
     progress: Progress,
     diagnostics: list[str],
 ) -> StepsOf[Together | Within, None]:
-    """Writes checkpoints within ``checkpoints_timeout``, the one written longest ago first; now and then deletes those
-    that belong to no VPA. ``vpas``: all that there are, of whatever recommender; None: they could not be listed.
+    """Write checkpoints within ``checkpoints_timeout``, the least recently written first, and delete orphans
+    periodically.
+
+    ``vpas``: all VPAs, of any recommender; None: they could not be listed.
     """
     options = state.options
     if not options.use_checkpoints:
@@ -351,7 +353,7 @@ def _store_checkpoints_steps(
 def _prepare_checkpoints_steps(
     prepared: CheckpointBatch, vpa: Vpa, those: Sequence[Vpa], now: Moment
 ) -> StepsOf[Never, None]:
-    """Prepares those that a VPA is among, unless another worker's turn came first."""
+    """Prepare the checkpoints of a batch of VPAs, unless another worker already did."""
     if vpa not in prepared:
         prepared.prepare(those, now)
     yield from ()
@@ -360,7 +362,7 @@ def _prepare_checkpoints_steps(
 def _write_vpa_checkpoints_steps(
     vpa: Vpa, prepared: CheckpointBatch, progress: Progress, diagnostics: list[str]
 ) -> StepsOf[Patch | Create, None]:
-    """Writes the checkpoints of one VPA, those of its containers by name."""
+    """Write the checkpoints of one VPA, by container name."""
     now = progress.now
     for container, status in prepared.take(vpa, now):
         error = yield from _create_or_update_checkpoint_steps(vpa, container, status, progress)

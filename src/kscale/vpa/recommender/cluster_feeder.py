@@ -63,7 +63,7 @@ __all__ = [
 
 
 def is_managed_vpa(vpa: VerticalPodAutoscaler, options: RecommenderOptions) -> bool:
-    """Whether this recommender takes care of a VPA: by its recommender's name, and by namespace."""
+    """Check whether this recommender manages a VPA, by the recommender's name and the namespace."""
     named, wanted = vpa.spec.recommenders, options.recommender_name
     if not (any(item.name == wanted for item in named) if named else wanted == "default"):
         return False

@@ -68,11 +68,10 @@ ExplainSteps = Callable[[Sequence["VpaResult"], Progress], StepsOf[GetScale | Em
 
 
 class PodChanges(msgspec.Struct, kw_only=True, frozen=True):
-    """What became of pods since the round before.
+    """Changes of pods since the previous round.
 
-    ``changed``: as they are now, those that are new included; one that has not changed may be among them. ``gone``:
-    (namespace, name) of those that are not there any more. Upstream watches pods that are not pending; whoever observes
-    leaves the pending ones out.
+    ``changed``: their current state, including new pods; unchanged pods are allowed. ``gone``: (namespace, name) of
+    deleted pods. Upstream does not watch pending pods, so the caller leaves them out.
     """
 
     changed: Sequence[Pod] = ()
@@ -91,15 +90,15 @@ def diff_pods(state: RecommenderState, pods: Sequence[Pod]) -> PodChanges:
 
 
 class RecommenderRound(msgspec.Struct, kw_only=True):
-    """What a round sees.
+    """Inputs of a round.
 
-    - ``vpas``: all that there are, of whatever recommender. None: they could not be listed, and the round goes on with
-      those of the round before.
-    - ``pods``: what changed since the round before; in the first round, all pods.
-    - ``controllers``: those of well-known kinds as they are now, and where scales come from.
-    - ``usage``: samples in the order in which they are to be taken in. None: metrics-server is asked, or the external
+    - ``vpas``: all VPAs, of any recommender. None: they could not be listed, so the round uses those of the previous
+      one.
+    - ``pods``: changes since the previous round; in the first round, all pods.
+    - ``controllers``: the current controllers of well-known kinds, and the source of scales.
+    - ``usage``: samples in the order in which they are added. None: metrics-server is queried, or the external
       metrics that the options name.
-    - ``ooms``: containers that were killed for memory; they are taken in after the samples.
+    - ``ooms``: containers that were OOM-killed; they are added after the samples.
     """
 
     vpas: Sequence[VerticalPodAutoscaler] | None = None

@@ -173,7 +173,7 @@ class LatestAdvice(msgspec.Struct, frozen=True):
 
 
 class _NamespaceRequest(NamedTuple):
-    """What was asked for a VPA: of which containers with usage, and when that is due again."""
+    """The last request for a VPA: its containers with usage, and when the next request is due."""
 
     containers: frozenset[str]
     again: Moment

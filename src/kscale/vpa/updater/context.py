@@ -150,7 +150,7 @@ class UpdaterState(msgspec.Struct, kw_only=True):
 
 
 class UpdaterRound(msgspec.Struct, kw_only=True):
-    """What a loop sees. ``pods``: those that are on a node and have not ended, in listed order."""
+    """Inputs of a loop. ``pods``: active pods on nodes, in listed order."""
 
     vpas: Sequence[VerticalPodAutoscaler]
     pods: Sequence[Pod]

@@ -66,12 +66,13 @@ class InPlaceError(KscaleError, ValueError):
 
 
 def is_infeasible(error: ApiError) -> bool:
-    """Whether the API server says that the node is too small for the resize, for good (``isInfeasibleError``)."""
+    """Check whether the API server reports that the node will never have room for the resize
+    (``isInfeasibleError``)."""
     return error.reason == "Forbidden" and _NODE_CAPACITY in error.causes
 
 
 def is_resizing(pod: Pod) -> bool:
-    """Whether the first of a pod's resize conditions is True."""
+    """Check whether the first of a pod's resize conditions is True."""
     for condition in pod.status.conditions:
         if condition.type in (RESIZE_PENDING_CONDITION, RESIZE_IN_PROGRESS_CONDITION):
             return condition.status == "True"

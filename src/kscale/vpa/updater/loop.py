@@ -269,7 +269,8 @@ class VpaUpdate:
                 yield from self._progress.observe(self._counters.not_updated_in_place("UnboostError"))
 
     def _try_in_place(self, pod: Pod, to_evict: list[Pod]) -> StepsOf[UpdaterAction, None]:
-        """Decides once more, and resizes; what cannot be resized may join those to evict."""
+        """Decide again on an in-place update, and resize the pod. A pod that cannot be resized may be added to
+        ``to_evict``."""
         in_place_only = self._restriction.mode == "InPlace"
         decision = self._can_update_in_place(pod)
         if decision == inplace.IN_PLACE_INFEASIBLE_CACHED or (
@@ -517,7 +518,7 @@ def _run_loop_steps(loop: LoopContext, timer: ExecutionTimer) -> StepsOf[Updater
 
 
 def _is_admission_controller_alive_steps(loop: LoopContext) -> StepsOf[UpdaterAction, bool]:
-    """Whether its lease is fresh: without it, evicted pods would come back as they were."""
+    """Check whether the admission controller's lease is fresh. Without it, evicted pods would be created unchanged."""
     options = loop.options
     if not options.use_admission_controller_status:
         return True

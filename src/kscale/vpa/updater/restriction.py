@@ -192,7 +192,7 @@ class PodsRestriction:
 
     @property
     def has_recommendation(self) -> bool:
-        """Whether the VPA's status holds a recommendation."""
+        """Return whether the VPA's status has a recommendation."""
         return self.vpa.status.recommendation is not None
 
     def knows(self, pod: Pod) -> bool:
