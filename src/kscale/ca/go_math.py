@@ -67,7 +67,7 @@ def tanh(x: float) -> float:
 
 
 _LN2_HIGH, _LN2_LOW = 0.69314718055966295651160180568695068359375, 0.28235290563031577122588448175013436025525412068e-12
-_TAYLOR = tuple(1 / math.factorial(n) for n in range(8, 0, -1))  # of (e^r - 1) / r
+_TAYLOR = tuple(1 / math.factorial(n) for n in range(8, 0, -1))  # coefficients of (e^r - 1) / r
 
 
 def _exp(x: float) -> float:

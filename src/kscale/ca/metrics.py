@@ -167,7 +167,7 @@ METRICS: Final[Mapping[str, Metric]] = {
             help="Number of migs where instance count according to InstanceGroupManagers.List() differs from the "
             "results of Instances.List(). This can happen when some instances are abandoned or a user edits "
             "instance 'created-by' metadata.",
-        ),  # of one cloud; upstream shows it for all
+        ),  # specific to one cloud provider, but upstream registers it for all
         Metric(
             "binpacking_heterogeneity",
             "histogram",

@@ -77,7 +77,7 @@ def balance_scale_up_between_groups(groups: Sequence[GroupSize], new_nodes: int)
     slots: list[list[Any]] = sorted(([g.target, g.max, g] for g in groups if g.target != g.max), key=itemgetter(0))
     left = min(new_nodes, sum(max(0, limit - size) for size, limit, _ in slots))
     start = current = 0
-    if len(slots) == 1 and left > 0:  # a group that grows to a huge maximum at once is not walked node by node
+    if len(slots) == 1 and left > 0:  # fast path: a single group is not extended node by node
         slots[0][0] += left
         left = 0
     while left > 0:

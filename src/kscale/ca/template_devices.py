@@ -178,7 +178,7 @@ def _find_changing_drivers(slices: Iterable[ResourceSlice]) -> set[str]:
         pools.setdefault((each.spec.driver, each.spec.pool.name), []).append(each)
 
     def is_settled(pool: list[ResourceSlice]) -> bool:
-        first = pool[0].spec.pool  # by whose number the pool is whole
+        first = pool[0].spec.pool  # its slice count determines whether the pool is complete
         same = all(each.spec.pool.generation == first.generation for each in pool)
         return same and len(pool) == first.resource_slice_count
 

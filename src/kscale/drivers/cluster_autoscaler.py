@@ -301,7 +301,7 @@ class ClusterAutoscaler:
         self._groups: Groups | Sequence[NodeGroup] = ()
         self._first = True
         self._last: _Round | None = None
-        self._moments: tuple[object, set[Moment]] = None, set()  # of the nodes of a snapshot
+        self._moments: tuple[object, set[Moment]] = None, set()  # cached moments of a snapshot's nodes
 
     def _start(self) -> None:
         frequent = self.process.frequent_loops and not self.options.legacy

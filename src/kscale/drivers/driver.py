@@ -168,10 +168,10 @@ class VirtualDrive:
         inputs: Callable[[], Hashable] | None = None,
     ) -> None:
         self.driver = driver
-        self._repeating = driver if isinstance(driver, Repeating) else None  # looking is slow
+        self._repeating = driver if isinstance(driver, Repeating) else None  # isinstance with a protocol is slow
         self._stores, self._time, self._rank = stores, time, rank
         self._performs, self._inputs = perform, inputs
-        self._mine: Perform = self._perform  # one object, which tells this driver's machines from others
+        self._mine: Perform = self._perform  # one object, as it identifies this driver's machines
         self.rounds = self.skipped = 0
         self._went_by: Hashable = None
         self._until: Moment = ZERO_TIME
@@ -201,7 +201,7 @@ class VirtualDrive:
     def _told(self, change: Change | None) -> None:
         if change is not None:
             self.driver.notice(change, self._time.now)
-        if self._begun:  # not while the first list is told
+        if self._begun:  # not during the first list
             self._plan()
 
     def _plan(self) -> None:

@@ -66,7 +66,7 @@ class Request:
         return {"nodeGroupId": option.group.encode(), "pod": pods, **fields}
 
     def _pod(self, run: SamePods) -> bytes | None:
-        known = id(run.pod)  # the options share their pods
+        known = id(run.pod)  # options share pods
         if known not in self._pods:
             data, name = run.data, run.pod.key
             if name in self._question.bare:
@@ -215,7 +215,7 @@ class Question:
         return runs
 
     def _read(self, data: bytes) -> _Read:
-        known = self._known.get(data)  # the options share their pods
+        known = self._known.get(data)  # options share pods
         if known is None:
             known = self._known[data] = self._reads.setdefault(_without_names(data), _Read(data))
         return known

@@ -182,7 +182,7 @@ class Apart:
             controller.done_all(batch, ended=ended)
             for key in batch.gone:
                 controller.left_alone(key, now=ended)
-        else:  # what it would remember is of another time
+        else:  # its state would have times of the old clock
             for key in keys:
                 controller.left_alone(key, now=ended)
         for key, problem in batch.problems.items():
@@ -276,9 +276,9 @@ class Rivals:
 NAME: Final = "horizontal-pod-autoscaler"
 _KIND: Final = "HorizontalPodAutoscaler"
 _WATCHED: Final = frozenset({("apps", "Deployment"), ("apps", "StatefulSet")})
-_KINDS_FORGOTTEN: Final = 30 * SECOND  # kube-controller-manager resets its mapper so often
-_KINDS_WITHIN: Final = 5 * SECOND  # those of usual kinds wait for it, too
-_OBJECTS: Final = 50  # what a round makes of one HPA, nearly all of which it lets go of at its end, are not so many
+_KINDS_FORGOTTEN: Final = 30 * SECOND  # kube-controller-manager resets its mapper at this interval
+_KINDS_WITHIN: Final = 5 * SECOND  # HPAs of built-in kinds wait for discovery, too
+_OBJECTS: Final = 50  # upper bound of objects per HPA in a round, most of them temporary
 _LEFT_ALONE: Final = Metric(
     "kscale_horizontal_left_alone", "gauge", help="Number of HPAs that another controller manages."
 )
@@ -458,7 +458,7 @@ class HorizontalAutoscaler:
         try:
             scale = scale_of_workload(workload)
         except ScaleError:
-            return None  # the API server says why not
+            return None  # the API server returns the error
         self._scales[key] = reference, workload, scale
         return scale
 
@@ -468,7 +468,7 @@ class HorizontalAutoscaler:
         """Reconcile the HPAs that are due."""
         now = moment(now)
         objects, steps = _OBJECTS * len(sight.hpas), self._steps(sight, now)
-        del sight  # it goes with the round, before the collector looks again
+        del sight  # free it with the round, before the next garbage collection
         with collector_at_ease(objects):
             yield from steps
 
@@ -513,7 +513,7 @@ class HorizontalAutoscaler:
             )
             self._before = None
             controller.done_all(batch, ended=(yield from progress.clock()))
-            for key in batch.gone:  # found missing when it comes up again, as upstream has it
+            for key in batch.gone:  # as upstream, found missing at its next reconcile
                 controller.left_alone(key, now=progress.now)
             self._apart.note_late(batch.late, progress.now)
             self._apart.note_slow(batch.slow)
@@ -527,7 +527,7 @@ class HorizontalAutoscaler:
                 Observation(name=_LEFT_ALONE.name, value=float(self._rivals.left_alone)),
                 *controller.queue_metrics.observations(progress.now),
             )
-        self._take_in()  # objects as they were before are held no longer
+        self._take_in()  # release old versions of objects
 
     # -- rounds that are left out --------------------------------------------------------------------------------------
 

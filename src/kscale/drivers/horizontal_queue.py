@@ -27,7 +27,7 @@ from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
 __all__ = ["HorizontalController", "Tombstone"]
 
 
-_SHARE: Final = 10  # of a sync period, by which HPAs wait for each other
+_SHARE: Final = 10  # fraction of a sync period that HPAs wait for each other
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,14 +88,14 @@ class HorizontalController:
         self._queue.clock_set(by)
         self.kept = StateStore({key: state.later(by) for key, state in self.kept.items()})
 
-    # -- what is seen of HPAs --------------------------------------------------------------------------------------
+    # -- changes of HPAs ---------------------------------------------------------------------------------------------
 
     def added(self, hpa: HorizontalPodAutoscaler, *, now: datetime | Moment) -> None:
         """Add a new HPA, or one with another spec: registered and due at once (legacy: after a period)."""
         time = moment(now)
         key = _key(hpa)
         saved = self.kept.rest(key)
-        # A saved state goes on where it ended: its selector blocks others before this HPA is reconciled again.
+        # A saved state takes effect at once: its selector blocks other HPAs before this HPA is reconciled again.
         if self.selectors.put_if_absent(*_names(hpa), None if saved is None else saved.selector):
             self.num_horizontal_pod_autoscalers += 1
         if self.options.legacy:
@@ -218,7 +218,7 @@ class HorizontalController:
         self._queue.done(key, time)
 
     def _add_rate_limited(self, key: str, now: Moment) -> None:
-        # Twice: what was written of an HPA comes back as a change just after its reconcile ended.
+        # Twice, because the HPA's own status write arrives as a change just after its reconcile.
         self._queue.add_after(key, self._next_sync(now), within=2 * self._within)
 
     def _next_sync(self, ended: Moment) -> Moment:

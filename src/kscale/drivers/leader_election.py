@@ -117,7 +117,7 @@ class LeaderElector:
         self.observed = LeaseSpec()
         """The last that was seen of the lease, written or read."""
         self._observed_at: Moment = ZERO_TIME
-        self._raw: LeaseSpec | None = None  # the last that was read: only another text is news
+        self._raw: LeaseSpec | None = None  # the last version that was read, to detect changes
         self._lease: Lease | None = None
         self._lease_seconds = duration(options.lease_duration) // SECOND
         self._lock = {"lock": f"{options.resource_namespace}/{options.resource_name}"}
@@ -204,7 +204,7 @@ class LeaderElector:
         """Try once to acquire or renew the lease (``tryAcquireOrRenew``); return whether it is ours now."""
         now = progress.now
         mine = self._mine(now)
-        if self.leads and self._is_valid(now):  # nobody else can have written: without reading first
+        if self.leads and self._is_valid(now):  # no other candidate can have written, so skip the read
             spec = self._kept(mine, self.observed)
             refused = yield from self._update(progress, spec)
             if refused is None:
@@ -312,7 +312,7 @@ class LeaderElector:
             "leaseTransitions": spec.lease_transitions,
         }
         if lease.spec.strategy is not None or lease.spec.preferred_holder is not None:
-            patch |= {"strategy": None, "preferredHolder": None}  # of a coordinated election, which this is not
+            patch |= {"strategy": None, "preferredHolder": None}  # fields of coordinated leader election
         written = yield from progress.act(
             Patch(
                 kind="Lease",

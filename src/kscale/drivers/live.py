@@ -157,11 +157,11 @@ class Stepper:
         results: list[Taken | BaseException] = []
         try:
             future = asyncio.get_running_loop().run_in_executor(worker, _take, steps, self._clock, results)
-        except RuntimeError as error:  # there is no worker any more
+        except RuntimeError as error:  # the worker is shut down
             return [error] * len(steps)
         pause = _FIRST_LOOK
         while len(steps) > 1 and not future.done():
-            # To be told of each by the thread would cost more than most steps take: it is looked at, now and then.
+            # Poll, because a notification per step would cost more than most steps take.
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([future], timeout=pause)
             for step, each in zip(steps, results, strict=False):
@@ -211,7 +211,7 @@ async def _ended(future: asyncio.Future[Any]) -> None:
         except asyncio.CancelledError:
             continue
     if not future.cancelled():
-        future.exception()  # seen: who asked for it has been cancelled
+        future.exception()  # retrieve it, as the awaiting task was cancelled
 
 
 _SECOND: Final = 1e9
@@ -377,7 +377,7 @@ class Live:
         """
         scope = scope or self.scope
         steps = machine(self._clock.now())
-        del machine  # what it was made of is its own by now
+        del machine  # free the machine, which its steps no longer need
         outcome: Outcome | None = None
         try:
             while True:
@@ -390,7 +390,7 @@ class Live:
                 if isinstance(result, Done):
                     return result.value
                 outcome = await self._act(result, scope, spent)
-                del result, taken  # and all the company that it may have been
+                del result, taken  # free their objects before the next step
         finally:
             steps.close()
 
@@ -408,7 +408,7 @@ class Live:
             case Within(duration=duration, machine=machine):
                 part = scope.within(max(duration, 0) / _SECOND)
                 try:
-                    value = await self.run(machine, part, spent)  # whatever it is: also an error is its answer
+                    value = await self.run(machine, part, spent)  # an error is an outcome, too
                     return Outcome(at=self._clock.now(), value=value)
                 finally:
                     scope.leave(part)

@@ -82,7 +82,7 @@ class EventRecorder:
                 continue
             _log.info("Event(%s): type: %r reason: %r %s", event.about, event.type, event.reason, event.message)
             try:
-                self._last = max(now, self._last + 1)  # two events of one moment differ in their names
+                self._last = max(now, self._last + 1)  # unique, as event names contain the time
                 self._queue.put_nowait(make_event(event, component=self._component, now=self._last))
             except asyncio.QueueFull:
                 self.dropped += 1
@@ -383,7 +383,7 @@ class _Process:
             performer = pretending(performer, self.clock)
         live = Live(performer, self.clock, worker=worker, turn=self.turn, rng=self.rng)
         other = Live(performer, around.steady, rng=self.rng)
-        # As upstream's, the lease never waits for its turn behind what a loop asks for.
+        # As upstream, requests for the lease never queue behind those of a loop.
         apart = Performer(
             around.client.apart(),
             around.steady,
@@ -439,7 +439,7 @@ class _Process:
             await asyncio.wait(tasks)
 
     async def _lead(self, live: Live, other: Live, leases: Live) -> None:
-        async with live:  # its background ends with this task
+        async with live:  # its background tasks end with this task
             if self.program.before is not None:
                 await other.run(self.program.before)
             if self.elector is None:
@@ -464,12 +464,12 @@ class _Process:
         except BaseExceptionGroup as faults:
             raise faults.exceptions[0] from None
         finally:
-            if self.parting is not None:  # before the lease is given up
+            if self.parting is not None:  # before the lease is released
                 await self.parting
             self.leads = False
 
     def _lost(self) -> None:
-        # At once: what it works on may take its time to end, and another may lead by then.
+        # At once, as the work may take time to end, and another process may lead by then.
         self.leads = False
 
     def _follow(self) -> None:

@@ -119,7 +119,7 @@ class LargeReviews:
         if self._waiting >= _WAITING:
             return allow_unpatched(f"{_WAITING} large reviews are being answered already; this one is not patched")
         self._waiting += 1
-        # A review that is being answered cannot be stopped: one that came too late keeps its place until its end.
+        # A review in progress cannot be cancelled; a late one occupies its slot until it ends.
         task = asyncio.create_task(self._answer(body))
         task.add_done_callback(self._done)
         done, _ = await asyncio.wait([task], timeout=self._limits.timeout)
@@ -130,7 +130,7 @@ class LargeReviews:
     def _done(self, task: asyncio.Task[ReviewResult]) -> None:
         self._waiting -= 1
         if not task.cancelled():
-            task.exception()  # retrieved: nobody else may wait for it any more
+            task.exception()  # retrieve it, as no task may await it anymore
 
     async def _answer(self, body: bytes) -> ReviewResult:
         if self._worker is None:
@@ -139,7 +139,7 @@ class LargeReviews:
         try:
             return await self._answer_in(worker, body)
         except BrokenExecutor:
-            if self._worker is worker:  # the next review starts another one
+            if self._worker is worker:  # the next review starts a new one
                 self._worker = None
             worker.shutdown(wait=False)
             return allow_unpatched("the process of large reviews ended (for want of memory?); this one is not patched")
@@ -195,7 +195,7 @@ def _read(number: int, body: bytes, options: AdmissionOptions, max_containers: i
     read = read_review(body, options=options, max_containers=max_containers)
     if isinstance(read, ReviewResult):
         return read
-    while len(_reviews) >= _WAITING:  # whoever read it has gone
+    while len(_reviews) >= _WAITING:  # the reader has disconnected
         _reviews.pop(next(iter(_reviews)))
     _reviews[number] = read
     if not isinstance(read.pod, Pod):
@@ -246,7 +246,7 @@ class AdmissionController:
         self.registration = registration or RegistrationOptions()
         self.vpas = VpaIndex()
         self.limit_ranges = LimitRanges()
-        # Scales are asked for once: upstream's admission controller never refreshes them.
+        # Scales are requested once, as upstream's admission controller never refreshes them.
         self._feed = ControllerFeed(Controllers(scales=ScaleCache()))
         self.known = asyncio.Event()
         """Everything that it answers from has been listed, and which kinds are served is known, or cannot be told."""
@@ -266,7 +266,7 @@ class AdmissionController:
             *controller_watches(self._namespace),
         ]
 
-    # -- answering ---------------------------------------------------------------------------------------------------
+    # -- reviews -----------------------------------------------------------------------------------------------------
 
     def notice(self, change: Change, now: Moment) -> None:
         """Apply a change, so that the next review uses it."""
@@ -353,7 +353,7 @@ class AdmissionController:
             if self.registration.register_webhook:
                 self._registered = sight or b""
                 yield from register_steps(self.registration, self._registered, progress)
-            # Upstream says that it lives only once it is registered.
+            # Upstream renews its lease only after registration.
             self._renewals = Ticker(duration(self.options.status_lease_update_interval), progress.now)
             self._looks = Ticker(_LOOK, progress.now)
             return

@@ -124,7 +124,7 @@ class VpaRecommender:
         plans = [] if self._planner is None else plan_watches()
         return [vpa_watch(namespace), pods, events, *controller_watches(namespace), *plans]
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------------------
 
     def notice(self, change: Change, now: Moment) -> None:
         """Record a change for the next round, with the OOM kills that it reports."""
@@ -176,7 +176,7 @@ class VpaRecommender:
         pods, self._pods = self._pods, {}
         ooms, self._ooms = self._ooms, []
         there = [pod for pod in pods.values() if pod is not None]
-        if self._first:  # what the history knows of pods that are gone goes with them
+        if self._first:  # also drops the history of deleted pods
             self._first, changes = False, diff_pods(self.state, there)
         else:
             changes = PodChanges(changed=there, gone=[key for key, pod in pods.items() if pod is None])
@@ -185,7 +185,7 @@ class VpaRecommender:
         live = [item for item in stores.objects("Pod") if isinstance(item, Pod)]
         return RecommenderSight(vpas, controllers, changes, ooms, live=live, beside=self._planner.seen(stores))
 
-    # -- what is done ------------------------------------------------------------------------------------------------
+    # -- rounds ------------------------------------------------------------------------------------------------------
 
     def steps(self, sight: RecommenderSight, now: Moment) -> Steps[None]:
         """Run a round; the first time load the history, in between refresh scales."""

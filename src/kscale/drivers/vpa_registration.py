@@ -93,7 +93,7 @@ def configuration(options: RegistrationOptions, ca: bytes) -> MutatingWebhookCon
         where.url = f"{options.webhook_address}:{options.webhook_port}"
     else:
         where.service = ServiceReference(namespace=options.namespace, name=options.webhook_service)
-    # Upstream splits an empty flag into one empty name, so that it never looks at --vpa-object-namespace here.
+    # Upstream splits an empty flag into one empty name, so it never uses --vpa-object-namespace here.
     ignored = options.ignored_vpa_object_namespaces or [""]
     namespaces = LabelSelectorRequirement(key="kubernetes.io/metadata.name", operator="NotIn", values=ignored)
     webhook = MutatingWebhook(

@@ -84,7 +84,7 @@ class VpaUpdater:
         """Called with the result of each loop."""
         self.limit_ranges = LimitRanges()
         self._admission = ScalingDirectionAdmission()
-        # Scales are asked for once: upstream's updater never refreshes them.
+        # Scales are requested once, as upstream's updater never refreshes them.
         self._feed = ControllerFeed(Controllers(scales=ScaleCache()))
         self._limits: dict[tuple[str, str], LimitRange | None] = {}
         self._monitored, self._active = monitored, active

@@ -53,7 +53,7 @@ class Ticker:
 
 _log = logging.getLogger(__name__)
 _KINDS_FORGOTTEN: Final = 300 * SECOND
-_LONGEST: Final = 32 * SECOND  # client-go's discovery gives up then
+_LONGEST: Final = 32 * SECOND  # client-go's discovery timeout
 _VERSIONS: Final = {"ReplicationController": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
 _APPS: Final = "apps/v1"
 

@@ -158,7 +158,7 @@ class _Durations:
     def __init__(self) -> None:
         self.buckets = [0] * (len(_BOUNDS) + 1)
         self.total = 0
-        self._last = (0, 0)  # a duration and its bucket: many that are taken together have waited as long
+        self._last = (0, 0)  # last duration and its bucket, as keys taken together have equal waits
 
     def add(self, duration: int, count: int = 1) -> None:
         self.total += duration * count
@@ -184,7 +184,7 @@ class WorkQueue:
         self._due: dict[str, int] = {}
         self._heap: list[tuple[int, int, Sequence[str]]] = []  # (due, order of adding, keys), void where not in _due
         self._times: list[int] = []  # the different times in the heap, ascending
-        self._sizes: dict[int, int] = {}  # by them, how many keys are to become ready
+        self._sizes: dict[int, int] = {}  # by due time, the number of keys
         self._number = 0
 
     @property

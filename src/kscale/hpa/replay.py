@@ -162,7 +162,7 @@ def _sum_series(series: Series) -> tuple[NDArray[np.int64], NDArray[np.float64],
     for i in range(len(series.keys)):
         if bounds[i + 1] - bounds[i] > 1:
             own[i] = int(np.median(steps[bounds[i] : bounds[i + 1] - 1]))
-    # A series that ends is gone after a step; a late value, up to twice the step, is waited for.
+    # A series ends one step after its last value; gaps of less than two steps are bridged.
     end = np.where(~last & (steps < 2 * own[number]), following, time + own[number])
     if (np.searchsorted(times, end) - np.searchsorted(times, time) <= 1).all():
         return times, *alone
@@ -518,7 +518,7 @@ def replay_report(
         at = runs[0].time
         sizes, begin, end = recorded.at(at).astype(np.int32), recorded.time[0], recorded.time[-1]
         known = at[:-1] >= begin
-        if not known.any() or (end < at[0] and end > begin):  # a single size holds for good
+        if not known.any() or (end < at[0] and end > begin):  # a single recorded size applies to all times
             raise InputError(
                 f"the recorded replicas, from {to_text(int(begin))} to {to_text(int(end))}, do not overlap the load, "
                 f"from {to_text(int(at[0]))} to {to_text(int(at[-1]))}"

@@ -286,7 +286,7 @@ def apply_boost(
         limit = own_limits.get(CPU)
         if limit is not None and boosted.milli_value() > limit.milli_value():
             one = Quantity("1m")
-            requests[CPU] = limit - one if one < limit else limit  # stays Burstable
+            requests[CPU] = limit - one if one < limit else limit  # keeps the pod Burstable
     else:
         new_limits, _ = get_proportional_limits(own_limits, own_requests, {CPU: boosted}, {})
         if new_limits is not None and CPU in new_limits:
@@ -305,7 +305,7 @@ def format_original_resources(container: Container) -> str:
     return msgspec.json.encode(content).decode()
 
 
-# -- afterwards ------------------------------------------------------------------------------------------------
+# -- after admission ---------------------------------------------------------------------------------------------
 
 
 def find_boosted_containers(pod: Pod) -> list[str]:

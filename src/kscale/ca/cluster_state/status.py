@@ -163,7 +163,7 @@ def _build_group_scale_up(
     if is_scaling_up(state, group.id):
         status = IN_PROGRESS
     elif not is_group_healthy(state, group.id, options):
-        status = IN_BACKOFF if options.legacy else UNHEALTHY  # release 1.3 had one word for both
+        status = IN_BACKOFF if options.legacy else UNHEALTHY  # release 1.3 does not distinguish the two
     elif backoff is not None:
         status = IN_BACKOFF
         info = BackoffInfo(

@@ -184,14 +184,14 @@ class _ClusterStateUpdate:
                 continue
             if count_upcoming_nodes(self.state, name) <= 0 or group is None:
                 self._drop_request(name)
-                if self.options.legacy:  # a scale-up that succeeded ended the back-off then
+                if self.options.legacy:  # a successful scale-up ends the back-off
                     self.state.backoffs = {key: each for key, each in self.state.backoffs.items() if key != name}
             elif self._is_overdue(request):
                 took = format_duration(self.now - request.time)
                 yield from self.warn("ScaleUpTimedOut", f"Nodes added to group {name} failed to register within {took}")
                 message = f"Scale-up timed out for node group {name} after {took}"
                 self._fail(name, ScaleUpError(class_="Other", code="timeout", message=message), request.increase)
-                if not self.options.legacy:  # release 1.3 left the target as it was
+                if not self.options.legacy:  # release 1.3 keeps the target
                     yield from self._revert(group, request.increase)
                 self._drop_request(name)
         self.state.scale_down_requests = [

@@ -85,7 +85,7 @@ def _check_estimate_options(options: Any) -> EstimateOptions:
     if not isinstance(options, EstimateOptions):
         raise InputError(f"options is {short(options)}, not EstimateOptions")
     try:
-        # A struct takes what it is given; reading it again checks what the types say.
+        # Struct constructors do not check types; decoding does.
         msgspec.convert(msgspec.structs.asdict(options), EstimateOptions)
     except msgspec.ValidationError as problem:
         text, _, at = str(problem).partition(" - at `$.")

@@ -180,7 +180,7 @@ class EstimateResult:
     ) -> None:
         self.snapshot = snapshot
         self.template = template
-        self._number = number  # of the template in the session
+        self._number = number  # number of the template in the session
         self.options = options
         self.records = pods.records
         self.pod_of = pod_of

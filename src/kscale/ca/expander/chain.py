@@ -281,7 +281,7 @@ def build_dry_run_responder(
 
     def respond(action: Action) -> Ranking | Prices | ApiError:
         if isinstance(action, GetPrices):
-            assert prices is not None  # else nothing asks
+            assert prices is not None  # checked above
             try:
                 return prices(action)
             except ProviderError as error:

@@ -275,7 +275,7 @@ def _get_pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:
     total = 0.0
     for run in option.pods:
         one = per_hour(run.pod)
-        for _ in range(run.count):  # a sum of doubles depends on its steps
+        for _ in range(run.count):  # the sum depends on the order of additions
             total += one
     return total
 

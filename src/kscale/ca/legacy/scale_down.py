@@ -255,7 +255,7 @@ class LegacyRemovalSimulator:
                 key, pod_class = self._pods.names[i], int(self._class[i])
                 target = self.index.get(self._hints.get(key, ""), -1)
                 if target < 0 or not takes[target] or engine.check(pod_class, target) != _engine.FITS:
-                    engine.cursor = engine.alive_nodes - 1  # the search begins behind it, at the head of the list
+                    engine.cursor = engine.alive_nodes - 1  # the search starts at the head of the list
                     target = engine.any_node(pod_class, takes)
                 if target < 0:
                     return UnremovableCandidate(node=name, reason=reasons.NO_PLACE_TO_MOVE_PODS, homeless=key)

@@ -93,7 +93,7 @@ class LegacyScaleUpPlan(ScaleUpPlan):
             self.error = done.error.record
         best = done.best if done is not None and done.scaled_up else None
         helped = list(best.pods) if best is not None else []
-        # What the base class makes when asked for is made at once here: it is little.
+        # Set the base class's lazy attributes at once, as they are small here.
         said = self.__dict__
         said["existing"] = dict(existing or {})
         said["triggered"] = [keys[i] for i in helped]
@@ -268,7 +268,7 @@ class LegacyScaleUpLoop:
         self.made |= machine_types | dict(templates)
         update = yield from update_nodes_steps(
             state.cluster, scene.lists.registered, scene.groups, now=scene.now, options=scene.options
-        )  # a group without template enters back-off, too
+        )  # without ``templates``: groups without template enter back-off, too
         self.state = replace(state, cluster=update.state)
 
     def forget_unneeded(self) -> None:
@@ -323,7 +323,7 @@ class LegacyScaleUpLoop:
         }
         gate = should_scale_up([r.pod for r in asked], ready_nodes=len(scene.lists.ready), now=now, options=options)
         before.scale_down_disabled |= gate.scale_down_disabled
-        if gate.result == SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL:  # that release had no such result, and only logged it
+        if gate.result == SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL:  # release 1.3 has no such result and only logs it
             before.warnings.append("Max total nodes in cluster reached")
             self._ended["result"] = SCALE_UP_NO_OPTIONS_AVAILABLE
             return False

@@ -59,7 +59,7 @@ def _clear_container(container: Container) -> Container:
 
 
 _PENDING_POD_KINDS_KEY: Final = "kinds of waiting pods"
-_MAX_UNUSED_KINDS: Final = 256  # kinds that nobody has
+_MAX_UNUSED_KINDS: Final = 256  # kinds without pods
 
 
 class PendingPodList:
@@ -158,7 +158,7 @@ def _number_kinds(unknown: PodRows, known: dict[Hashable, tuple[int, Pod]]) -> N
 def _order_by_first_use(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return the numbers that occur, in the order of their first use, and the index of each entry there (int32[n])."""
     first = np.full(int(numbers.max(initial=0)) + 1, len(numbers))
-    first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # of a number that comes twice the last entry counts
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # reversed, so that the first occurrence is stored last
     present = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(numbers))]
     rank = np.empty(len(first), dtype=np.int32)
     rank[present] = np.arange(len(present))

@@ -274,7 +274,7 @@ def _check_controller_replicas(
     minimum = context.options.min_replica_count
     replicas = controller.spec.replicas
     if replicas is not None and replicas < minimum:
-        # Upstream prints the address of the number where the number is meant.
+        # Upstream prints the address of the number instead of the number.
         return build_blocked_status(
             drainability_status.MIN_REPLICAS_REACHED, f"{text}has too few replicas spec: <address> min: {minimum}"
         )

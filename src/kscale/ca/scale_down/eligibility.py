@@ -215,7 +215,7 @@ class _CachedVerdicts:
         if last.nodes is self.nodes and last.columns is self.columns and same_groups:
             self.verdicts = last.verdicts
             return
-        if last.nodes is self.nodes and last.index is self.index and same_groups:  # then pods alone may be others
+        if last.nodes is self.nodes and last.index is self.index and same_groups:  # then only pods can have changed
             self.verdicts = [*last.verdicts]
             others = np.flatnonzero(~self._same_sums(last, np.arange(len(self.nodes)))).tolist()
             for n in (*others, *(self.index[name] for name in self.errors if name in self.index)):

@@ -86,7 +86,7 @@ def scale_down(
         plan = Planner(planner_input, inputs, exhaustive=exhaustive, barred=barred).run()
         if not exhaustive or plan.chosen is None or not plan.chosen.unremovable:
             return plan
-        # Nodes that may not go after all have taken room, and given some: once more without them.
+        # Repeat without nodes that may not be deleted after all, as their simulated removal changed the free room.
         barred |= plan.chosen.unremovable
         planner_input = PlannerInput(snapshot, planner_input.groups, planner_input.now, options, before)
 

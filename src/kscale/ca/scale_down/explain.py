@@ -53,7 +53,7 @@ def explain_unremovable(
     match unremovable.reason:
         case reasons.NOT_UNDERUTILIZED if judged and judged.utilization and judged.threshold is not None:
             used = judged.utilization
-            # The planner of 2019 wants less than the threshold.
+            # The planner of release 1.3 requires less than the threshold.
             over = "as much as" if used.utilization == judged.threshold else "more than"
             return f"{used.utilization:.0%} of its {used.resource_name} is requested, {over} {judged.threshold:.0%}"
         case reasons.NO_PLACE_TO_MOVE_PODS:

@@ -143,7 +143,7 @@ class MovingPods:
         exemplars = []
         for i, number in enumerate(shapes_of(table, rows).tolist()):
             shape = shapes[number]
-            assert shape is not None  # some pod has it
+            assert shape is not None  # the shape of an existing pod
             exemplars.append(shape.exemplar)
             if shape.stops:
                 terminating[i] = True
@@ -181,7 +181,7 @@ class MovingPods:
         """Return the hint keys of some pods: the UID, or the name of a pod without one."""
         known = len(self._rows)
         uids = uids_of(self._snapshot.table, self._rows[which[which < known]])
-        for at in np.flatnonzero(which >= known).tolist():  # in order, so that each comes to stand where it belongs
+        for at in np.flatnonzero(which >= known).tolist():  # ascending, so that each is inserted at its final position
             uids.insert(at, self._more[which[at] - known].uid)
         return uids
 
@@ -261,7 +261,7 @@ class DrainCodes:
         pod = pods.exemplars[pods.kind_of[i]]
         if pod.metadata.namespace == _SYSTEM_NAMESPACE:
             pod = pods.pod(i)
-        else:  # all that the text needs besides is the name
+        else:  # the text needs only the name of other pods
             pod = replace(pod, metadata=replace(pod.metadata, name=pods.names[i].rpartition("/")[2]))
         return get_drain_status(pod, self._context, self._rules)
 

@@ -77,7 +77,7 @@ class RemainingPdbTracker:
             self._index.add(pdb.namespace, pdb.selector, i)
         self.family = object()
         """The same for forks of one tracker, whose budgets cover the same pods."""
-        self._covering: dict[_NamespaceAndLabels, tuple[int, ...]] = {}  # forks share what was found
+        self._covering: dict[_NamespaceAndLabels, tuple[int, ...]] = {}  # forks share this cache
 
     def fork(self) -> RemainingPdbTracker:
         copy = RemainingPdbTracker()

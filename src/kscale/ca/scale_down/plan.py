@@ -148,7 +148,7 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
     def state(self) -> LoopState:
         """Return the state for the next loop, encoded on first access: it has the targets of all moved pods."""
         state = self.remember()
-        self.remember = lambda: state  # the cluster that it was worked out from is let go
+        self.remember = lambda: state  # release the simulated cluster
         return state
 
     @cached_property

@@ -308,7 +308,7 @@ class RemovalSimulator:
         numbers, known = self.pods.uid_numbers
         index = self._index
         of_number = np.full(len(known) + 1, -1, dtype=np.int32)
-        for hints in (state.old_hints, state.hints):  # the newer one counts
+        for hints in (state.old_hints, state.hints):  # newer hints take precedence
             for uid, name in hints.items():
                 if name and uid in known:
                     of_number[known[uid]] = index.get(name, -1)
@@ -325,7 +325,7 @@ class RemovalSimulator:
         if self._begun is not None:
             self.engine.set_ghost_rows(self._begun.session.leaving(self._leaving))
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> PlaceState:
@@ -356,7 +356,7 @@ class RemovalSimulator:
         mask[[self._index[name] for name in names if name in self._index]] = 1
         return mask
 
-    # -- acting ------------------------------------------------------------------------------------------------------
+    # -- simulation --------------------------------------------------------------------------------------------------
 
     def place_more(self, state: PlaceState, acceptable: NDArray[np.uint8] | None = None) -> PlaceState:
         """Place the ``more`` pods with hints of their own; what was placed stays. ``acceptable``: uint8[nodes], 1 =
@@ -501,7 +501,7 @@ class RemovalSimulator:
         key = self.pods.names[pod]
         held_by_budget = (
             self._drain.codes[pod] == CODE_MOVES_UNLESS_PDB
-        )  # the budgets may allow it again by now, or not yet
+        )  # the budgets may have changed meanwhile
         status = build_over_budget_status(key) if held_by_budget else self._drain.status(pod)
         blocking = BlockingPod(pod=key, reason=status.blocking_reason)
         return UnremovableCandidate(

@@ -77,7 +77,7 @@ def _collect_allocated_devices(claims: Iterable[ResourceClaim]) -> dict[tuple[st
             name = object_key(claim.metadata.namespace, claim.metadata.name)
             raise AutoscalerError("", f"claim {name} not allocated")
         for result in allocation.devices.results:
-            if not result.admin_access:  # an administrator's look does not reserve the device
+            if not result.admin_access:  # admin access does not reserve the device
                 devices.setdefault((result.driver, result.pool), set()).add(result.device)
     return devices
 

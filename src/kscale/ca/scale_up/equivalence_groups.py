@@ -164,7 +164,7 @@ class PodGroups(Sequence[PodGroup]):
                 left |= said.takes
         self.schedulable = self.schedulable & (left | ~lost)
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return self.size

@@ -243,7 +243,7 @@ class ExpansionFinder:
         if not mine.any():
             return None
         similar = self.similar_to(group)
-        # How long an estimate may take is no business of a pure function; a negative time allows no node, and that is.
+        # A pure function has no time limit, but a negative duration allows no node at all.
         no_time = self.options.max_nodegroup_binpacking_duration < timedelta()
         limits = EstimateOptions(
             max_nodes=NO_NODES_ALLOWED if no_time else self.options.max_nodes_per_scaleup,

@@ -291,7 +291,7 @@ class AutoscalerLoop(ScaleDownPhase):
         self.scene.warnings += self.actuator.tracker.take_warnings()
         return report
 
-    # -- what is there (before anything is shown) --------------------------------------------------------------------
+    # -- observation -------------------------------------------------------------------------------------------------
 
     def look(self) -> StepsOf[LoopAction, None]:
         p, scene, options = self.p, self.scene, self.options
@@ -382,7 +382,7 @@ class AutoscalerLoop(ScaleDownPhase):
         if outcome.error is not None:
             raise LoopEndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
 
-    # -- what is done ------------------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------------------------
 
     def act(self) -> StepsOf[LoopAction, None]:
         p, up, options = self.p, self.up, self.options
@@ -459,7 +459,7 @@ class AutoscalerLoop(ScaleDownPhase):
         if repair.fixed:
             raise LoopEndedError("Some node group target size was fixed, skipping the iteration")
 
-    # -- what is shown -----------------------------------------------------------------------------------------------
+    # -- status and metrics ------------------------------------------------------------------------------------------
 
     def conclude(self) -> StepsOf[LoopAction, None]:
         """Run what upstream defers until the loop is over, however it ended."""

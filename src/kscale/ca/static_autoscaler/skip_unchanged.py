@@ -148,7 +148,7 @@ def collect_node_moments(nodes: Iterable[Node]) -> set[Moment]:
         texts.update([each.last_transition_time for each in node.status.conditions])
         for taint in node.spec.taints:
             texts.add(taint.time_added)
-            if taint.value.isdecimal() and int(taint.value) <= LAST_TIME // SECOND:  # not all numbers are seconds
+            if taint.value.isdecimal() and int(taint.value) <= LAST_TIME // SECOND:  # some numbers are not times
                 moments.add(int(taint.value) * SECOND)
     moments.update(from_text(text) for text in texts if text)
     return moments

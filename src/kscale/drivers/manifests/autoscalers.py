@@ -195,7 +195,7 @@ def _schema(of: Type, name: str = "") -> ApiObject:
     if isinstance(of, ListType):
         return {"type": "array", "items": _schema(of.item_type)}
     if isinstance(of, DictType):
-        if isinstance(of.value_type, AnyType):  # weights of buckets: whatever a checkpoint holds
+        if isinstance(of.value_type, AnyType):  # bucket weights, without a schema
             return {"type": "object", _KEPT: True}
         return {"type": "object", "additionalProperties": _schema(of.value_type)}
     if isinstance(of, CustomType):  # a quantity

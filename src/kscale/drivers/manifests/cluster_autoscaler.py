@@ -56,7 +56,7 @@ _BY_FLAG: Final = {
     "capacity_buffer_controller_enabled": (
         *_BUFFERS,
         _rule("", ["podtemplates"], ["get", "create", "patch"]),
-        _rule("", ["pods"], ["create"]),  # asked for as a dry run
+        _rule("", ["pods"], ["create"]),  # created with dry run
         _rule("", ["resourcequotas"], _SEE),
         _rule("apps", ["deployments", "replicasets", "statefulsets"], ["get", *_SEE]),
         _rule("", ["replicationcontrollers"], ["get", *_SEE]),

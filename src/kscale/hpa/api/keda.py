@@ -155,7 +155,7 @@ def _build_trigger_metric(index: int, trigger: Mapping[str, Any], name: str) -> 
         return _build_resource_metric(kind, trigger, settings)
     type_ = trigger.get("metricType") or "AverageValue"
     target: dict[str, Any] = {"type": type_}
-    # A schedule says how many replicas it wants as its metric: one a pod.
+    # The metric of a cron trigger is its number of replicas, so the target is 1 per pod.
     value = 1 if kind == "cron" else next((settings[key] for key in _THRESHOLD_KEYS if key in settings), None)
     if not _is_positive(value):
         return None

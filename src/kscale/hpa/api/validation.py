@@ -77,7 +77,7 @@ def _default_behavior(behavior: HorizontalPodAutoscalerBehavior) -> HorizontalPo
     percent = HPAScalingPolicy(type="Percent", value=100, period_seconds=15)
     pods = HPAScalingPolicy(type="Pods", value=4, period_seconds=15)
     up = HPAScalingRules(stabilization_window_seconds=0, select_policy="Max", policies=[pods, percent])
-    down = HPAScalingRules(select_policy="Max", policies=[percent])  # no window: that of the flag
+    down = HPAScalingRules(select_policy="Max", policies=[percent])  # no window, so the flag's applies
     return HorizontalPodAutoscalerBehavior(
         scale_up=_default_rules(behavior.scale_up, up), scale_down=_default_rules(behavior.scale_down, down)
     )
@@ -186,7 +186,7 @@ def validate_status(hpa: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler) 
 def _validate_metadata(metadata: ObjectMeta) -> list[FieldError]:
     errors = []
     if metadata.generate_name:
-        prefix = metadata.generate_name.removesuffix("-")  # a name will follow
+        prefix = metadata.generate_name.removesuffix("-")  # the generated name is a prefix
         errors += [
             invalid("metadata.generateName", metadata.generate_name, text) for text in dns_subdomain_errors(prefix)
         ]
@@ -297,7 +297,7 @@ def _validate_metric(metric: MetricSpec, path: str, lenient: bool) -> list[Field
         "containerResource": metric.container_resource,
     }
     populated = [name for name, source in present.items() if source is not None]
-    for name in populated[:1]:  # only the first is looked at in depth
+    for name in populated[:1]:  # only the first is validated in depth
         errors += _validate_source(present[name], f"{path}.{name}", lenient)
     own = _SOURCE_FIELDS.get(metric.type, "")
     if own and present[own] is None:

@@ -425,7 +425,7 @@ class StateStore(MutableMapping[str, HPAState]):
     def __init__(self, states: Mapping[str, HPAState] | None = None) -> None:
         self._single: dict[str, HPAState] = dict(states or {})
         self._where: dict[str, tuple[_BatchStates, int]] = {}
-        self._last: tuple[Sequence[str], _BatchStates] | None = None  # the last that was put, if all of it is there yet
+        self._last: tuple[Sequence[str], _BatchStates] | None = None  # the last batch, if its states are all current
 
     def put(self, keys: Sequence[str], histories: StateColumns, rest: Sequence[HPAState]) -> None:
         """Store the result of a batch, ``histories`` as columns and ``rest`` without them, in the order of the keys."""

@@ -220,7 +220,7 @@ def _read_spec_metric(spec: MetricSpec, options: HPAOptions) -> SpecMetric:
     except ValueError:
         selector = None
     if isinstance(source, PodsMetricSource):
-        assert source.target.average_value is not None  # source_of has looked
+        assert source.target.average_value is not None  # checked by source_of
         return SpecMetric(_MODE_NUMBERS["usage"], source, source.target.average_value.milli_value(), selector=selector)
     mode, target = get_value_target(source)
     return SpecMetric(_MODE_NUMBERS[mode], source, target, selector=selector)
@@ -659,7 +659,7 @@ class BatchSelectors:
             else:
                 is_stable = is_stable and written is None
                 out[row] = HPAState(selector=selector, registered=state.registered, written=written)
-        if not undecided and is_stable:  # these states lead to themselves next time
+        if not undecided and is_stable:  # these states are fixed points of the next batch
             self._rests[1:] = [out]
         return out
 

@@ -117,7 +117,7 @@ class _CalculatorInputsBuilder:
         self.templates: list[SpecMetric] = [metric for each in specs.metric_lists for metric in each]
         self.end = np.cumsum(counts[facet])
         self.begin = self.end - counts[facet]
-        self.of = np.repeat(np.arange(len(targets.row)), counts[facet])  # whose metric each row is
+        self.of = np.repeat(np.arange(len(targets.row)), counts[facet])  # target of each row
         self.template = concatenate_ranges(last[facet] - counts[facet], last[facet])
         self.targets, self.specs = targets, specs
         self.group = targets.group[self.of]
@@ -192,7 +192,7 @@ class _CalculatorInputsBuilder:
             values_end=self.values_end,
         )
 
-    # -- of pods, all at once ----------------------------------------------------------------------------------------
+    # -- pod metrics, all at once ------------------------------------------------------------------------------------
 
     def _usage_key(self, metric: SpecMetric) -> tuple[object, ...] | None:
         """Return the key of the usage that a metric reads, or None if it is not in columns."""
@@ -214,7 +214,7 @@ class _CalculatorInputsBuilder:
             try:
                 usage = lists.usage_of_custom(str(source[1]), str(source[2]))
             except InputError:
-                return None  # each HPA has an error of its own
+                return None  # each HPA reports its own error
         before = self.before.get(source)
         again = None if before is None else before.again(usage, self.selected)
         return again or join_usage(usage, self.pods, self.selected, self.wanted, before)
@@ -276,7 +276,7 @@ class _CalculatorInputsBuilder:
                     self._ask_value(row, metric)
             except MetricsError:
                 self.given[row] = 1
-            except (InputError, ValueError) as error:  # what was answered cannot be read
+            except (InputError, ValueError) as error:  # the response cannot be read
                 self.given[row] = 1
                 self.problems.setdefault(int(self.targets.row[self.of[row]]), error)
 

@@ -173,7 +173,7 @@ class ListedPods:
         self.rows = np.arange(len(pods), dtype=np.int64)
 
     def select(self, wanted: Selections, before: SelectedPods | None = None) -> SelectedPods:
-        del before  # a list says nothing of what changed
+        del before  # a list does not tell what changed
         by_namespace: dict[str, list[int]] = defaultdict(list)
         by_label: dict[tuple[str, str, str], list[int]] = defaultdict(list)
         for row, pod in enumerate(self._pods):
@@ -370,7 +370,7 @@ class IndexedPods:
     ) -> NDArray[np.bool_]:
         pods = self._all.at(rows)
         both = pods.label_numbers.astype(np.int64) * (len(sets) + 1) + numbers + 1
-        # Pods of one owner mostly come one after the other: far fewer are sorted.
+        # Pods of one owner are mostly consecutive, so far fewer entries are sorted.
         begins = np.flatnonzero(np.append(True, both[1:] != both[:-1])[: len(both)])
         pairs, where = np.unique(both[begins], return_inverse=True)
         same = np.ones(len(pairs), np.bool_)

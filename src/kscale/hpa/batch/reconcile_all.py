@@ -252,8 +252,9 @@ class _BatchReconcile:
             self.rows = list(self.again)
             runs = [self._begin(row) for row, cached in enumerate(self.again) if cached is None and row not in left_out]
         yield from self._report([run for run in runs if run.action is None and run.begun])
-        # Sizes first: a status can wait. Then whole namespaces, in the order of their first: what is left of them has
-        # its metrics asked for again, and comes first the next time.
+        # Write scales first, as statuses can wait. Then write namespace by namespace, in the order of their first HPA:
+        # the
+        # unfinished rest has its metrics requested again, and comes first the next time.
         namespace_order: dict[str, int] = {}
         for hpa in self.hpas:
             namespace_order.setdefault(hpa.namespace, len(namespace_order))
@@ -440,7 +441,7 @@ class _BatchReconcile:
     def _is_of(self, row: int, selector: str) -> bool:
         return bool(self.chosen.group[row] >= 0) and self.chosen.selector(row) == selector
 
-    # -- in the world ------------------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------------------------
 
     def _apart(self, running: ReconcileRun, now: Moment) -> Steps[None]:
         """Run a long step machine (many pods take a tenth of a second) outside the brief ones."""
@@ -449,7 +450,7 @@ class _BatchReconcile:
     def _live(self, running: ReconcileRun, now: Moment) -> Steps[None]:
         """Run one HPA's steps. Its clock excludes time spent waiting for other HPAs."""
         if self.within is not None:
-            if self.until is None:  # however long was asked and decided: some are written each time
+            if self.until is None:  # set at the first write, so that every batch writes some HPAs
                 self.until = now + self.within
             if now > self.until:
                 running.steps.close()
@@ -491,7 +492,7 @@ class _BatchReconcile:
         ]
         yield from self.progress.observe(*[run for observations in all_observations for run in observations])
 
-    # -- what is remembered ------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------------------------
 
     def _result(self, runs: Sequence[ReconcileRun]) -> BatchResult:
         histories, rest = self.decisions.memory.histories, self.given.rest
@@ -546,7 +547,7 @@ class _BatchReconcile:
             other_rows = np.array(list(others), np.int64)
             histories = histories.with_rows(other_rows, StateColumns.of(list(others.values())))
             changed.update((row, state.without_histories()) for row, state in others.items())
-        if changed:  # else it stays the very same list, of which the next batch knows what comes
+        if changed:  # otherwise keep the same list, which the next batch recognizes
             rest = [changed.get(row, state) for row, state in enumerate(rest)]
         if unfinished or late or removed:
             histories, rest = histories.take(np.array(done, np.int64)), [rest[row] for row in done]

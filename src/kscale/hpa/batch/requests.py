@@ -338,7 +338,7 @@ class MetricLists:
 
     def _custom_values(self, namespace: str, metric: str, kind: str, selector: str) -> list[MetricValue]:
         items = [each for each in self._custom.get((namespace, metric), {}).values() if _describes_kind(each, kind)]
-        # What says which labels it was asked for goes before what does not.
+        # Values with the requested selector take precedence over values without one.
         exact = [each for each in items if (_get_requested_selector(each) or "") == selector]
         return exact or [each for each in items if _get_requested_selector(each) is None]
 
@@ -408,7 +408,7 @@ def _is_built_in_target(api_version: str, kind: str) -> bool:
     try:
         BUILT_IN_MAPPER.resources(parse_group_version(api_version)[0], kind)
     except RESTMappingError:
-        return api_version.count("/") > 1  # which no server could mend
+        return api_version.count("/") > 1  # an invalid version is an error on every server
     return True
 
 

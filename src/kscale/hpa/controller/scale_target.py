@@ -59,7 +59,7 @@ class SelectorStore:
         if not self.registered(namespace, name):
             return False
         new, old = _parse_or_nothing(selector), self._namespaces[namespace][name]
-        if new is not old:  # texts that were parsed before give the same one
+        if new is not old:  # equal texts give the same cached object
             self._index.remove(namespace, old, name)
             self._put(namespace, name, new)
             self.version += 1
@@ -255,5 +255,5 @@ def put_scale(
         if not error.is_conflict or attempt == _ATTEMPTS:
             break
         if (yield from now.progress.wait(_RETRY_DELAY, jitter=_JITTER)).error is not None:
-            break  # the process ends: what the last attempt said is what there is to say
+            break  # the process ends, so return the last error
     return error

@@ -113,7 +113,7 @@ class ReconcileContext:
     progress: Progress
     status_written: bool = False
 
-    # -- what is remembered and said -------------------------------------------------------------------------------
+    # -- state and events --------------------------------------------------------------------------------------------
 
     def remember(self, **changes: object) -> None:
         """Set fields of the next state."""

@@ -180,7 +180,7 @@ class Dump:
 
     def assumed_scale(self, hpa: HorizontalPodAutoscaler) -> str:
         """Return what is assumed of the scale of an HPA's target without a CustomResourceDefinition; empty: nothing."""
-        if self.known_mapper is not None:  # a live cluster has answered
+        if self.known_mapper is not None:  # a live cluster has returned the scale
             return ""
         reference = hpa.spec.scale_target_ref
         group, kind = group_of(reference.api_version), reference.kind
@@ -293,7 +293,7 @@ class Dump:
         """Take one object (``record``). ``scope``: what external metrics are for, if known. Raises ``InputError``."""
         group, kind = group_of(record.api_version), record.kind
         if record.empty:
-            if kind == f"{_METRIC_ITEM_KINDS.get(group)}List":  # an API that answered nothing is there
+            if kind == f"{_METRIC_ITEM_KINDS.get(group)}List":  # the API exists, although it returned no item
                 setattr(self.metrics, _METRIC_API_NAMES[group], True)
             return
         pod = decode_pod_record(record) if kind == "Pod" and not group else None
@@ -437,7 +437,7 @@ class Dump:
             pause = get_pause(scaled)
             if pause is not None:
                 self.paused[key] = pause
-                self.hpas.pop(get_data_key(data), None)  # what KEDA has not deleted yet
+                self.hpas.pop(get_data_key(data), None)  # KEDA has not deleted it yet
                 continue
             missing = list_unmodelled_features(scaled)
             if get_data_key(data) not in self.hpas:
@@ -445,7 +445,7 @@ class Dump:
             if missing:
                 self.unmodelled[f"ScaledObject {key}"] = missing
             if not data["spec"]["metrics"] and get_data_key(data) not in self.hpas:
-                continue  # without metrics it would be decided by cpu
+                continue  # without metrics, the default metric cpu would apply
             self.generated[get_data_key(data)] = f"ScaledObject {key}"
             if get_data_key(data) not in self.hpas:
                 try:
@@ -605,7 +605,7 @@ def request_missing_steps(dump: Dump, state: ControllerState | None, options: HP
     known_scales = dump.scales()
     listed = {key: scale for key, scale in known_scales.items() if isinstance(scale, Scale)}
     requested = yield from request_scales_steps(progress, hpas, keys, listed, mapper, options.workers)
-    scales = {**known_scales, **requested}  # of a kind that is not served there is nothing to gather, but an error
+    scales = {**known_scales, **requested}  # kinds that are not served have an error
     pods = to_batch_pods(dump.pods.cluster)
     observed = BatchObjects.of(hpas, scales, pods, dump.metrics, None, mapper)
     chosen = prepare_batch(observed, dump.settled() if state is None else state, options)

@@ -129,7 +129,7 @@ def _read_controller(data: Mapping[str, Any]) -> OwnerReference | None:
     references = (data.get("metadata") or {}).get("ownerReferences") or []
     try:
         return controller_of(from_dict({"ownerReferences": references}, ObjectMeta))
-    except InputError:  # an object that only lends its name is not refused
+    except InputError:  # an object that is only shown by name is not rejected
         return None
 
 

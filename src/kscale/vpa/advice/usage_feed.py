@@ -64,7 +64,7 @@ class UsageFeed:
     first_seen: dict[tuple[str, str], Workload | None] = field(default_factory=dict)
     _times: list[npt.NDArray[np.int64]] = field(default_factory=list)
     """Of some samples of each batch."""
-    # Of the series that the last batches were about:
+    # Caches for the series of the last batches:
     _keys: Sequence[SeriesKey] = ()
     _places: list[_SeriesDestination] = field(default_factory=list)
     _slots: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-_NUMBER_BITS: Final = 32  # bits
+_NUMBER_BITS: Final = 32
 _MIN_FORGOTTEN: Final = 1024
 _Names = Sequence[ContainerName]
 _PackedSlots = npt.NDArray[np.int64]
@@ -64,8 +64,8 @@ class ContainerSlotCache:
         self._last: tuple[JoinedLists[ContainerName], _PackedSlots] = (
             JoinedLists([]),
             _EMPTY,
-        )  # what was joined and asked
-        self._moved: list[int] = []  # slots of those that were forgotten since
+        )  # the joined lists, and the last result
+        self._moved: list[int] = []  # slots of containers removed since then
         self._numbers: dict[int, int] = {}
         self.aggregates: list[Aggregate] = []
 
@@ -110,7 +110,7 @@ class ContainerSlotCache:
             slot = self._known.pop(name, None)
             if slot is not None and len(self._last[1]):
                 self._moved.append(slot >> _NUMBER_BITS)
-        if len(self._moved) > _MIN_FORGOTTEN + len(self._known):  # these lists are no longer looked up
+        if len(self._moved) > _MIN_FORGOTTEN + len(self._known):  # too many removals, so drop the cache
             self._last, self._moved = (JoinedLists([]), _EMPTY), []
 
     def forget_all(self) -> None:
@@ -536,7 +536,7 @@ def _get_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
         if plan.vpas == vpas:
             return plan
     plan = _build_merge_plan(state, vpas)
-    if not any(vpa.initial_states for vpa in vpas):  # which may be exchanged
+    if not any(vpa.initial_states for vpa in vpas):  # initial states may be replaced
         known = [plan, *known[: _MAX_CACHED_PLANS - 1]]
     state.merging = known
     return plan

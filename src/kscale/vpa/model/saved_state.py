@@ -271,7 +271,7 @@ def _restore_store(options: RecommenderOptions, arrays: Mapping[str, Any]) -> Ag
             raise StateError(f"column {name} is of type {arrays[name].dtype}")
         setattr(store, name, arrays[name])
     store.set_free(arrays["free_rows"], arrays["free_slots"])
-    assert store.native is not None  # the native door checks lengths and bounds
+    assert store.native is not None  # the native constructor checks lengths and bounds
     return store
 
 

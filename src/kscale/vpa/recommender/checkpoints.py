@@ -140,7 +140,7 @@ def load_checkpoints(
     and the field, for weights that are none and for times that cannot be expressed; those before it are loaded.
     """
     problems = []
-    state.merging = []  # there may be more to merge
+    state.merging = []  # checkpoints may add containers to merge
     for item in checkpoints:
         vpa = state.vpas.get((item.namespace, item.spec.vpa_object_name))
         if vpa is None:
@@ -268,7 +268,7 @@ class CheckpointBatch:
         end = store.window_end[which]
         is_open = end > now
         if is_open.any():
-            # All names of all VPAs one after the other, so that one look finds the rows of all containers.
+            # Concatenate the names of all VPAs, so that one lookup finds the rows of all containers.
             row_of = np.array(
                 [own[name] for each, own in zip(slots_by_vpa, rows.values(), strict=True) for name in each.names],
                 np.int64,
@@ -334,7 +334,7 @@ def _store_checkpoints_steps(
         mine = Progress(begun)
         while waiting:
             number, vpa = waiting.popleft()
-            if vpa not in prepared:  # by itself, as it is no brief step
+            if vpa not in prepared:  # in a step of its own, as it takes long
                 first = number - number % _VPAS_PER_BATCH
                 yield from mine.together(
                     [partial(_prepare_checkpoints_steps, prepared, vpa, ordered[first : first + _VPAS_PER_BATCH])]

@@ -143,7 +143,7 @@ def _resolve_selector_steps(
     except TargetError as error:
         return NOTHING, f"Cannot read targetRef. Reason: {error}"
     target = vpa.spec.target_ref
-    assert target is not None  # else there is no selector
+    assert target is not None  # a selector requires a target
     key = ControllerKey(vpa.namespace, target.kind, target.name, target.api_version)
     try:
         top = yield from find_topmost_controller_steps(key, controllers, progress)
@@ -259,7 +259,7 @@ def convert_usage_columns(usage: PodUsage) -> Usage:
     return Usage(usage.container_names(), which, np.repeat(usage.time, each), values.ravel(), kind)
 
 
-@lru_cache(maxsize=1)  # every scrape of the same pods has these
+@lru_cache(maxsize=1)  # equal for every scrape of the same pods
 def _alternate_kinds(count: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
     """Return the container index and the kind of two samples per container."""
     which = np.repeat(np.arange(count, dtype=np.int32), 2)
@@ -294,7 +294,7 @@ def external_metrics_steps(
         for pod in state.matching_pods(vpa):
             try:
                 selector = str(_add_pod_requirement(vpa.selector, pod.name))
-            except SelectorError as error:  # a name that is too long for a label
+            except SelectorError as error:  # the name is too long for a label value
                 return ApiError(str(error))
             timestamp, window = None, 0
             usage: dict[str, ResourceList] = {}
@@ -480,7 +480,7 @@ def _add_history(
         amounts.append(_to_amounts(series.value * factor))
         kinds.append(np.full(len(series.time), resource, np.uint8))
     container, time, kind = np.concatenate(whose), np.concatenate(times), np.concatenate(kinds)
-    order = np.lexsort((kind, time, container))  # CPU before memory, as they were asked for
+    order = np.lexsort((kind, time, container))  # CPU before memory, as requested
     usage = Usage(list(names), container[order], time[order], np.concatenate(amounts)[order], kind[order])
     refused = add_usage(state, usage, now)
     return [f"Error adding metric sample for container {each.namespace}/{each.pod}/{each.container}: {each.error}"

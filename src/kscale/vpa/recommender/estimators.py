@@ -168,7 +168,7 @@ def recommend_pod_resources(state: RecommenderState, vpas: Sequence[Vpa]) -> lis
     if cached is None or cached.names is not merged.names or cached.policies != policies:
         cached = _CachedRecommendations.of(merged.names, policies)
     amounts = estimate_resources(merged.store, cached.numbers, state.options, threads=state.threads)[cached.kept]
-    for place, unasked in enumerate(cached.unasked):  # what is not told may change
+    for place, unasked in enumerate(cached.unasked):  # uncontrolled amounts are not compared
         amounts[unasked, place] = 0
     if cached.options is not state.options or not np.array_equal(cached.amounts, amounts):
         lists: dict[int, list[_ContainerAmounts]] = {}

@@ -297,7 +297,7 @@ class StrategyAdvisor:
         progress = Progress(now)
         while queue:
             if queue[0] in self._unanswered and self._many_hang:
-                return  # the queues that retry one of these continue
+                return  # leave the rest to the queues that retry one of these
             namespace = queue.popleft()
             if namespace in self._waiting:
                 self._waiting.remove(namespace)

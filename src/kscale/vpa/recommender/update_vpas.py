@@ -252,7 +252,7 @@ def _cap_with_cache(vpa: Vpa, raw: RecommendedPodResources, most: ResourceList) 
     cached = vpa.capped
     if cached is None or cached.raw is not raw or cached.policy is not vpa.resource_policy or cached.most != most:
         capped = apply_vpa_policy(raw, vpa.resource_policy, most)
-        assert capped is not None  # as the recommendation is not
+        assert capped is not None  # the recommendation is not None
         cached = vpa.capped = CachedCapping(raw, vpa.resource_policy, most, capped)
     return cached.recommendation
 
@@ -349,7 +349,7 @@ def _is_equal_recommendation(a: RecommendedPodResources | None, b: RecommendedPo
         return a is b
     return len(a.container_recommendations) == len(b.container_recommendations) and all(
         mine.container_name == theirs.container_name
-        and (mine.upper_bound or {}) == (theirs.upper_bound or {})  # the first to change: confidence grows
+        and (mine.upper_bound or {}) == (theirs.upper_bound or {})  # compared first, as it changes most often
         and (mine.lower_bound or {}) == (theirs.lower_bound or {})
         and (mine.target or {}) == (theirs.target or {})
         and (mine.uncapped_target or {}) == (theirs.uncapped_target or {})

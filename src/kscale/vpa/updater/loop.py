@@ -173,7 +173,7 @@ class VpaUpdate:
             yield from self._progress.observe(*failed)
             raise LoopStoppedError from None
 
-    # -- asking -------------------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------------------------
 
     def _can_evict(self, pod: Pod) -> bool:
         answer = self._restriction.can_evict(pod, self._progress.now)
@@ -254,7 +254,7 @@ class VpaUpdate:
             elif item.pod.key not in chosen:
                 self._leave(item.pod, "EvictionRequirements", "the VPA's evictionRequirements do not hold")
 
-    # -- acting -------------------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------------------------
 
     def _unboost(self) -> StepsOf[UpdaterAction, None]:
         """Revert startup boosts that have expired."""

@@ -199,7 +199,7 @@ class PodsRestriction:
         """Check whether the pod belongs to a group that may be updated."""
         return pod.key in self._group_of
 
-    # -- asking -------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def can_evict(self, pod: Pod, now: int) -> bool:
         """Check whether the pod may be evicted (``CanEvict``).
@@ -279,7 +279,7 @@ class PodsRestriction:
         text = f"{stats.running - disrupted} of {stats.configured} replicas run, and {stats.tolerance} may be missing"
         return "Budget", text
 
-    # -- doing --------------------------------------------------------------------------------------------------
+    # -- updates -----------------------------------------------------------------------------------------------------
 
     def note_attempt(self, pod: Pod, now: int) -> None:
         """Set the time of a resizing pod's first attempt, unless it is set already.

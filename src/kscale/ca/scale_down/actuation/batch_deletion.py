@@ -301,7 +301,7 @@ class GroupDeletionScheduler:
             asked = DeleteNodes(group=group.id, nodes=(node.metadata.name,), objects=(node,), force=True)
             refusal = (yield from p.act(asked)).error
             if refusal is None:
-                failure = None  # and the node is passed on like any other, as upstream has it
+                failure = None  # as upstream, the node is deleted nevertheless
             else:
                 record = ErrorRecord(type="", message=refusal.message)
                 failure = NodeDeleteResult(result=NODE_DELETE_ERROR_FAILED_TO_DELETE, error=record)

@@ -209,7 +209,7 @@ class Evictor:
                     break
         return drain
 
-    # -- one lot -----------------------------------------------------------------------------------------------------
+    # -- one group ---------------------------------------------------------------------------------------------------
 
     def _evict_group(
         self, p: Progress, node: str, group: PodEvictionGroup, results: dict[str, PodEvictionResult], force: bool
@@ -271,7 +271,7 @@ class Evictor:
         text = f"failed to evict pod {pod.key} within allowed timeout (last error: {refusal.message})"
         return PodEvictionResult(pod=pod.key, timed_out=True, error=text)
 
-    # -- until they are gone -----------------------------------------------------------------------------------------
+    # -- waiting for deletion ----------------------------------------------------------------------------------------
 
     def _wait_until_gone(
         self, p: Progress, node: str, group: PodEvictionGroup, results: dict[str, PodEvictionResult]

@@ -284,7 +284,7 @@ def _taint_all_nodes(
         return None, []
     if tracker is not None:
         tracker.stop()
-    # The second event of each failure: upstream tells of it where it happens and where it is counted.
+    # The second event of each failure: upstream emits one where it happens and one where it is counted.
     for node, error in failed:
         yield from _emit_taint_failure(p, node, error)
     warnings = []
