@@ -369,10 +369,28 @@ def find_similar_node_groups(
     templates: Mapping[str, NodeTemplate | TemplateProfile],
     comparator: Comparator | None = None,
 ) -> list[str]:
-    """Find the ids among ``groups`` (provider order) whose templates are similar to that of ``group``, itself excluded.
+    """Find the groups whose templates are similar to that of a group.
 
-    Groups without template are skipped. Without ``comparator`` upstream's default one is used. Callers with many groups
-    pass :class:`TemplateProfile` values. Raises :class:`AutoscalerError` if ``group`` has no template.
+    Parameters
+    ----------
+    group : str
+        Id of the group.
+    groups : sequence of str
+        Ids of all groups, in the provider's order. Groups without template are skipped.
+    templates : mapping of str to NodeTemplate or TemplateProfile
+        Templates by id. Callers with many groups pass :class:`TemplateProfile` values.
+    comparator : Comparator, optional
+        Default: upstream's.
+
+    Returns
+    -------
+    list of str
+        Ids of the similar groups in order, without ``group`` itself.
+
+    Raises
+    ------
+    AutoscalerError
+        If ``group`` has no template.
     """
     comparator = comparator or Comparator()
     main = templates.get(group)

@@ -257,12 +257,33 @@ def replay(
     recorded: Load | None = None,
     span: tuple[int, int] | None = None,
 ) -> Replay:
-    """Replay one HPA (v2, defaulted) over the total load of its metrics, while all of them are known.
+    """Replay one HPA over the total load of its metrics, while all of them are known.
 
-    ``loads``: series by metric; a single one is read by the HPA's first metric. Metrics without a load are left out, as
-    if the HPA did not have them. ``recorded`` replicas open the loop: the plant follows them. ``span`` (ns): when to
-    begin and to end. Raises ``InputError`` for a metric that cannot be replayed, and a utilisation target without a
-    request.
+    Parameters
+    ----------
+    hpa : HorizontalPodAutoscaler
+        A defaulted v2 object.
+    loads : Loads
+        Series by metric; a single one is that of the HPA's first metric. Metrics without a load are left out, as if the
+        HPA did not have them.
+    plant : Plant
+        The simulated target.
+    options : HPAOptions, optional
+        Options of the controller.
+    recorded : Load, optional
+        Recorded replicas. The simulated target then follows them instead of the decisions (open loop).
+    span : tuple of int, optional
+        Begin and end in nanoseconds. Default: the common span of the loads.
+
+    Returns
+    -------
+    Replay
+        The columns of the replay.
+
+    Raises
+    ------
+    InputError
+        For a metric that cannot be replayed, and for a utilization target without a request.
     """
     options = options or HPAOptions()
     name = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
@@ -497,10 +518,30 @@ def replay_report(
     options: HPAOptions | None = None,
     recorded: Load | None = None,
 ) -> tuple[ReplayReport, list[Replay]]:
-    """Replay HPAs side by side, each on its own ``plant``, while all loads are known. ``recorded`` replicas add the
-    open-loop check.
+    """Replay HPAs side by side, each on its own ``plant``, while all loads are known.
 
-    Raises ``InputError`` for a load that no HPA has a metric for, and whatever :func:`~kscale.hpa.replay.replay` does.
+    Parameters
+    ----------
+    hpas : sequence of HorizontalPodAutoscaler
+        Defaulted v2 objects.
+    loads : Loads
+        Series by metric.
+    plant : Plant
+        The simulated target.
+    options : HPAOptions, optional
+        Options of the controller.
+    recorded : Load, optional
+        Recorded replicas, which add the open-loop check.
+
+    Returns
+    -------
+    tuple of ReplayReport and list of Replay
+        The comparison, and the columns of each HPA.
+
+    Raises
+    ------
+    InputError
+        For a load that no HPA has a metric for, and as :func:`~kscale.hpa.replay.replay` does.
     """
     if not hpas:
         raise InputError("no HorizontalPodAutoscaler to replay")

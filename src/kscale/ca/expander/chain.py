@@ -197,15 +197,38 @@ def expand_steps(
     rng: Rng | None = None,
     filters: Mapping[str, ExpanderFilter] | None = None,
 ) -> StepsOf[RankOptions | GetPrices, Expansion]:
-    """Run the chain as a step machine.
+    """Run a chain of expanders as a step machine.
 
-    It yields :class:`~kscale.effects.RankOptions` for ``grpc``, and :class:`~kscale.effects.GetPrices` where the prices
-    of ``price`` have to be requested. ``given`` holds the inputs of expanders besides the options. ``now`` is the start
-    time, or the progress of the machine that this is a part of. ``filters`` are further expanders by name.
+    It yields :class:`~kscale.effects.RankOptions` for ``grpc``, and :class:`~kscale.effects.GetPrices` if the prices
+    of ``price`` must be requested. The first filter sees even a single option; once exactly one survives, the later
+    filters are skipped.
 
-    The first filter sees even a single option; once exactly one survives the later filters are skipped. Remaining ties
-    are broken by ``rng``, or without one by taking the first survivor. Raises :class:`kscale.ca.AutoscalerError` for an
-    invalid chain, :class:`InputError` for ``filter_by_price`` without prices if they cannot be requested.
+    Parameters
+    ----------
+    options : sequence of Option
+        The possible scale-ups.
+    expanders : sequence of str
+        Names of expanders.
+    given : ExpanderInput, optional
+        Inputs of the expanders besides the options.
+    now : datetime, Moment or Progress
+        Start time, or the progress of the machine that this one is a part of.
+    rng : Rng, optional
+        Breaks remaining ties. Without it the first survivor is chosen.
+    filters : mapping of str to callable, optional
+        Further expanders by name.
+
+    Returns
+    -------
+    Steps of Expansion
+        The step machine.
+
+    Raises
+    ------
+    AutoscalerError
+        For an invalid chain (:class:`kscale.ca.AutoscalerError`).
+    InputError
+        For ``price`` without prices if they cannot be requested.
     """
     given = given or ExpanderInput()
     known = {**EXPANDER_FILTERS, **(filters or {})}

@@ -482,8 +482,23 @@ def check_drainability(
 ) -> PodsToMove:
     """Check whether a node with these pods can be drained, by the default rules of ``options``.
 
-    Returns what happens to each pod. Without ``listers`` controllers are not looked up; without ``pdbs`` there are no
-    disruption budgets.
+    Parameters
+    ----------
+    pods : iterable of Pod
+        The pods of the node.
+    now : datetime or Moment
+        Time of the check.
+    options : AutoscalingOptions, optional
+        Default: upstream's defaults.
+    listers : Listers, optional
+        Controllers of pods. Without them controllers are not looked up.
+    pdbs : RemainingPdbTracker, optional
+        Disruption budgets. Default: none.
+
+    Returns
+    -------
+    PodsToMove
+        What happens to each pod, and the blocking pod if there is one.
     """
     options = options or AutoscalingOptions()
     context = DrainContext(moment(now), options, listers, pdbs or RemainingPdbTracker())

@@ -516,9 +516,11 @@ class RemovalSimulator:
         persist: bool = True,
         charge_pdbs: bool = True,
     ) -> RemovalResult:
-        """Simulate candidates in order. ``destinations``: names (None = every node); a removed node is none any more.
+        """Simulate candidates in order.
 
-        ``persist`` False: every candidate sees the cluster as it was. ``charge_pdbs`` False: budgets stay untouched.
+        ``destinations``: names of nodes that may take pods (None: every node); a removed node no longer counts.
+        ``persist``
+        False: every candidate sees the original cluster. ``charge_pdbs`` False: budgets are not charged.
         """
         mask = np.ones(len(self._names), np.uint8) if destinations is None else self.mask(destinations)
         answers = self.judge(list(candidates), mask, persist=persist, charge_pdbs=charge_pdbs)
@@ -573,9 +575,40 @@ def simulate_removals(
 ) -> RemovalResult:
     """Simulate the removal of the candidates, one after the other, and where their pods go.
 
-    Without ``listers`` and ``pdbs`` the snapshot's own controllers and disruption budgets are used. ``destinations``,
-    ``persist`` and ``charge_pdbs`` are as in :meth:`RemovalSimulator.run`. Raises
-    :class:`kscale.objects.selectors.SelectorError` for a broken budget.
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The cluster.
+    candidates : iterable of str
+        Names of nodes, in order.
+    now : datetime or Moment
+        Time of the simulation.
+    destinations : collection of str, optional
+        Nodes that may take pods (None: every node). A removed node no longer counts.
+    options : AutoscalingOptions, optional
+        Default: upstream's defaults.
+    listers : Listers, optional
+        Controllers of pods. Default: those of the snapshot.
+    pdbs : RemainingPdbTracker, optional
+        Disruption budgets. Default: those of the snapshot.
+    state : PlaceState, optional
+        Cursor and hints of earlier simulations.
+    persist : bool
+        Keep simulated removals for the next candidates. If False, every candidate sees the original cluster.
+    charge_pdbs : bool
+        Charge removed pods to the budgets.
+    profile : SchedulerProfile, optional
+        Default: the default scheduler's.
+
+    Returns
+    -------
+    RemovalResult
+        Removable and unremovable nodes, with reasons, and the remaining budgets.
+
+    Raises
+    ------
+    SelectorError
+        For an invalid budget (:class:`kscale.objects.selectors.SelectorError`).
     """
     time = moment(now)
     simulator = RemovalSimulator(

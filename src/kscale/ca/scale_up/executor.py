@@ -210,10 +210,25 @@ def initialize_node_groups_steps(
 ) -> StepsOf[ExecutorAction, InitializationResult]:
     """Scale up each created group to the size that was requested from ``initializer`` meanwhile.
 
-    ``made``: the groups that exist now, or why they could not be created; ``upcoming_of``: created group -> its id
-    while
-    it was being created. A group that is not in there is not resized. Requested sizes count as processed even if the
-    resize fails.
+    Parameters
+    ----------
+    initializer : AsyncInitializer
+        Sizes requested while the groups were being created.
+    made : CreatedGroups or ApiError
+        The created groups, or why they could not be created.
+    upcoming_of : mapping of str to str
+        Created group -> its id while it was being created. A group that is not in there is not resized.
+    state : ClusterStateRegistry
+        State of the node groups.
+    now : datetime or Moment
+        Start of the initialization.
+    options : AutoscalingOptions, optional
+        Default: upstream's defaults.
+
+    Returns
+    -------
+    Steps of InitializationResult
+        The step machine. Requested sizes count as processed even if the resize fails.
     """
     options = options or AutoscalingOptions()
     return initialize_node_groups_substeps(Progress(moment(now)), initializer, made, upcoming_of, state, options)

@@ -96,8 +96,11 @@ class ScaleUpInputs(msgspec.Struct, kw_only=True, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleUpContext:
-    """``nodes``: all that count for limits, upcoming ones included; ``templates``: what a new node of a group is;
-    ``cursor``: where the search for a node goes on."""
+    """Context of a scale-up.
+
+    ``nodes``: all nodes that count for limits, including upcoming ones; ``templates``: the template of each group's new
+    nodes; ``cursor``: where the search for a node continues.
+    """
 
     groups: Groups
     nodes: Sequence[Node]

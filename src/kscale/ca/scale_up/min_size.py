@@ -32,8 +32,9 @@ __all__ = ["MinSizeScaleUpResult", "scale_up_to_min_size_steps", "scale_up_to_mi
 
 
 class MinSizeScaleUpResult(msgspec.Struct, kw_only=True):
-    """The outcome (``status``), the cluster ``state`` after, the ``groups`` with their targets, and those that were
-    ``resized``, with when."""
+    """Result of a scale-up to minimum sizes: ``status``, the cluster ``state`` afterwards, the ``groups`` with their
+    targets,
+    and the ``resized`` groups with the time."""
 
     status: ScaleUpStatus
     state: ClusterStateRegistry
@@ -54,7 +55,34 @@ def scale_up_to_min_size_steps(
     known_templates: Container[str] | None = None,
     gpu_label: str = DEFAULT_GPU_LABEL,
 ) -> StepsOf[ExecutorAction, MinSizeScaleUpResult]:
-    """Scale up every existing, healthy group to its minimum size as far as limits allow, with one action for each."""
+    """Scale up every existing, healthy group to its minimum size as far as limits allow, with one action for each.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        All nodes, for the quotas.
+    groups : Groups
+        The node groups.
+    templates : mapping of str to Node
+        Template nodes by group id.
+    state : ClusterStateRegistry
+        State of the node groups.
+    now : datetime or Moment
+        Start of the scale-up.
+    options : AutoscalingOptions
+        Options of the autoscaler.
+    quotas : sequence of Quota or AutoscalerError, optional
+        Default: the limits in the options. An error: the quotas could not be read.
+    known_templates : container of str, optional
+        Groups that had a template when the state was updated (None: all had).
+    gpu_label : str
+        Node label that names the type of GPU.
+
+    Returns
+    -------
+    Steps of MinSizeScaleUpResult
+        The step machine.
+    """
     p = Progress(moment(now))
     return scale_up_to_min_size_substeps(
         p, nodes, groups, templates, state, options, quotas, known_templates, gpu_label

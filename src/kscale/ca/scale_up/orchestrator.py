@@ -289,7 +289,8 @@ def orchestrate_steps(
 ) -> StepsOf[OrchestratorAction, OrchestratorResult]:
     """Run one scale-up as a step machine, without filtering the pods first.
 
-    No further group is considered once ``--max-binpacking-time`` has passed.
+    No further group is considered once ``--max-binpacking-time`` has passed. See :func:`orchestrate` for the
+    parameters.
     """
     return orchestrate_substeps(Progress(moment(now)), snapshot, pods, ground)
 
@@ -494,7 +495,23 @@ def orchestrate(
 ) -> OrchestratorResult:
     """Run :func:`orchestrate_steps` as if everything succeeded: a dry run.
 
-    ``rank`` answers for the grpc expander; without it that expander keeps every option.
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The cluster with upcoming nodes.
+    pods : sequence of str, Pod or PodRecord
+        Pods that need nodes.
+    ground : ScaleUpContext
+        Groups, templates, state and options.
+    now : datetime or Moment
+        Start of the scale-up.
+    rank : callable, optional
+        Responder for the ``grpc`` expander. Without it that expander keeps every option.
+
+    Returns
+    -------
+    OrchestratorResult
+        The chosen option and its execution.
     """
     respond = build_dry_run_responder(ground.inputs.expander_input, rank)
     done = as_if_done(orchestrate_steps(snapshot, pods, ground, now=now), now=moment(now), respond=respond)

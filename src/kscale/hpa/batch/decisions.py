@@ -446,11 +446,25 @@ def decide_columns(
     options: HPAOptions | None = None,
     threads: int = 1,
 ) -> Decisions:
-    """Decide HPAs from columns.
+    """Decide HPAs from columns. The inputs are not changed.
 
-    ``given``: columns of the inputs. ``memory``: state of earlier batches. The inputs are not changed, and the result
-    does
-    not depend on ``threads``.
+    Parameters
+    ----------
+    given : BatchColumns
+        Columns of the inputs.
+    memory : KernelState
+        State of earlier batches.
+    now : datetime or Moment
+        Time of the decisions.
+    options : HPAOptions, optional
+        Options of the controller.
+    threads : int
+        Number of threads, without effect on the result.
+
+    Returns
+    -------
+    Decisions
+        One row per HPA.
     """
     options, time = options or HPAOptions(), moment(now)
     answers = calculate_rows(

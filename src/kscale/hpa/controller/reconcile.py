@@ -173,20 +173,42 @@ def reconcile(
     seen_version: str | None = None,
     known: PrecomputedDecision | None = None,
 ) -> ReconcileSteps:
-    """Reconciles one object; :func:`kscale.effects.as_if_done` is the plain call.
+    """Reconcile one HPA as a step machine; :func:`kscale.effects.as_if_done` runs it as a plain call.
 
-    - ``hpa``: an object defaulted (:func:`~kscale.hpa.apply_defaults`), not validated; v1 objects are converted. The
-      legacy profile writes its status as v1, whichever came in;
-    - ``state``: what is remembered of it (:class:`~kscale.hpa.HPAState`); the next one is on the record;
-    - ``now``: the moment it decides at (an aware datetime, or nanoseconds since 1970);
-    - ``selectors``: where other HPAs' selectors are looked up; this one's is stored in it if it is registered there.
-      It is all that is changed of what is passed in. None: nobody else is looked for;
-    - ``mapper``: which kinds are served as which resources; None: the built-in ones;
-    - ``seen_version``: the newest resource version of HPAs that the watch has brought; None: up to date;
-    - ``known``: what was decided of it over columns; it counts while its scale is the same.
+    Pods are listed as the watch has delivered them.
 
-    Pods are listed of what the watch has brought. Raises :class:`~kscale.errors.InputError` for a ``now`` that is no
-    moment and, while it runs, for a metric whose fields upstream would crash on.
+    Parameters
+    ----------
+    hpa : HorizontalPodAutoscaler or HorizontalPodAutoscalerV1
+        A defaulted object (:func:`~kscale.hpa.apply_defaults`); it is not validated. v1 objects are converted. The
+        legacy
+        profile always writes the status as v1.
+    state : HPAState
+        State of earlier reconciles (:class:`~kscale.hpa.HPAState`); the next one is in the result.
+    now : datetime or Moment
+        Time of the decision, an aware datetime or nanoseconds since 1970.
+    options : HPAOptions, optional
+        Options of the controller.
+    selectors : SelectorStore, optional
+        Selectors of other HPAs; this HPA's is stored in it if it is registered there. Nothing else that is passed is
+        changed. None: other HPAs are not checked.
+    mapper : RESTMapper, optional
+        Mapper of kinds to resources. Default: the built-in kinds.
+    seen_version : str, optional
+        The newest resource version of HPAs that the watch has delivered. None: up to date.
+    known : PrecomputedDecision, optional
+        Decision over columns, which is used while its scale is unchanged.
+
+    Returns
+    -------
+    Steps of ReconcileResult
+        The step machine. It raises :class:`~kscale.errors.InputError` for a metric over whose fields upstream would
+        crash.
+
+    Raises
+    ------
+    InputError
+        For a ``now`` that is no time.
     """
     at = moment(now)
     if isinstance(hpa, HorizontalPodAutoscalerV1):

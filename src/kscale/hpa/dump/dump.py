@@ -470,13 +470,27 @@ class Dump:
 @collector_paused()
 @typed
 def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (), strict: bool = True) -> Dump:
-    """Read HPAs (v1, v2), ScaledObjects, scale targets, definitions, pods and metrics lists from all
-    ``sources``, which are as :func:`kscale.load` takes them.
+    """Read HPAs (v1, v2), ScaledObjects, scale targets, definitions, pods and metrics lists.
 
-    ``metrics`` adds (scope, source) pairs. The scope is what an external list is for, which the list does not say:
-    ``NS``, ``NS/HPA`` or ``NS:SELECTOR`` (the selector that it was requested with); None: the namespace of the HPAs if
-    they share one. Everything that cannot be read is raised as one ``InputError``;
-    without ``strict`` damaged objects, but not damaged files, are left out and kept in ``problems``.
+    Parameters
+    ----------
+    *sources
+        As :func:`kscale.load` takes them.
+    metrics : iterable of tuple
+        Further (scope, source) pairs. The scope is that of an external list, which the list does not contain: ``NS``,
+        ``NS/HPA`` or ``NS:SELECTOR`` (the selector of the request). None: the namespace of the HPAs if they share one.
+    strict : bool
+        Raise for damaged objects. Otherwise these, but not damaged files, are left out and recorded in ``problems``.
+
+    Returns
+    -------
+    Dump
+        The contents of all sources.
+
+    Raises
+    ------
+    InputError
+        One error for everything that cannot be read.
     """
     reading = _DumpReader()
     for text, source in [*((None, each) for each in sources), *metrics]:

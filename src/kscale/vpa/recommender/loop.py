@@ -154,7 +154,25 @@ def init_from_checkpoints_steps(
 ) -> StepsOf[GetScale, list[str]]:
     """Load VPAs and all checkpoints of a cluster into the state, before the first round (``InitFromCheckpoints``).
 
-    Returns messages about checkpoints that could not be loaded, as anybody may have written them.
+    Parameters
+    ----------
+    state : RecommenderState
+        Changed in place.
+    vpas : sequence of VerticalPodAutoscaler
+        All VPAs of the cluster.
+    checkpoints : sequence of VerticalPodAutoscalerCheckpoint
+        All checkpoints of the cluster.
+    controllers : Controllers, optional
+        Controllers of pods, for the selectors. Unknown scales are requested.
+    now : datetime or Moment
+        Start of the recommender.
+
+    Returns
+    -------
+    Steps of list of str
+        The step machine. Its result are messages about checkpoints that could not be loaded, as anybody may have
+        written
+        them.
     """
     progress = Progress(moment(now))
     state.last_checkpoint_gc = progress.now
@@ -176,7 +194,8 @@ def init_from_checkpoints(
 ) -> list[str]:
     """Load VPAs and ``checkpoints`` into the state, without requests: all scales of ``controllers`` must be known.
 
-    Returns messages about checkpoints that could not be loaded.
+    Returns messages about checkpoints that could not be loaded. See :func:`init_from_checkpoints_steps` for the
+    parameters.
     """
     return run_without_requests(
         init_from_checkpoints_steps(state, vpas, checkpoints, controllers=controllers, now=now)

@@ -66,9 +66,27 @@ def legacy_updater_steps(
     options: UpdaterOptions | None = None,
     admission: EvictionAdmission | None = None,
 ) -> StepsOf[UpdaterAction, UpdaterResult]:
-    """Run one loop of the profile as a step machine over the inputs ``given``. Yields evictions and waits.
+    """Run one loop of the updater of 2020 as a step machine. Yields evictions and waits.
 
-    Without ``admission`` every pod is admitted. The metrics are :data:`~kscale.vpa.metrics.LEGACY_METRICS`.
+    The metrics are :data:`~kscale.vpa.metrics.LEGACY_METRICS`.
+
+    Parameters
+    ----------
+    state : UpdaterState
+        State of the updater, changed in place and part of the result.
+    given : UpdaterRound
+        VPAs, pods and other inputs of the loop.
+    now : datetime or Moment
+        Start of the loop.
+    options : UpdaterOptions, optional
+        Options of the updater.
+    admission : EvictionAdmission, optional
+        Filter of pods about to be evicted. Without it every pod is admitted.
+
+    Returns
+    -------
+    Steps of UpdaterResult
+        The step machine.
     """
     loop = LoopContext(state, given, options or UpdaterOptions(), moment(now), admission or SequentialAdmission(()))
     timer = ExecutionTimer(loop.progress, "updater")

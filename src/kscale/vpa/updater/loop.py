@@ -427,9 +427,27 @@ def run_updater(
 ) -> UpdaterResult:
     """Run a loop as if every action succeeded, including waits.
 
-    The admission controller is assumed to be alive, and only the scales in ``given`` are known. The result contains the
-    actions, messages and reasons of unchanged pods. ``state`` is changed as if the actions had been performed.
-    ``refuse`` may return an error for an eviction or a resize.
+    The admission controller is assumed to be alive, and only the scales in ``given`` are known.
+
+    Parameters
+    ----------
+    state : UpdaterState
+        State of the updater, changed as if the actions had been performed.
+    given : UpdaterRound
+        VPAs, pods and other inputs of the loop.
+    now : datetime or Moment
+        Start of the loop.
+    options : UpdaterOptions, optional
+        Options of the updater.
+    admission : EvictionAdmission, optional
+        Filter of pods about to be updated; see :func:`updater_steps`.
+    refuse : callable, optional
+        Returns an error for an eviction or a resize that shall fail, else None.
+
+    Returns
+    -------
+    UpdaterResult
+        The actions, messages and reasons of unchanged pods.
     """
     start = moment(now)
     steps = updater_steps(state, given, now=start, options=options, admission=admission, explain=True)
