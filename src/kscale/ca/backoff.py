@@ -13,7 +13,7 @@ __all__ = ["Backoff", "ScaleUpError", "get_active_backoff", "record_failure", "r
 
 
 class ScaleUpError(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Why a scale-up failed: ``class_`` OutOfResource or Other; ``code`` is the cloud's, or an error type."""
+    """Reason of a failed scale-up. ``class_``: OutOfResource or Other; ``code``: the cloud's code, or an error type."""
 
     class_: str = msgspec.field(name="class")
     code: str

@@ -16,8 +16,13 @@ V = TypeVar("V")
 
 
 class _SequenceMatch:
-    """Where objects stood in an older sequence. ``same``: they are the very same; ``fresh``: positions of new ones;
-    ``rows``: the older position of each, 0 for new ones; None: the others stand where they stood, and are as many."""
+    """Positions of objects in an older sequence. ``same``: all objects are identical; ``fresh``: positions of new
+    objects.
+
+    ``rows``: the older position of each object, 0 for new ones; None: the others have their old positions, and the
+    length
+    is equal.
+    """
 
     __slots__ = ("fresh", "rows", "same")
 

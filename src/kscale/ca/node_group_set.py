@@ -150,7 +150,7 @@ class DifferenceRatios(msgspec.Struct, kw_only=True, frozen=True):
 
     - ``max_allocatable_difference_ratio``: of every resource that pods can use (``allocatable``).
     - ``max_free_difference_ratio``: of what the template's own pods leave of it.
-    - ``memory_difference_ratio``: of the memory of the node's capacity; the rest of the capacity has to be equal.
+    - ``memory_difference_ratio``: of the memory of the node's capacity; the rest of the capacity must be equal.
     """
 
     max_allocatable_difference_ratio: float = 0.05

@@ -84,7 +84,7 @@ class ExceededQuota(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class QuotaCheck(msgspec.Struct, kw_only=True, frozen=True):
-    """How many of the requested nodes the quotas allow, and which quotas all of them would exceed."""
+    """Number of the requested nodes that the quotas allow, and the quotas that all of them would exceed."""
 
     allowed: int
     exceeded: list[ExceededQuota] = []

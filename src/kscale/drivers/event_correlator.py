@@ -62,9 +62,12 @@ def cluster_autoscaler_spam_key(event: EventObject) -> Hashable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrelatorOptions:
-    """``burst`` events of one ``spam_key`` at once, then ``qps`` a second; from ``max_events`` messages on, each not
-    more than ``max_interval`` nanoseconds after the last, similar events are combined. ``cache_size`` of each are
-    remembered."""
+    """Options of the event correlation.
+
+    ``burst`` events of one ``spam_key`` at once, then ``qps`` per second. Similar events are combined from
+    ``max_events``
+    messages on, each at most ``max_interval`` nanoseconds after the last. ``cache_size``: entries of each cache.
+    """
 
     spam_key: Callable[[EventObject], Hashable] = object_spam_key
     burst: int = 25

@@ -151,7 +151,7 @@ class _Read:
 
 
 class _Pods:
-    """:class:`~kscale.effects.actions.SamePods`."""
+    """Decoded pods (:class:`~kscale.effects.actions.SamePods`)."""
 
     __slots__ = ("_read", "count")
 

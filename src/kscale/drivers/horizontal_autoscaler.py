@@ -307,7 +307,7 @@ class _Round:
     """The last round: its HPAs, its result, and how long requests took before the decision."""
 
     hpas: dict[str, HorizontalPodAutoscaler]
-    found: BatchResult
+    batch: BatchResult
     asking: int
 
 
@@ -384,7 +384,7 @@ class HorizontalAutoscaler:
         """Return the HPAs that are due, with what they need of the watched objects."""
         now = moment(now)
         self._take_in()
-        self._before, self._last, self._changed = None if self._last is None else self._last.found, None, {}
+        self._before, self._last, self._changed = None if self._last is None else self._last.batch, None, {}
         hpas: list[HorizontalPodAutoscaler] = []
         deleted: list[str] = []
         scales: dict[str, Scale] = {}
@@ -548,7 +548,7 @@ class HorizontalAutoscaler:
         time.
         """
         last = self._last
-        if last is None or not is_stable_batch(last.found):
+        if last is None or not is_stable_batch(last.batch):
             return ZERO_TIME
         hpas = last.hpas.values()
         return (
@@ -569,12 +569,12 @@ class HorizontalAutoscaler:
             return None
         hpas = _as_written(last, self._changed)
         ended = now + last.asking
-        batch = None if hpas is None else repeat_batch(last.found, ended, self.options)
+        batch = None if hpas is None else repeat_batch(last.batch, ended, self.options)
         if hpas is None or batch is None:
             return None
         controller.take_all(now)
         controller.done_all(batch, ended=ended)
-        self._last, self._changed = replace(last, hpas=hpas, found=batch), {}
+        self._last, self._changed = replace(last, hpas=hpas, batch=batch), {}
         return ended
 
     def _kinds(self, progress: Progress, due: Sequence[HorizontalPodAutoscaler]) -> Steps[RESTMapper]:
@@ -605,7 +605,7 @@ def _as_written(
     last: _Round, changed: Mapping[str, HorizontalPodAutoscaler | None]
 ) -> dict[str, HorizontalPodAutoscaler] | None:
     """Return the HPAs after a round; None if they are not, or not yet, what the round wrote."""
-    written = last.found.written
+    written = last.batch.written
     if changed.keys() != written.keys():
         return None
     if not written:

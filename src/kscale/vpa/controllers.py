@@ -83,7 +83,7 @@ SCALE_REFRESH_INTERVAL: Final = 7 * SECOND
 
 
 class ScaleKey(NamedTuple):
-    """``resource`` is a group-resource: ``rollouts.argoproj.io``."""
+    """Key of a scale. ``resource`` is a group-resource such as ``rollouts.argoproj.io``."""
 
     namespace: str
     resource: str

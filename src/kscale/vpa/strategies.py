@@ -86,7 +86,7 @@ class StrategyAdvice(NamedTuple):
 
 
 class NoSettings(msgspec.Struct, frozen=True):
-    """Nothing to change."""
+    """Settings of a strategy without settings."""
 
 
 class Strategy:
@@ -285,7 +285,9 @@ def _drop_empty(pods: Iterable[SampleArray]) -> list[SampleArray]:
 
 
 class PercentileSettings(msgspec.Struct, frozen=True):
-    """``cpu_percentile`` in percent; memory is the peak and ``memory_buffer_percentage`` on top; least requests."""
+    """Settings of percentiles: ``cpu_percentile`` in percent; memory is the peak plus ``memory_buffer_percentage``;
+    minimum
+    requests."""
 
     cpu_percentile: Percent = 95.0
     memory_buffer_percentage: Buffer = 15.0

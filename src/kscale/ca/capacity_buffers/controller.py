@@ -107,7 +107,7 @@ _MAX_REPLICAS = (1 << 31) - 1
 
 
 class CapacityBufferError(ValueError):
-    """Why a buffer cannot be provided, in upstream's words."""
+    """A buffer cannot be provided. The message is upstream's."""
 
 
 def compute_buffer_replicas(spec: CapacityBufferSpec, template: PodTemplateSpec, scale: int | None = None) -> int:

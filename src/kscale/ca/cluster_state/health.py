@@ -158,7 +158,7 @@ def is_safe_to_scale_up(
 
 
 class UpcomingNodes(msgspec.Struct, kw_only=True, frozen=True):
-    """How many nodes of a group are still to come, and the names of those that are there but have not started."""
+    """Number of upcoming nodes of a group, and the names of those that have registered but not started."""
 
     count: int
     registered: list[str] = []

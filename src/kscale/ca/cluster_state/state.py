@@ -82,13 +82,13 @@ class StatusCondition(_StatusStruct, kw_only=True, frozen=True):
 
 
 class ClusterHealth(StatusCondition, kw_only=True, frozen=True):
-    """``Healthy`` or ``Unhealthy``."""
+    """Health of the cluster: ``Healthy`` or ``Unhealthy``."""
 
     node_counts: NodeCounts = NodeCounts()
 
 
 class GroupHealth(StatusCondition, kw_only=True, frozen=True):
-    """``Healthy`` or ``Unhealthy``, and the group's sizes."""
+    """Health of a group: ``Healthy`` or ``Unhealthy``, and the group's sizes."""
 
     node_counts: NodeCounts = NodeCounts()
     cloud_provider_target: int = 0
@@ -97,30 +97,30 @@ class GroupHealth(StatusCondition, kw_only=True, frozen=True):
 
 
 class ClusterScaleUp(StatusCondition, kw_only=True, frozen=True):
-    """``InProgress`` or ``NoActivity``."""
+    """Scale-up status of the cluster: ``InProgress`` or ``NoActivity``."""
 
 
 class BackoffInfo(_StatusStruct, kw_only=True, frozen=True):
-    """Why a group is left alone."""
+    """Reason of a group's back-off."""
 
     error_code: str | UnsetType = UNSET
     error_message: str | UnsetType = UNSET
 
 
 class GroupScaleUp(StatusCondition, kw_only=True, frozen=True):
-    """``InProgress``, ``Unhealthy``, ``Backoff`` or ``NoActivity``."""
+    """Scale-up status of a group: ``InProgress``, ``Unhealthy``, ``Backoff`` or ``NoActivity``."""
 
     backoff_info: BackoffInfo = BackoffInfo()
 
 
 class ScaleDownCandidates(StatusCondition, kw_only=True, frozen=True):
-    """``CandidatesPresent`` or ``NoCandidates``."""
+    """Scale-down status: ``CandidatesPresent`` or ``NoCandidates``."""
 
     candidates: int | UnsetType = UNSET
 
 
 class ClusterWideStatus(_StatusStruct, kw_only=True, frozen=True):
-    """Of the whole cluster."""
+    """Status of the whole cluster."""
 
     health: ClusterHealth = ClusterHealth()
     scale_up: ClusterScaleUp = ClusterScaleUp()
@@ -128,7 +128,7 @@ class ClusterWideStatus(_StatusStruct, kw_only=True, frozen=True):
 
 
 class NodeGroupStatus(_StatusStruct, kw_only=True, frozen=True):
-    """Of one group."""
+    """Status of one group."""
 
     name: str | UnsetType = UNSET
     health: GroupHealth = GroupHealth()
@@ -199,7 +199,7 @@ class GroupReadiness(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class AcceptableRange(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """How many nodes a group may have without anything being wrong."""
+    """Node counts of a group that are acceptable, and its current target."""
 
     min_nodes: Count = 0
     max_nodes: Count = 0
@@ -215,7 +215,7 @@ class IncorrectSize(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ClusterStateRegistry(msgspec.Struct, kw_only=True, rename="camel"):
-    """Everything that is kept from loop to loop, by group id. Functions of this package return new states."""
+    """State of the node groups between loops, by group id. Functions of this package return new states."""
 
     scale_up_requests: dict[str, ScaleUpRequest] = {}
     scale_down_requests: list[ScaleDownRequest] = []

@@ -45,9 +45,10 @@ ClusterUpdateAction = DecreaseTargetSize | Emit
 
 
 class ClusterUpdate(msgspec.Struct, kw_only=True):
-    """A new state, and the groups with what their targets are now (the ranges of the state go by those before).
+    """The new state, and the groups with their current targets. The ranges of the state are based on the previous
+    targets.
 
-    ``events``: what upstream would have sent, if it was run as if every action succeeded.
+    ``events``: what upstream would have emitted, if it was run as if every action succeeded.
     """
 
     state: ClusterStateRegistry

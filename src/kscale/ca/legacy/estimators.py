@@ -101,7 +101,9 @@ def estimate_basic(pods: Iterable[Pod], template: TemplateLike, coming: Sequence
 
 
 class LegacyBinpackingEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """``node_count`` new nodes; ``placement``: pod -> ``coming-<i>`` or ``new-<i>``, in the order they were placed."""
+    """Result of the estimate: ``node_count`` new nodes; ``placement``: pod -> ``coming-<i>`` or ``new-<i>``, in the
+    order of
+    placement."""
 
     node_count: int
     placement: dict[str, str]

@@ -15,9 +15,11 @@ MAX_USAGE_RECORDED: Final = 50
 
 
 class UsageRecord(msgspec.Struct, rename="camel", omit_defaults=True):
-    """One node: the nodes that its pods would go to, and the nodes whose pods would come, with the last time of each.
+    """Relations of one node: the nodes that its pods would move to, and the nodes whose pods would move here, with the
+    last
+    time of each.
 
-    At most :data:`MAX_USAGE_RECORDED` of either are kept; beyond that only the fact that there are too many.
+    At most :data:`MAX_USAGE_RECORDED` of either are stored; beyond that only the fact that there are too many.
     """
 
     using: dict[str, Moment] = {}

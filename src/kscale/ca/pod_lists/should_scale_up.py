@@ -111,9 +111,9 @@ UNSCHEDULABLE_POD_WITH_GPU_TIME_BUFFER: Final[ComparedDuration] = 30 * SECOND
 
 
 class ScaleUpGate(msgspec.Struct, kw_only=True, frozen=True):
-    """``result`` is empty if the loop goes on, else what it ends with.
+    """Decision whether a loop scales up. ``result`` is empty if it does, else the result of the loop.
 
-    ``scale_down_disabled``: more pods may be on their way, so this loop removes no node either.
+    ``scale_down_disabled``: more pods may follow soon, so this loop removes no node either.
     """
 
     result: str = ""

@@ -124,7 +124,7 @@ _MAX_UPDATED: Final = 20
 
 
 class RefreshResult(msgspec.Struct, kw_only=True):
-    """``namespace/name`` of requests whose booking is over, that were never provided, and that were deleted.
+    """Requests (``namespace/name``) whose booking expired, that failed, and that were deleted.
 
     ``warnings``: what upstream only logs.
     """
@@ -244,8 +244,10 @@ def _should_book_capacity(request: ProvisioningRequest, instance: str) -> bool:
 
 
 class RetryBackoff(msgspec.Struct, kw_only=True, frozen=True):
-    """How long a request for which nothing was found waits: ``first``, then twice as long each time up to ``last``
-    (nanoseconds); ``most`` requests are remembered, 0: all."""
+    """Back-off of requests without capacity: ``first``, then twice as long each time up to ``last`` (nanoseconds).
+
+    ``most``: maximum number of requests that are stored, 0 for no limit.
+    """
 
     first: OtherDuration = 60 * SECOND
     last: OtherDuration = 600 * SECOND
@@ -256,7 +258,7 @@ _DEFAULT_BACKOFF: Final = RetryBackoff()
 
 
 class InjectedRequests(msgspec.Struct, kw_only=True):
-    """``requests``: those whose turn it is, with their pods.
+    """Requests to process now, with their pods (``requests``).
 
     ``retries`` go into the next loop; ``processed``: when a request was last accepted or given up, None for none;
     ``warnings``: what upstream only logs.

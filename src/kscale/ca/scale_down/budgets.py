@@ -51,10 +51,10 @@ class BudgetGroup(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class DeletionsInProgress(msgspec.Struct, kw_only=True, frozen=True):
-    """How many nodes there are whose deletion has begun and has not ended.
+    """Numbers of nodes whose deletion is in progress.
 
-    ``empty``: those without pods to move; ``drained``: those that are drained. Both are taken from what may be deleted
-    at once, ``drained`` from what may be drained at once too.
+    ``empty``: those without pods to move; ``drained``: those that are drained. Both reduce the number of deletions,
+    ``drained`` also the number of drains.
     """
 
     empty: int = 0

@@ -113,7 +113,7 @@ EMPTY_TIER, ON_COMPLETION_TIER, NOT_EMPTY_TIER = range(3)
 
 
 class GroupChanges(msgspec.Struct, kw_only=True, rename="camel"):
-    """When each group last grew, lost a node, and failed to lose one. Kept from loop to loop."""
+    """Times at which each group last grew, lost a node, and failed to lose one. Carried from loop to loop."""
 
     scale_up: dict[str, Moment] = {}
     scale_down: dict[str, Moment] = {}

@@ -123,8 +123,11 @@ def _has_too_few_replicas(item: KubeObject, minimum: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DrainContext:
-    """``listers`` None: controllers are not looked up. ``now``: an aware datetime or a moment, else InputError.
-    ``pdbs``: what is left of the disruption budgets at that moment; without it there are none."""
+    """Context of the drainability rules.
+
+    ``listers`` None: controllers are not looked up. ``now``: an aware datetime or a moment, else InputError.
+    ``pdbs``: the remaining disruption budgets; None: there are none.
+    """
 
     now: Moment
     options: AutoscalingOptions

@@ -36,8 +36,9 @@ _WAITING_REASONS: Final = frozenset(
 
 
 class TrackedNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """A node that is unneeded: since when, for how many nanoseconds it has to be, and what else last kept it (empty:
-    nothing)."""
+    """An unneeded node: since when, its unneeded-time threshold in nanoseconds, and the last other reason of its delay
+    (empty
+    if there is none)."""
 
     since: Moment
     threshold: Nanoseconds

@@ -40,7 +40,9 @@ class UnremovableNode(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class UnremovableNodes(msgspec.Struct, kw_only=True):
-    """``until``: node -> when it may be simulated again (this outlives a pass); ``nodes``: reasons found in this pass.
+    """Nodes that stay. ``until``: node -> when it may be simulated again (carried between passes); ``nodes``: reasons
+    of this
+    pass.
 
     ``nodes`` keeps the order of first insertion; a later reason replaces an earlier one in place.
     """
@@ -149,7 +151,7 @@ def update_unneeded(
 
 
 class _Thresholds(NamedTuple):
-    """How long nodes of a group have to be unneeded, in nanoseconds; ``error`` if that is unknown."""
+    """Unneeded-time thresholds of a group's nodes, in nanoseconds; ``error`` if they are unknown."""
 
     ready: int = 0
     unready: int = 0

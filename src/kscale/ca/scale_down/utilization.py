@@ -156,10 +156,10 @@ def get_pod_claims(pods: Iterable[Pod], snapshot: Snapshot) -> list[ResourceClai
 
 
 class Utilization(msgspec.Struct, kw_only=True, frozen=True):
-    """The fraction that decides, and of which resource it is: cpu, memory, a GPU, or a pool ``driver/pool``.
+    """The deciding utilization, and its resource: cpu, memory, a GPU, or a pool ``driver/pool``.
 
-    Not a number, infinite or negative where pods that do not count take all of the node or more. The fractions that
-    were worked out on the way are kept.
+    NaN, infinite or negative if uncounted pods take all of the node or more. The fractions of all resources are
+    included.
     """
 
     utilization: float

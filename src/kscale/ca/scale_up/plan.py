@@ -179,13 +179,13 @@ class PodFilterResult:
     """Pods and cluster as a loop sees them before it scales up.
 
     - ``asked``: the pods that need nodes; None if the loop ended earlier.
-    - ``found``: the snapshot at the start of the loop.
+    - ``observed``: the snapshot at the start of the loop.
     - ``unschedulable``, ``unprocessed``: the number of pending pods that the scheduler has given up, and has not
       processed yet.
     - ``made_up``: fake pods, which are not reported.
     """
 
-    found: Snapshot
+    observed: Snapshot
     _: KW_ONLY
     unschedulable: int = 0
     unprocessed: int = 0
@@ -209,7 +209,7 @@ class PodFilterResult:
         """Return the simulated cluster, including the pods that were placed."""
         if self._after is not None:
             return self._after
-        return self.placed.snapshot_after if self.placed is not None else self.found
+        return self.placed.snapshot_after if self.placed is not None else self.observed
 
     @snapshot_after.setter
     def snapshot_after(self, after: Snapshot) -> None:

@@ -123,13 +123,13 @@ class TargetColumns:
 class MetricRows:
     """One row a metric of an HPA: what the replica calculator takes (``kscale._native._replicas.calculate``).
 
-    ``mode`` indexes ``replica_calculator.MODES``; ``given`` 1: no metrics, 2: pods could not be listed; ``invalid`` is
+    ``mode`` indexes ``replica_calculator.MODES``; ``failure`` 1: no metrics, 2: pods could not be listed; ``invalid`` is
     set where the HPA's own spec is at fault (error class ``spec``).
     """
 
     mode: NDArray[np.uint8]
     cpu: NDArray[np.uint8]
-    given: NDArray[np.uint8]
+    failure: NDArray[np.uint8]
     invalid: NDArray[np.uint8]
     current: NDArray[np.int32]
     target: NDArray[np.int64]
@@ -178,7 +178,7 @@ def calculate_rows(
         *_replicas.calculate(
             rows.mode,
             rows.cpu,
-            rows.given,
+            rows.failure,
             rows.current,
             rows.target,
             rows.down,

@@ -377,7 +377,7 @@ class ScaleColumns:
     of the status; ``texts``: selectors.
     """
 
-    given: list[Any]
+    passed: list[Any]
     scales: Sequence[Scale | ApiError]
     problems: Mapping[int, Exception]
     there: NDArray[np.bool_]
@@ -397,7 +397,7 @@ def read_scales(
     inputs = _collect_scales(scales, hpas, keys, targets)
     if before is None or before.problems:
         return _read_scale_rows(inputs, range(len(hpas)), hpas, targets)
-    unchanged = UnchangedRows.of(inputs, before.given)
+    unchanged = UnchangedRows.of(inputs, before.passed)
     present = _names.other_objects(inputs, [None] * len(inputs))
     if len(present) < len(inputs):  # the error of a missing scale contains its name
         missing = np.ones(len(inputs), np.bool_)

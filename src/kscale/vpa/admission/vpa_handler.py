@@ -154,7 +154,7 @@ def _get_name(vpa: VerticalPodAutoscaler | Mapping[str, Any]) -> str:
 
 
 class _AllowedFeatures(msgspec.Struct, frozen=True):
-    """Which alpha features may be used: their gate is on, or the old object uses them already."""
+    """Alpha features that may be used: their gate is on, or the old object uses them already."""
 
     in_place: bool
     per_vpa: bool

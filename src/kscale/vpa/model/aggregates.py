@@ -237,7 +237,10 @@ SCALING_OFF: Final = "Off"
 
 
 class AggregateKey(NamedTuple):
-    """``labels`` in canonical form: ``k=v`` pairs by key, joined with commas. Keys sort as we merge."""
+    """Key of an aggregate. ``labels`` are in canonical form: ``k=v`` pairs sorted by key, joined with commas.
+
+    The order of keys is the order of merges.
+    """
 
     namespace: str
     container: str

@@ -125,7 +125,7 @@ VpaKey = tuple[str, str]
 
 
 class VpaContainerSlots(NamedTuple):
-    """``slot`` int64[n]: of containers; ``name`` int64[n]: which of ``names`` each has."""
+    """Container slots of VPAs. ``slot`` int64[n]; ``name`` int64[n]: index of the container's name in ``names``."""
 
     slot: npt.NDArray[np.int64]
     name: npt.NDArray[np.int64]

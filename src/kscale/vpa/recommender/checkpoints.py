@@ -208,8 +208,11 @@ _NEVER_TIME: Final = np.iinfo(np.int64).max
 
 
 class _PreparedCheckpoints(NamedTuple):
-    """Of some VPAs row by row: when the first and the last of their ``samples`` were and how many there are, and their
-    histograms as they were saved. ``until``: when the first of the open windows of one closes."""
+    """Prepared checkpoints of some VPAs, row by row: first and last time and number of ``samples``, and saved
+    histograms.
+
+    ``until``: when the first open window of a VPA closes.
+    """
 
     samples: list[tuple[Moment, Moment, int]]
     memory: list[SavedHistogram]

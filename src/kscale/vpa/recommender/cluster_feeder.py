@@ -388,7 +388,7 @@ _AmountArray = npt.NDArray[np.int64]
 
 
 class _HistoryError(Exception):
-    """Why there is no history, in upstream's words."""
+    """The history could not be loaded. The message is upstream's."""
 
 
 @typed

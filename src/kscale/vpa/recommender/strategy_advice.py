@@ -180,7 +180,7 @@ class _NamespaceRequest(NamedTuple):
 
 
 class _ContainerSamples(NamedTuple):
-    """Of a container: of one resource, by time."""
+    """Samples of one container, by resource and time."""
 
     resource: str
     key: SeriesKey

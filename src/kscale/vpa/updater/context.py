@@ -60,7 +60,7 @@ class RateLimitError(KscaleError):
 
 
 class RateLimiter(msgspec.Struct):
-    """``limit`` tokens a second, ``burst`` at most; infinite when ``limit`` is not positive.
+    """Token bucket: ``limit`` tokens per second, at most ``burst``; unlimited if ``limit`` is not positive.
 
     Times are nanoseconds; ``last`` None = never used, which gives the full burst.
     """

@@ -48,7 +48,7 @@ class PodEvictionResult(msgspec.Struct, kw_only=True, frozen=True, rename="camel
 
 
 class NodeDeleteResult(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
-    """How the deletion of one node ended. ``evictions``: by name of the pod, where draining failed."""
+    """Result of the deletion of one node. ``evictions``: by pod name, if the drain failed."""
 
     result: str
     error: ErrorRecord | None = None

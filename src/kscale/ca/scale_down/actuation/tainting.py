@@ -341,7 +341,7 @@ def plan_soft_taints(nodes: Iterable[Node], unneeded: Collection[str], groups: G
 
 
 class SoftTaintsResult(msgspec.Struct, kw_only=True):
-    """How many nodes were tried, how many were left for a later loop, and what failed."""
+    """Number of attempted nodes, number of nodes left for a later loop, and errors."""
 
     tried: int = 0
     skipped: int = 0
