@@ -499,9 +499,7 @@ class RemovalSimulator:
 
     def _blocked(self, node: str, pod: int) -> UnremovableCandidate:
         key = self.pods.names[pod]
-        held_by_budget = (
-            self._drain.codes[pod] == CODE_MOVES_UNLESS_PDB
-        )  # the budgets may have changed meanwhile
+        held_by_budget = self._drain.codes[pod] == CODE_MOVES_UNLESS_PDB  # the budgets may have changed meanwhile
         status = build_over_budget_status(key) if held_by_budget else self._drain.status(pod)
         blocking = BlockingPod(pod=key, reason=status.blocking_reason)
         return UnremovableCandidate(
