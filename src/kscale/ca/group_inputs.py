@@ -74,8 +74,8 @@ def restore_targets(
     """Return the groups with the remembered target sizes of those whose scale-up is under way.
 
     A scale-up is under way until its nodes have come or should have come. A description with another target size than
-    that which the earlier loop read says something new, and counts.
-    :class:`Groups` are what a cloud tells, and stay as they are.
+    that which the earlier loop read says something new, and counts. :class:`Groups` are what a cloud tells, and stay as
+    they are.
     """
     if isinstance(groups, Groups) or state is None or not state.targets:
         return groups

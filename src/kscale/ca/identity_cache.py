@@ -20,8 +20,7 @@ class _SequenceMatch:
     objects.
 
     ``rows``: the older position of each object, 0 for new ones; None: the others have their old positions, and the
-    length
-    is equal.
+    length is equal.
     """
 
     __slots__ = ("fresh", "rows", "same")

@@ -162,8 +162,7 @@ class Comparator(msgspec.Struct, kw_only=True, frozen=True):
     """Comparison of node groups: its ``kind`` (a key of :data:`COMPARATOR_IGNORED_LABELS`) and ``ratios``.
 
     ``ignored_labels`` are ignored in addition to those of the kind (empty: no others); ``labels`` are the only inputs
-    of
-    the kind ``label`` (empty: all groups are similar).
+    of the kind ``label`` (empty: all groups are similar).
 
     Upstream's default processor is ``Comparator()`` whatever the flags say; only the aws, azure and gce builds read
     ``--balancing-ignore-label`` and the ratio flags. ``--balancing-label`` replaces them all.

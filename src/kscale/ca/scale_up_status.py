@@ -79,8 +79,7 @@ class ScaleUpStatus(msgspec.Struct, kw_only=True, rename="camel"):
 
     - ``result``: upstream's ``ScaleUpResult``, e.g. ``ScaleUpSuccessful``.
     - ``error``: the error, or None. It comes with ``ScaleUpError``, and with ``ScaleUpSuccessful`` if there is room for
-      a
-      provisioning request and the status of one could not be written.
+      a provisioning request and the status of one could not be written.
     - ``scale_ups``: the executed plan; empty unless the result is ``ScaleUpSuccessful``.
     - ``pods_triggered``: the pods of the chosen option, in placement order, also if its execution failed.
     - ``pods_await_evaluation``: after a success, pods that some group takes, but not the chosen one.

@@ -188,8 +188,7 @@ class LoopTrigger:
         """Register the end of a loop.
 
         The times are those of the last scale-up, deletion and processed ProvisioningRequest. If one of them is after
-        the
-        start of the loop *before* this one, the next loop starts at once, so that two kinds may take turns.
+        the start of the loop *before* this one, the next loop starts at once, so that two kinds may take turns.
         """
         self._waits_since = now
         happened = (

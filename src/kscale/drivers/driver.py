@@ -59,8 +59,7 @@ class Driver(Protocol[_Sight]):
         """Handle a change of a watched object (``typed`` watches only).
 
         Called in the thread of the stores at any time, also while :meth:`steps` runs elsewhere. It must be fast and
-        must
-        not touch anything that the steps use.
+        must not touch anything that the steps use.
         """
         ...
 
@@ -151,10 +150,9 @@ class VirtualDrive:
     """Runs a driver's rounds in virtual time, as :func:`kscale.drivers.live.drive` does live.
 
     ``rank`` orders what is due at the same moment. ``perform`` performs the driver's actions. ``inputs`` returns a
-    value
-    that changes whenever an input of the rounds has changed: meanwhile, rounds of a :class:`Repeating` driver that
-    would
-    only repeat the last one are skipped (None: none are). ``rounds`` counts all rounds, ``skipped`` the skipped ones.
+    value that changes whenever an input of the rounds has changed: meanwhile, rounds of a :class:`Repeating` driver
+    that would only repeat the last one are skipped (None: none are). ``rounds`` counts all rounds, ``skipped`` the
+    skipped ones.
     """
 
     def __init__(

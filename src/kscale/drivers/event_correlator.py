@@ -65,8 +65,8 @@ class CorrelatorOptions:
     """Options of the event correlation.
 
     ``burst`` events of one ``spam_key`` at once, then ``qps`` per second. Similar events are combined from
-    ``max_events``
-    messages on, each at most ``max_interval`` nanoseconds after the last. ``cache_size``: entries of each cache.
+    ``max_events`` messages on, each at most ``max_interval`` nanoseconds after the last. ``cache_size``: entries of
+    each cache.
     """
 
     spam_key: Callable[[EventObject], Hashable] = object_spam_key

@@ -38,8 +38,7 @@ class Request:
     """A ranking request as bytes (``data``).
 
     ``warnings``: objects that cannot be encoded, and fields that the API does not have. As upstream, one pod that
-    cannot
-    be encoded omits all pods of its option, and one node omits all nodes.
+    cannot be encoded omits all pods of its option, and one node omits all nodes.
     """
 
     def __init__(self, question: RankOptions) -> None:

@@ -26,11 +26,9 @@ class GrpcExpander:
     """Client of a gRPC expander server; it can be ``rank`` of :func:`kscale.scale_up` and :func:`kscale.ca.expand`.
 
     It answers :class:`~kscale.effects.RankOptions` by a request to the server at ``url`` (``host:port``) over TLS
-    (extra
-    ``[grpc]``). ``cert`` is the file with the CA certificates, PEM, for the server's certificate; there is no
-    connection
-    without TLS. A call takes at most ``timeout`` seconds, a response at most 128 MiB. A failure is returned as an
-    :class:`~kscale.effects.ApiError`. It connects on first use and is thread-safe.
+    (extra ``[grpc]``). ``cert`` is the file with the CA certificates, PEM, for the server's certificate; there is no
+    connection without TLS. A call takes at most ``timeout`` seconds, a response at most 128 MiB. A failure is returned
+    as an :class:`~kscale.effects.ApiError`. It connects on first use and is thread-safe.
 
     Raises InputError without ``url`` or ``cert`` or for a file without certificates, OSError for one that cannot be
     read, :class:`~kscale.errors.MissingExtraError` without grpcio.

@@ -138,8 +138,7 @@ class Apart:
         """Return the due HPAs that are not slow.
 
         The slow ones are started in the background, or requeued while a batch of slow HPAs is running. ``pods``,
-        ``scales``
-        and ``mapper`` are those of :func:`~kscale.hpa.batch.reconcile_all.reconcile_all`.
+        ``scales`` and ``mapper`` are those of :func:`~kscale.hpa.batch.reconcile_all.reconcile_all`.
         """
         slow = [hpa for hpa in due if hpa.key in self._slow] if self._slow else []
         if not slow:
@@ -197,8 +196,11 @@ gone by then."""
 
 
 class _Rival(NamedTuple):
-    """Of one HPA: when another wrote its status last (``written``, the API server's clock; the zero time: never) and
-    when that was ``noticed`` (our clock); whether the HPA is ``left`` alone, and whether another ``returned``."""
+    """Another controller of one HPA.
+
+    ``written``: when it last wrote the status (the API server's clock; the zero time: never); ``noticed``: when that
+    was noticed (our clock). ``left``: the HPA is left alone; ``returned``: the other controller wrote again.
+    """
 
     written: Moment
     noticed: Moment

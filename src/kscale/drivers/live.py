@@ -322,10 +322,8 @@ class Live:
 
     ``perform`` performs actions (never a Wait, Together, Within or InBackground). ``worker`` is the executor of steps,
     with at most one thread, which runs the steps that are due together; None: on the loop. ``turn`` is held during
-    steps:
-    hold it to change what steps read. ``rng`` draws the jitter of waits. As an async context manager it waits at its
-    end
-    for background tasks; an exception of one ends everything.
+    steps: hold it to change what steps read. ``rng`` draws the jitter of waits. As an async context manager it waits at
+    its end for background tasks; an exception of one ends everything.
     """
 
     __slots__ = ("_clock", "_group", "_perform", "_rng", "_stepper", "scope", "turn")

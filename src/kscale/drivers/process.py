@@ -206,8 +206,7 @@ class ProcessOptions:
 
     ``address``: where endpoints are served (empty: nowhere); ``tls``: over TLS; ``limits``: of their connections.
     ``election``: None for no leader election. ``dry_run``: decisions are logged; nothing is written, not even a lease,
-    an
-    event or a status.
+    an event or a status.
     """
 
     address: str = ""
@@ -235,16 +234,14 @@ class Program:
 
     - ``metrics``: every metric that its machines observe.
     - ``health``: check of ``/health-check``, by a clock that is never set; None: always healthy. ``monitored`` is
-      called
-      when the program begins to lead.
+      called when the program begins to lead.
     - ``ready``: why it cannot work yet while it leads, after the lists are complete; empty if it can.
     - ``groups``, ``source``, ``prometheus``, ``ranker``: the cloud, the metrics APIs, Prometheus and the ranker, if its
       machines use them.
     - ``correlation``: how events are aggregated and limited; None: by client-go's rules.
     - ``csi``, ``dra``: options of the snapshot.
     - ``clock_set`` is called, before a round, with the nanoseconds by which the clock has been set; None: its rounds
-      use
-      the wall clock.
+      use the wall clock.
     - ``others``: drivers beside it that use the same stores, while it leads; not in a dry run.
     - ``beside`` runs next to the driver while it leads, and never ends by itself.
     - ``before`` runs before it tries to lead, and ``at_end`` when it is stopped (not when it loses the lease).

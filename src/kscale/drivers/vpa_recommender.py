@@ -61,8 +61,7 @@ RECOMMENDER_METRICS: Final = (
 @dataclass(frozen=True, slots=True)
 class RecommenderSight:
     """Inputs of a round. ``refresh``: only scales are refreshed; ``live``, ``beside``: all pods, and other objects that
-    only
-    plans use."""
+    only plans use."""
 
     vpas: Sequence[VerticalPodAutoscaler]
     controllers: Controllers
@@ -292,8 +291,7 @@ def recommender_program(
     """Build the recommender program of a process.
 
     ``prometheus`` is queried for ``history`` if ``storage`` requests it, and for the ``advisor``; ``explain`` is that
-    of
-    :class:`VpaRecommender`.
+    of :class:`VpaRecommender`.
     """
     health = ActivityCheck(5 * options.recommender_interval, around.steady.now())
     rng = random.Random()

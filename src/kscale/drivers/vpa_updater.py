@@ -63,8 +63,7 @@ class VpaUpdater:
     """Driver that evicts and resizes pods every ``updater_interval``, first one interval after its lists are complete.
 
     ``monitored`` is called at that moment, ``active`` after each loop; ``plan`` receives, before each loop, what it
-    would
-    do to nodes. ``state`` is the state between loops.
+    would do to nodes. ``state`` is the state between loops.
     """
 
     name = "vpa-updater"

@@ -109,8 +109,7 @@ class ControllerFeed:
         """Fetch which kinds the API server serves, unless that was done in the last five minutes.
 
         Upstream resets its mapper at the same interval. If the request fails or takes more than ``longest``
-        nanoseconds, the
-        previous result is kept.
+        nanoseconds, the previous result is kept.
         """
         if self._discovered != ZERO_TIME and progress.now < self._discovered + _KINDS_FORGOTTEN:
             return

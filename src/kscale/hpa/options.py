@@ -49,8 +49,7 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
     flag says (there was none), know few of the gates (``HPAScaleToZero``: whether 0 is a legal minimum; 1.20 also
     ``HPAContainerMetrics``; both off), and differ where ``docs/hpa.md`` says so. ``feature_gates`` overrides
     :data:`FEATURE_GATES` by name. Raises :class:`~kscale.errors.InputError` for an unknown profile or gate, and for
-    less
-    than one worker.
+    less than one worker.
     """
 
     concurrent_horizontal_pod_autoscaler_syncs: int = 5

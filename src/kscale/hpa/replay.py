@@ -122,10 +122,9 @@ def build_load(series: Series, kind: str = "total", recorded: Load | None = None
     """Build the total load from series of a kind.
 
     ``total``: the sum of all series. ``per-pod``: one series per pod; the mean of the pods, times the recorded
-    replicas.
-    ``average``: one series, times the recorded replicas. A value holds until its series' next one, for one step of that
-    series at most. Raises ``InputError`` if replicas are missing or begin after the series ends, or ``average`` has
-    several series.
+    replicas. ``average``: one series, times the recorded replicas. A value holds until its series' next one, for one
+    step of that series at most. Raises ``InputError`` if replicas are missing or begin after the series ends, or
+    ``average`` has several series.
     """
     if kind not in SERIES_KINDS:
         raise InputError(f"{kind!r} is not one of {', '.join(SERIES_KINDS)}")
@@ -201,11 +200,9 @@ class Plant(msgspec.Struct, frozen=True, kw_only=True):
     """Behavior of the simulated target; durations in seconds.
 
     ``startup``: from a pod's creation to its readiness. ``lag``: age of a metric when it is read. ``window``: window of
-    a
-    metric. ``request``: request of each pod, for utilization targets, by resource if there are several. ``start``:
-    initial
-    replicas (None: the minimum, but at least 1, as an HPA at 0 that did not scale to zero itself is paused). The
-    controller is assumed to have just started: its first pass records the current replicas.
+    a metric. ``request``: request of each pod, for utilization targets, by resource if there are several. ``start``:
+    initial replicas (None: the minimum, but at least 1, as an HPA at 0 that did not scale to zero itself is paused).
+    The controller is assumed to have just started: its first pass records the current replicas.
     """
 
     startup: float = 30.0
@@ -226,11 +223,9 @@ class Replay:
     """Recorded columns of a replay.
 
     One entry per sync: ``time`` int64 ns; ``replicas``, ``ready``, ``desired``, ``proposal`` int32; ``decided_by``
-    int32
-    into ``metrics``, -1 if none decided. One row per metric and one column per sync: ``load`` float64 (units, at that
-    time), ``usage`` int64 milli (the metric's value), ``capacity`` float64: load that the ready pods take at their
-    target.
-    ``period``: seconds between syncs.
+    int32 into ``metrics``, -1 if none decided. One row per metric and one column per sync: ``load`` float64 (units, at
+    that time), ``usage`` int64 milli (the metric's value), ``capacity`` float64: load that the ready pods take at their
+    target. ``period``: seconds between syncs.
     """
 
     name: str
@@ -444,8 +439,7 @@ class ReplaySummary(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     rescales, and at how many syncs each metric decided.
 
     ``agreement`` (with recorded replicas): the share of syncs at which the HPA, given the recorded replicas, decides
-    for
-    the replicas recorded at the next sync, from the first record on. ``start``: replicas at the first sync.
+    for the replicas recorded at the next sync, from the first record on. ``start``: replicas at the first sync.
     """
 
     name: str

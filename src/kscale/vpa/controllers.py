@@ -147,11 +147,9 @@ class ScaleCache:
     """Cache of requested scales and errors. Not safe for concurrent use.
 
     ``freshness``: nanoseconds after which a response is requested again (up to twice as long, by ``jitter`` from 0 to
-    1).
-    ``lifetime``: nanoseconds after which an unread response is dropped. Both apply only if the cache is refreshed.
+    1). ``lifetime``: nanoseconds after which an unread response is dropped. Both apply only if the cache is refreshed.
     ``most``: limit of entries, above which the longest unread ones are dropped. Upstream's cache grows without limit,
-    as
-    each standalone job has its own owner.
+    as each standalone job has its own owner.
     """
 
     __slots__ = ("_entries", "_freshness", "_jitter", "_lifetime", "_most", "now")
@@ -307,8 +305,7 @@ class ControllerKey(NamedTuple):
     """A controller as named by an owner reference or a target.
 
     ``api_version``: group and version as written there (``apps/v1``), which is needed for the resources of kinds that
-    are
-    not well known. Empty if unknown.
+    are not well known. Empty if unknown.
     """
 
     namespace: str

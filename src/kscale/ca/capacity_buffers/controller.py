@@ -457,8 +457,7 @@ class ReconciliationTimes:
         """Return the oldest reconciliation time, and the oldest creation time of new buffers, as observations.
 
         Both are at most ``now``, in integer Unix seconds. A buffer that has conditions but was not reconciled since
-        this
-        process started counts in neither.
+        this process started counts in neither.
         """
         oldest = {"true": now, "false": now}
         for buffer in buffers:

@@ -70,8 +70,7 @@ class Option(msgspec.Struct, kw_only=True, frozen=True):
       ``SimilarNodeGroups``). Empty if none may, or without balancing; ``price`` removes them.
     - ``exists``: False for a group that would have to be created first.
     - ``debug``: upstream's ``Debug``, a text about the option: ``price`` appends its calculation, and the ``grpc``
-      expander
-      sends it to the server.
+      expander sends it to the server.
     """
 
     group: str
@@ -108,8 +107,7 @@ class ExpanderInput:
     - ``priorities``: data of ConfigMap ``cluster-autoscaler-priority-expander`` in ``namespace``; None: no such map.
     - ``prices`` and ``cluster_node_count`` (None: the node lister failed): inputs of the price expander.
     - ``ask_prices``: without ``prices`` the cloud provider is queried (:class:`~kscale.effects.GetPrices`). Entry
-      points
-      that run as if everything succeeded reject this unless they get a responder (``prices=`` of ``run_once``).
+      points that run as if everything succeeded reject this unless they get a responder (``prices=`` of ``run_once``).
     - ``price_per_core_hour``, ``price_per_gib_hour``: prices of the pods' requests, if a loop derives prices from those
       of the groups (:mod:`kscale.ca.expander.price`); None: derived from the groups' prices.
     - ``gpu_label``: the node label that names the type of GPU: ``price`` counts nodes that have it as unfit, and the
@@ -147,8 +145,7 @@ class FilterResult(msgspec.Struct, kw_only=True):
 
     ``scores`` (by group id; smaller is better) and ``notes`` (upstream's log texts by group id) are what the expander
     computed, ``parts`` the numbers of a score by name; ``skipped``: options without a score, and why. ``warnings``:
-    what
-    upstream logs of an external ranker's response, and what was left out of the request.
+    what upstream logs of an external ranker's response, and what was left out of the request.
     """
 
     survivors: list[Option]

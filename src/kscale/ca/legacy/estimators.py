@@ -102,8 +102,8 @@ def estimate_basic(pods: Iterable[Pod], template: TemplateLike, coming: Sequence
 
 class LegacyBinpackingEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Result of the estimate: ``node_count`` new nodes; ``placement``: pod -> ``coming-<i>`` or ``new-<i>``, in the
-    order of
-    placement."""
+    order
+    of placement."""
 
     node_count: int
     placement: dict[str, str]

@@ -238,8 +238,7 @@ class LegacyRemovalSimulator:
         """Find a place on other nodes for these pods of a node, one after the other.
 
         A pod goes to its hint if it fits there, else to the first node in the list that it fits. Other candidates take
-        pods
-        like any other node. All placements are reverted afterwards.
+        pods like any other node. All placements are reverted afterwards.
         """
         engine, n = self._engine, self.index[name]
         here = self._on[n]

@@ -16,8 +16,7 @@ MAX_USAGE_RECORDED: Final = 50
 
 class UsageRecord(msgspec.Struct, rename="camel", omit_defaults=True):
     """Relations of one node: the nodes that its pods would move to, and the nodes whose pods would move here, with the
-    last
-    time of each.
+    last time of each.
 
     At most :data:`MAX_USAGE_RECORDED` of either are stored; beyond that only the fact that there are too many.
     """
@@ -70,8 +69,7 @@ class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
         """Forget the relations of a removed node, and return the unneeded nodes that lose their unneeded time.
 
         These are the node itself, and every node that relied on one of its destinations, where there is less room now.
-        If a
-        record has too many relations to be complete, all unneeded nodes lose their time.
+        If a record has too many relations to be complete, all unneeded nodes lose their time.
         """
         names = {node}
         record = self.records.pop(node, UsageRecord())

@@ -63,8 +63,7 @@ def filter_out_young_pods(pods: Iterable[Pod], now: Moment, delay: int = 0) -> P
     """Separate pods whose delay since creation has passed from younger ones.
 
     ``delay`` is in nanoseconds. A pod's annotation may lengthen it; a shorter or invalid one is ignored. With delay 0,
-    a
-    pod created exactly at ``now`` is still young.
+    a pod created exactly at ``now`` is still young.
     """
     result = PodAgeResult()
     for pod in pods:

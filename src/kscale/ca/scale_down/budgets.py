@@ -37,8 +37,7 @@ class BudgetGroup(msgspec.Struct, kw_only=True, frozen=True):
 
     ``registered`` is the number of its nodes in the snapshot
     (:func:`kscale.ca.scale_down.candidates.filter_registered_nodes`); only atomic groups need it and ``target``. An
-    error
-    text in ``options_error`` drops the group's nodes (``not implemented`` makes it an ordinary group), one in
+    error text in ``options_error`` drops the group's nodes (``not implemented`` makes it an ordinary group), one in
     ``target_error`` skips an atomic group.
     """
 

@@ -74,8 +74,7 @@ def scale_down(
     ------
     InputError
         For a disruption budget with an invalid selector, for a ``now`` that is no time or is before the last loop's,
-        and
-        for what the legacy profile does not support: ``exhaustive``, ``recent_evictions``, ``upcoming``,
+        and for what the legacy profile does not support: ``exhaustive``, ``recent_evictions``, ``upcoming``,
         ``max_simulations``, ``threads`` and capacity buffers.
     AutoscalerError
         For a node without CSINode if the options enable CSI-node-aware simulation (:class:`kscale.ca.AutoscalerError`).

@@ -29,9 +29,8 @@ class ScaleDownInputs(msgspec.Struct, kw_only=True, frozen=True):
 
     - ``limits``: the cluster-wide minima (None: from the options).
     - ``deleting`` and ``draining``: nodes whose deletion is in progress. ``upcoming``: nodes of the snapshot that do
-      not
-      exist yet (besides those annotated so): they take no pods. ``recent_evictions``: recently evicted pods, which are
-      placed first. ``disabled``: nodes are evaluated, none is chosen.
+      not exist yet (besides those annotated so): they take no pods. ``recent_evictions``: recently evicted pods, which
+      are placed first. ``disabled``: nodes are evaluated, none is chosen.
     - ``max_simulations`` replaces upstream's timer on simulations (``--scale-down-simulation-timeout``), which a pure
       function cannot have: candidates beyond this number are skipped. None: no limit.
     - ``threads``: how many threads evaluate nodes (None: one per CPU), without effect on the result.

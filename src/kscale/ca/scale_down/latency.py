@@ -37,8 +37,7 @@ _WAITING_REASONS: Final = frozenset(
 
 class TrackedNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """An unneeded node: since when, its unneeded-time threshold in nanoseconds, and the last other reason of its delay
-    (empty
-    if there is none)."""
+    (empty if there is none)."""
 
     since: Moment
     threshold: Nanoseconds

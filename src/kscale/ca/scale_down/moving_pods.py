@@ -77,8 +77,7 @@ class MovingPods:
 
     ``kind_of``: int32[n] into ``exemplars``; ``class_of``: int32[n], classes by number in the interner; ``priority``:
     int64[n]; ``node``: int32[n], -1 for additional pods; ``names``: ``namespace/name``. ``memo`` caches what is
-    computed
-    from these pods alone.
+    computed from these pods alone.
     """
 
     __slots__ = (
@@ -133,8 +132,7 @@ class MovingPods:
         """Return the exemplar of each kind, by the first pod of each.
 
         This is the exemplar of the pod's shape, the same object in all snapshots; the pod itself if the pod or the
-        exemplar
-        is terminating.
+        exemplar is terminating.
         """
         table, shapes = self._snapshot.table, self._snapshot.interner.shapes
         listed = first[first < len(self._rows)]

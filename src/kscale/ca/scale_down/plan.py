@@ -57,9 +57,9 @@ def choose_nodes_to_delete(
     """Choose nodes that were unneeded long enough and that break no minimum; atomic groups only as a whole.
 
     ``snapshot_nodes`` are all nodes of the snapshot, including upcoming ones. ``limits`` (default: the options') are
-    the
-    cluster-wide minima, ``left`` returns what they leave (a tracker for this call), if that is cached. If usage cannot
-    be computed nothing is deleted. Size and resources that a node used up stay used up even if a later step drops it.
+    the cluster-wide minima, ``left`` returns what they leave (a tracker for this call), if that is cached. If usage
+    cannot be computed nothing is deleted. Size and resources that a node used up stay used up even if a later step
+    drops it.
     """
     quota = build_cluster_minimum_quota(options.resource_limiter if limits is None else limits)
     try:
@@ -106,8 +106,7 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
       ``alone``.
 
     The legacy profile also has ``ScaleDownNoUnneeded``, ``ScaleDownNodeDeleted`` (empty nodes, whose deletion is
-    awaited)
-    and ``ScaleDownInProgress``.
+    awaited) and ``ScaleDownInProgress``.
     """
 
     result: str

@@ -133,8 +133,8 @@ class UnremovableCandidate(msgspec.Struct, kw_only=True, rename="camel"):
     """A node that cannot be removed.
 
     ``homeless``: the pod that fits on no other node, for the reason ``NoPlaceToMovePods``. ``blocking_pod``: the pod
-    that
-    must not be moved, and ``error``: upstream's text about it, for the reason ``BlockedByPod``. None for other reasons.
+    that must not be moved, and ``error``: upstream's text about it, for the reason ``BlockedByPod``. None for other
+    reasons.
     """
 
     node: str
@@ -398,8 +398,7 @@ class RemovalSimulator:
 
         ``destinations``: uint8[nodes], 1 = may take pods; a removed node is no destination any more. With ``limit`` the
         check stops after so many removable nodes, not counting those marked in ``atomic``. ``persist``: keep the
-        changes of
-        a success. ``charge_pdbs``: a success uses up disruption budgets.
+        changes of a success. ``charge_pdbs``: a success uses up disruption budgets.
         """
         if not candidates:
             return []
@@ -430,8 +429,7 @@ class RemovalSimulator:
         """Check whether each node could be removed if no other was, each on an overlay of its own; nothing changes.
 
         ``destinations``: uint8[nodes], 1 = may take pods. ``threads``: None = the number of CPUs; the results do not
-        depend
-        on it.
+        depend on it.
         """
         if not candidates:
             return []
@@ -517,8 +515,7 @@ class RemovalSimulator:
         """Simulate candidates in order.
 
         ``destinations``: names of nodes that may take pods (None: every node); a removed node no longer counts.
-        ``persist``
-        False: every candidate sees the original cluster. ``charge_pdbs`` False: budgets are not charged.
+        ``persist`` False: every candidate sees the original cluster. ``charge_pdbs`` False: budgets are not charged.
         """
         mask = np.ones(len(self._names), np.uint8) if destinations is None else self.mask(destinations)
         answers = self.judge(list(candidates), mask, persist=persist, charge_pdbs=charge_pdbs)

@@ -41,8 +41,8 @@ class UnremovableNode(msgspec.Struct, kw_only=True, frozen=True):
 
 class UnremovableNodes(msgspec.Struct, kw_only=True):
     """Nodes that stay. ``until``: node -> when it may be simulated again (carried between passes); ``nodes``: reasons
-    of this
-    pass.
+    of
+    this pass.
 
     ``nodes`` keeps the order of first insertion; a later reason replaces an earlier one in place.
     """

@@ -81,8 +81,7 @@ def scale_up(
         Further inputs.
     rank : RankResponder, optional
         Answers for the grpc expander (:class:`kscale.drivers.GrpcExpander` queries its server). Without it that
-        expander
-        keeps every option.
+        expander keeps every option.
 
     Returns
     -------

@@ -291,8 +291,7 @@ class ExpansionFinder:
         """Return the options as the expanders see them.
 
         If no expander reads single pods, consecutive equal pods are only counted. Prices of groups need a pod's
-        requests
-        alone; prices of a cloud provider may read anything of the pod.
+        requests alone; prices of a cloud provider may read anything of the pod.
         """
         expander_input = self.inputs.expander_input
         by_requests = expander_input is not None and isinstance(expander_input.prices, GroupPrices)

@@ -38,8 +38,7 @@ class OrchestratorInputs(msgspec.Struct, kw_only=True, frozen=True):
       of groups that are still being created.
     - ``known_templates`` as in :func:`kscale.ca.scale_up.node_groups.filter_valid_scale_up_groups`;
       ``stop_after_options``: no further estimates once there are so many options (0 = all); ``all_or_nothing``: all
-      pods
-      at once or none.
+      pods at once or none.
     - ``made_up``: fake pods, which are not reported.
     """
 
@@ -74,9 +73,8 @@ class ScaleUpInputs(msgspec.Struct, kw_only=True, frozen=True):
       ``all_or_nothing``: all pods at once or none (as provisioning requests demand).
     - ``enforcer`` may force a scale-up that other rules prevent. ``max_looks`` replaces upstream's timeout on pending
       pods (``--pending-pods-batching-timeout``), which a pure function cannot have: with
-      ``enable_graceful_degradation``
-      so many pods are checked (see :func:`kscale.place`), and the others wait for another loop. ``process_age``: how
-      long the autoscaler has been running (None: long enough).
+      ``enable_graceful_degradation`` so many pods are checked (see :func:`kscale.place`), and the others wait for
+      another loop. ``process_age``: how long the autoscaler has been running (None: long enough).
     """
 
     templates: Mapping[str, NodeTemplate] = {}

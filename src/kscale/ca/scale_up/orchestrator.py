@@ -263,8 +263,7 @@ class ScaleUpResultBuilder(ExpansionFinder):
         """Add the duration of simulating the skipped node groups to the observations.
 
         With ``--scaleup-simulation-for-skipped-node-groups-enabled`` the skipped groups are simulated before the
-        scale-up
-        ends; otherwise the result is returned unchanged.
+        scale-up ends; otherwise the result is returned unchanged.
         """
         if not (self.tells_left and self.options.scaleup_simulation_for_skipped_node_groups_enabled):
             return done

@@ -360,8 +360,7 @@ class ScaleUpPlan:
         """Return the simulated cluster after the loop, which scale-down uses in the same loop.
 
         Pods that fit on existing or upcoming nodes run there; nodes that have not started are left out. After a salvo
-        the
-        cluster includes the new nodes of all rounds but the last.
+        the cluster includes the new nodes of all rounds but the last.
         """
         return self._before.snapshot_after
 
@@ -382,8 +381,7 @@ class ScaleUpPlan:
         """Return why other groups that take the pods do not share the new nodes of the group chosen first.
 
         Maps a group to the labels or resources that differ, the chosen group's values first. Empty unless similar
-        groups
-        are balanced.
+        groups are balanced.
         """
         if self._comparator is None or not self._good or self._good[0].best is None:
             return {}

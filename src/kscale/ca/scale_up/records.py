@@ -40,10 +40,8 @@ class ScaleUpChoice(_RecordStruct, frozen=True):
     """One node group as a way to scale up.
 
     ``nodes`` and ``pods`` are the new nodes and placed pods of the estimate, 0 if the group is no option: then
-    ``skipped``
-    is the reason; if that is empty, the group takes no pod. ``bound`` is a proven lower bound of nodes for the same
-    pods,
-    ``boundMethod`` its proof. ``similar``: groups that would share the new nodes.
+    ``skipped`` is the reason; if that is empty, the group takes no pod. ``bound`` is a proven lower bound of nodes for
+    the same pods, ``boundMethod`` its proof. ``similar``: groups that would share the new nodes.
     """
 
     group: str
@@ -82,11 +80,9 @@ class PendingPods(_RecordStruct, frozen=True):
 class PodCounts(_RecordStruct, frozen=True):
     """How many pods each step removed before the scale-up, in the order of the steps.
 
-    ``ignored``: being deleted, gated, or not reported as unschedulable by the scheduler; ``expendable``: of a
-    priority below the cut-off; ``drained``: added, because their nodes are being drained; ``onExisting``: fit on
-    existing
-    or upcoming nodes; ``outOfTime``: not checked; ``daemonSet``; ``consuming``: wait for a ProvisioningRequest;
-    ``young``;
+    ``ignored``: being deleted, gated, or not reported as unschedulable by the scheduler; ``expendable``: of a priority
+    below the cut-off; ``drained``: added, because their nodes are being drained; ``onExisting``: fit on existing or
+    upcoming nodes; ``outOfTime``: not checked; ``daemonSet``; ``consuming``: wait for a ProvisioningRequest; ``young``;
     ``asked``: what remained.
     """
 
@@ -108,11 +104,9 @@ class ScaleUpPlanRecord(Record, frozen=True):
     - ``result``: upstream's, e.g. ``ScaleUpSuccessful``; ``error`` comes with ``ScaleUpError``. Of several scale-ups in
       one loop (a salvo) it is the last one's.
     - ``scaleUps``: the final plan, balanced over similar groups; ``options``: every group, with the chosen one marked
-      (of
-      a salvo: as the first scale-up saw them, with all chosen ones marked).
+      (of a salvo: as the first scale-up saw them, with all chosen ones marked).
     - ``triggered``: pods that get a place, as upstream reports it; ``beyondLimits``: those of them for which quotas
-      leave
-      no node; ``pending``: pods that get none; ``existing``: pod -> node, for pods that fit without new nodes;
+      leave no node; ``pending``: pods that get none; ``existing``: pod -> node, for pods that fit without new nodes;
       ``young``: pods whose delay has not passed; ``notTried``: pods for which there was no time.
     - ``scaleDownDisabled``: more pods may follow soon, so the loop removes no node either.
     - ``upcoming``: nodes by group that were requested before and are assumed to arrive; ``createdGroups``: groups that

@@ -142,8 +142,7 @@ def run_once_steps(
         The observed cluster.
     groups : Groups or iterable of NodeGroup or dict
         As the previous loop left them (``report.groups``), or as the provider reports them. The loop queries the
-        provider
-        again (:class:`~kscale.effects.Refresh`), which may answer that they are unchanged.
+        provider again (:class:`~kscale.effects.Refresh`), which may answer that they are unchanged.
     now : datetime or Moment
         Start of the loop.
     options : AutoscalingOptions, optional

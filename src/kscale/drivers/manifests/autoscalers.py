@@ -344,9 +344,8 @@ def admission_manifests(
 
     ``callers``: the networks (CIDR) of the API servers that may reach the webhook; empty: all. ``secret`` holds its
     certificate, under the names of :data:`CERTIFICATES`. With ``keys`` ``cert-manager`` an issuer and a certificate
-    that
-    fill it are among the objects. ``flags`` and ``options`` as in :func:`autoscaler_manifests`: the Service is named
-    ``webhook_service``, and forwards to ``port``.
+    that fill it are among the objects. ``flags`` and ``options`` as in :func:`autoscaler_manifests`: the Service is
+    named ``webhook_service``, and forwards to ``port``.
     """
     name = webhook_service(options)
     files = [f"--{flag}={_FILES}/{key}" for flag, key in CERTIFICATES[keys].items()]

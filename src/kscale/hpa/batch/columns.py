@@ -97,11 +97,9 @@ class UnchangedRows:
 
 @dataclass(frozen=True, slots=True)
 class TargetColumns:
-    """One row an HPA. ``scale_error`` 0 none, 1 internal, 2 spec; ``selector_error`` 0 none, 1 required, 2 invalid,
-    3 deleted, 4 pods could not be listed, 5 ambiguous; ``refused`` whether a scale that is written is refused for good;
-    ``metrics_begin``/``metrics_end`` into the rows of
-    :class:`MetricRows`; the rest as of the spec and the scale.
-    """
+    """One row an HPA. ``scale_error`` 0 none, 1 internal, 2 spec; ``selector_error`` 0 none, 1 required, 2 invalid, 3
+    deleted, 4 pods could not be listed, 5 ambiguous; ``refused`` whether a scale that is written is refused for good;
+    ``metrics_begin``/``metrics_end`` into the rows of :class:`MetricRows`; the rest as of the spec and the scale."""
 
     scale_error: NDArray[np.uint8]
     current: NDArray[np.int32]
@@ -121,10 +119,10 @@ class TargetColumns:
 
 @dataclass(frozen=True, slots=True)
 class MetricRows:
-    """One row a metric of an HPA: what the replica calculator takes (``kscale._native._replicas.calculate``).
+    """Inputs of the replica calculator, one row per metric of an HPA (``kscale._native._replicas.calculate``).
 
-    ``mode`` indexes ``replica_calculator.MODES``; ``failure`` 1: no metrics, 2: pods could not be listed; ``invalid`` is
-    set where the HPA's own spec is at fault (error class ``spec``).
+    ``mode`` indexes ``replica_calculator.MODES``; ``failure`` 1: no metrics, 2: pods could not be listed; ``invalid``:
+    the HPA's own spec is invalid (error class ``spec``).
     """
 
     mode: NDArray[np.uint8]

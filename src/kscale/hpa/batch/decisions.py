@@ -254,8 +254,7 @@ class Decisions:
         """Build decisions from the kernel's result.
 
         ``columns``: the kernel's arrays in its order, with one entry per HPA. ``given``: columns of the inputs.
-        ``memory``:
-        histories of all HPAs.
+        ``memory``: histories of all HPAs.
         """
         branch, desired, proposal, stabilized = columns[:4]
         best, invalid, first_invalid, rescaled, reason, events, error, stabilized_by = columns[4:]
@@ -594,8 +593,7 @@ def decide(
     scales : mapping or callable
         Scale of each HPA's target by the HPA's ``namespace/name``, or a function that answers
         :class:`~kscale.effects.GetScale`. An :class:`~kscale.effects.ApiError` says why there is none. A missing scale
-        is
-        not found.
+        is not found.
     pods : Cluster, Snapshot, PodIndex or list
         The pods.
     metrics : callable

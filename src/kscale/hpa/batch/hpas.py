@@ -370,11 +370,11 @@ _NO_SCALE_VALUES: Final = (0, 0, "")
 
 @dataclass(frozen=True, slots=True)
 class ScaleColumns:
-    """One row an HPA.
+    """Scales of the targets, one row per HPA.
 
-    ``given``: as they were given, None: there is none; ``scales``: read, or why there is none; ``problems``: what of
-    those given is no scale, by row; ``there`` bool[n], ``current`` and ``status`` int32[n]: replicas of the spec and
-    of the status; ``texts``: selectors.
+    ``passed``: scales as passed, None if missing; ``scales``: the scales, or their errors; ``problems``: by row, why a
+    passed object is no scale; ``there`` bool[n]; ``current`` and ``status`` int32[n]: replicas of the spec and of the
+    status; ``texts``: selectors.
     """
 
     passed: list[Any]
@@ -508,8 +508,7 @@ class BatchSelectors:
     """Selectors of all targets, and HPAs that select the same pods.
 
     ``wanted``: selections, first those of ``group`` int64[n] (-1 for none), then those of other HPAs. ``registered``:
-    the
-    selector of every HPA by (namespace, name), as in the store once the whole batch is registered.
+    the selector of every HPA by (namespace, name), as in the store once the whole batch is registered.
     """
 
     def __init__(

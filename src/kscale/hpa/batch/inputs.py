@@ -65,8 +65,8 @@ _METRICS_BRANCH: Final = 4
 class BatchObjects:
     """Inputs of the decisions; see :func:`kscale.hpa.batch.decisions.decide`.
 
-    ``passed``: HPAs as passed. ``hpas``: HPAs as structs. ``keys``: ``namespace/name`` of each. ``unchanged``: rows that are
-    unchanged since the last batch, if there was one.
+    ``passed``: HPAs as passed. ``hpas``: HPAs as structs. ``keys``: ``namespace/name`` of each. ``unchanged``: rows
+    that are unchanged since the last batch, if there was one.
     """
 
     passed: list[Any]

@@ -130,8 +130,7 @@ class BatchPods(Protocol):
         """Return the object that issues stamps, and a stamp for each row number from 0 on.
 
         A stamp changes whenever the row's pod changes or another pod takes the row. It is -1 for a row without a pod.
-        Stamps
-        are unique among results with the same issuer. The issuer is None if stamps are not supported.
+        Stamps are unique among results with the same issuer. The issuer is None if stamps are not supported.
         """
         ...
 

@@ -223,8 +223,7 @@ class CachedDecision(msgspec.Struct, frozen=True, gc=False):
         """Check whether the conclusion is the same as before, apart from metric values.
 
         The conclusion follows from these four inputs. If the status already states it, no condition changes;
-        observations
-        depend on the previous replicas in the status (``_labels`` of metrics).
+        observations depend on the previous replicas in the status (``_labels`` of metrics).
         """
         if hpa.spec is not self.hpa.spec:
             return False

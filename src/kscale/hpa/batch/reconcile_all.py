@@ -148,8 +148,7 @@ def reconcile_all(
         The pods.
     scales : mapping of str to Scale
         Scales of watched targets by the HPA's ``namespace/name``. Others are requested, and a scale that is to be
-        written
-        is always requested. A watched scale may be behind: a write then meets a conflict, as upstream's does.
+        written is always requested. A watched scale may be behind: a write then meets a conflict, as upstream's does.
     now : datetime or Moment
         Time of the batch.
     options : HPAOptions
@@ -269,8 +268,7 @@ class _BatchReconcile:
         """Prepare the batch again from the current objects.
 
         These HPAs are left for the next batch: replaced by another object, without a known scale any more, or in need
-        of a
-        response that was not requested.
+        of a response that was not requested.
         """
         removed, postponed = set(), set()
         hpas = list(self.hpas)

@@ -70,8 +70,7 @@ class MetricLists:
     """Metrics by namespace, answering :class:`~kscale.effects.GetMetric`.
 
     An API whose list is absent (``resource``, ``custom``, ``external`` false) fails as an unregistered API does. Labels
-    of
-    pods come from :meth:`know_pods` or from the items. Not safe for concurrent use by several threads.
+    of pods come from :meth:`know_pods` or from the items. Not safe for concurrent use by several threads.
     """
 
     __slots__ = (
@@ -171,8 +170,7 @@ class MetricLists:
         """Add items of an ExternalMetricValueList, which does not contain its namespace.
 
         Returns the same as :meth:`add_pod_metrics`. ``number`` identifies the list: values with equal labels add up
-        within a
-        list, and replace those of an earlier list.
+        within a list, and replace those of an earlier list.
         """
         self.external, duplicates = True, []
         for item in items:
@@ -241,8 +239,7 @@ class MetricLists:
         """Return a custom metric's values of pods in all namespaces as columns, with the metric's name as the resource.
 
         ``metric_selector`` selects the series. Raises :class:`~kscale.errors.InputError` for a value whose time cannot
-        be
-        read.
+        be read.
         """
         key = (metric, metric_selector)
         usage = self._index.custom.get(key)

@@ -181,8 +181,7 @@ def reconcile(
     ----------
     hpa : HorizontalPodAutoscaler or HorizontalPodAutoscalerV1
         A defaulted object (:func:`~kscale.hpa.apply_defaults`); it is not validated. v1 objects are converted. The
-        legacy
-        profile always writes the status as v1.
+        legacy profile always writes the status as v1.
     state : HPAState
         State of earlier reconciles (:class:`~kscale.hpa.HPAState`); the next one is in the result.
     now : datetime or Moment

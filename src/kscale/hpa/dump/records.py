@@ -359,8 +359,7 @@ class ExternalMetricLists:
         """Add a value of list ``number`` to the values of its scope.
 
         Returns False if the scope has neither HPA nor selector: the value counts for every HPA of its namespace that
-        selects
-        it.
+        selects it.
         """
         if scope.hpa or scope.selector:
             self._scoped.setdefault((number, item.metric_name), _ExternalList(scope, source)).items.append(item)

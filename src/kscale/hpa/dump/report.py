@@ -261,8 +261,7 @@ class HPAReport(Record, frozen=True):
       the dump. ``without_state``: HPAs that are not in the given state, treated as if the controller had just seen
       them.
     - ``missing``: missing inputs that matter, as texts. ``unmodelled``: features of an object that are not considered,
-      by
-      its kind and ``namespace/name``, for the shown HPAs (if all are shown, for every ScaledObject too).
+      by its kind and ``namespace/name``, for the shown HPAs (if all are shown, for every ScaledObject too).
     - ``duplicates``: objects that appeared more than once (kind and ``namespace/name``), shown or not; the last one
       counts.
     - ``paused``: paused ScaledObjects, which have no active HPA. ``assumed``: assumptions about a target's scale whose

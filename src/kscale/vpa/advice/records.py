@@ -67,8 +67,7 @@ class PatchAmounts(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     """Amounts that a patch of the workload sets, in millicores and bytes; None for unchanged amounts.
 
     A request is the target, at most the limit if the VPA controls requests only. Otherwise the limit is the one that
-    the
-    strategy advises, or it is scaled in proportion to the request as upstream does.
+    the strategy advises, or it is scaled in proportion to the request as upstream does.
     """
 
     cpu_request: int | None = None

@@ -82,8 +82,8 @@ class Workloads:
     """All workloads of a dump that have a topmost controller with a selector.
 
     ``pods``: all of the dump; ``custom``: its workloads of custom kinds. A workload's VPA is the strongest (as
-    upstream,
-    the oldest) of those that this recommender manages (``options``). ``aside`` counts the others: texts by namespace.
+    upstream, the oldest) of those that this recommender manages (``options``). ``aside`` counts the others: texts by
+    namespace.
     """
 
     def __init__(
@@ -234,9 +234,8 @@ class Workloads:
         """Return the workload of a pod that does not exist anymore; None if unknown.
 
         ``named`` (``Kind/name`` or a name) decides, else the pod's name: its part before the suffix is looked up among
-        the
-        dump's controllers, whose owners are followed. A deleted ReplicaSet, or Job of a CronJob, is recognized by its
-        name.
+        the dump's controllers, whose owners are followed. A deleted ReplicaSet, or Job of a CronJob, is recognized by
+        its name.
         """
         if named:
             kind, _, name = named.rpartition("/")

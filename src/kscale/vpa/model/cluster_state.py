@@ -53,8 +53,7 @@ class ContainerSlotCache:
     """Cache of container slots by name, until they may have moved.
 
     ``aggregates``: aggregates that a cached container feeds or fed, by number. The last joined lists are cached, so
-    that
-    only containers that moved are looked up again.
+    that only containers that moved are looked up again.
     """
 
     __slots__ = ("_known", "_last", "_moved", "_numbers", "aggregates")

@@ -1,8 +1,7 @@
 """The recommender's round (upstream: ``pkg/recommender/routines``, ``input``, ``checkpoint``).
 
 ``loop`` runs the steps in upstream's order: ``cluster_feeder`` loads VPAs, pods and metrics, ``update_vpas``
-recommends,
-and ``checkpoints`` maintains checkpoints.
+recommends, and ``checkpoints`` maintains checkpoints.
 """
 
 from __future__ import annotations

@@ -277,8 +277,7 @@ def external_metrics_steps(
 
     Returns pod metrics as metrics-server would, or the error of the first request that fails: then no pod has metrics.
     The metrics, and the label that identifies the container, are options of the recommender. ``progress`` belongs to
-    the
-    calling machine.
+    the calling machine.
 
     VPAs and their pods are requested by name, CPU first. Time and window are those of the first item of the last
     response with items. Of two items of one container the last counts. Items without the container label are skipped. A

@@ -115,8 +115,7 @@ def estimate_resources(
     """Estimate target, lower and upper bound of the first ``len(containers)`` rows of a store.
 
     ``containers[i]`` is the number of containers that share the pod minimum of row *i*. Confidence comes from CPU
-    samples
-    only, also for memory. Without history the upper bound is 1e14 and the lower one the minimum.
+    samples only, also for memory. Without history the upper bound is 1e14 and the lower one the minimum.
     """
     n = len(containers)
     percentiles = np.array(
@@ -184,11 +183,10 @@ def recommend_pod_resources(state: RecommenderState, vpas: Sequence[Vpa]) -> lis
 class _CachedRecommendations(NamedTuple):
     """Last recommendations of containers (``names``) under ``policies``.
 
-    ``kept`` int64: rows of containers whose policy is not Off, and the controlled ``resources`` of each. ``unasked``:
-    for
-    CPU and for memory, a mask of those that are not controlled. ``numbers`` int64[n]: number of containers that share
-    the
-    minimum of a pod. ``amounts``: amounts of kept rows, formatted under ``options`` in ``found``, VPA by VPA.
+    - ``rows`` int64: rows of containers whose policy is not Off, with the controlled ``resources`` of each.
+    - ``unasked``: for CPU and for memory, a mask of those rows that do not control it.
+    - ``numbers`` int64[n]: number of containers that share the minimum of a pod.
+    - ``amounts``: amounts of ``rows``, formatted under ``options`` in ``recommendations``, VPA by VPA.
     """
 
     names: Sequence[tuple[Vpa, str]]

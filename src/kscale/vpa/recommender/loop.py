@@ -54,10 +54,10 @@ def recommender_steps(
     """Run one round as a step machine: it yields requests and actions, receives outcomes, and returns the decisions.
 
     In order: ``LoadVPAs`` (``GetScale`` of targets that are not watched), ``LoadPods`` (with ``memory_saver`` a
-    ``List`` of
-    what new VPAs select), ``LoadMetrics`` (``GetMetric``, unless usage is given), ``DeleteRemovedPods``, ``UpdateVPAs``
-    (a ``Patch`` of each status that changed), ``MaintainCheckpoints`` (``Patch``, or ``Create`` if there is none yet;
-    ``List``, ``Get`` and ``Delete`` of orphans) and ``GarbageCollect``. Each is timed (``execution_latency_seconds``).
+    ``List`` of what new VPAs select), ``LoadMetrics`` (``GetMetric``, unless usage is given), ``DeleteRemovedPods``,
+    ``UpdateVPAs`` (a ``Patch`` of each status that changed), ``MaintainCheckpoints`` (``Patch``, or ``Create`` if there
+    is none yet; ``List``, ``Get`` and ``Delete`` of orphans) and ``GarbageCollect``. Each is timed
+    (``execution_latency_seconds``).
 
     Parameters
     ----------
@@ -171,8 +171,7 @@ def init_from_checkpoints_steps(
     -------
     Steps of list of str
         The step machine. Its result are messages about checkpoints that could not be loaded, as anybody may have
-        written
-        them.
+        written them.
     """
     progress = Progress(moment(now))
     state.last_checkpoint_gc = progress.now

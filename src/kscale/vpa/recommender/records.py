@@ -119,9 +119,8 @@ class VpaResult(msgspec.Struct, kw_only=True):
     """Result of a round for one VPA.
 
     ``pod_count``: how many pods it selects; ``selector``: that of its target in the API's text form; empty if it
-    selects
-    all pods of the namespace, or if the target cannot be resolved and it selects none. ``status_written``: the status
-    differs from the object's, so it is patched; ``refusal``: why the patch failed.
+    selects all pods of the namespace, or if the target cannot be resolved and it selects none. ``status_written``: the
+    status differs from the object's, so it is patched; ``refusal``: why the patch failed.
     """
 
     namespace: str

@@ -151,8 +151,7 @@ class LatestAdvice(msgspec.Struct, frozen=True):
     """Latest advice of a strategy by VPA.
 
     ``had``: advice by container. ``failures``: why there has been no advice since. A VPA whose selector changed is a
-    new
-    one without advice.
+    new one without advice.
     """
 
     had: dict[Vpa, Mapping[str, StrategyAdvice]] = {}
@@ -180,7 +179,7 @@ class _NamespaceRequest(NamedTuple):
 
 
 class _ContainerSamples(NamedTuple):
-    """Samples of one container, by resource and time."""
+    """Samples of one resource of a container from one series, in order of time."""
 
     resource: str
     key: SeriesKey
@@ -191,14 +190,12 @@ class StrategyAdvisor:
     """Requests samples, and stores the strategy's advice of VPAs with samples. Not safe for concurrent use.
 
     ``advice``: the advice. ``kills``: OOM kills, for memory. All samples of a namespace are queried at each
-    ``interval``
-    (nanoseconds), or at once if a VPA is new there, has another selector than before, or has usage of a new container.
-    Queries run in the background, four namespaces at a time. A query may take ``timeout``, independent of loops, and
-    its
-    response may have ``most_bytes``. A loop waits up to half of ``recommender_interval`` for the queries that it
-    starts,
-    and later loops use what has arrived since. Only the advice is stored, so at most the samples of four namespaces are
-    in memory. A response applies to VPAs that existed at the time of the query and still exist.
+    ``interval`` (nanoseconds), or at once if a VPA is new there, has another selector than before, or has usage of a
+    new container. Queries run in the background, four namespaces at a time. A query may take ``timeout``, independent
+    of loops, and its response may have ``most_bytes``. A loop waits up to half of ``recommender_interval`` for the
+    queries that it starts, and later loops use what has arrived since. Only the advice is stored, so at most the
+    samples of four namespaces are in memory. A response applies to VPAs that existed at the time of the query and still
+    exist.
 
     A namespace whose query fails keeps its advice and is queried again in the next loop, after other namespaces, and
     with at most two others like it. So queries that hang leave room for the rest. A VPA for which the strategy fails

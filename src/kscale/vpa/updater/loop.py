@@ -381,10 +381,8 @@ def updater_steps(
     """Run one loop of the updater as a step machine: yields actions, receives outcomes, returns the result.
 
     The lease of the admission controller is read with ``Get`` unless ``use_admission_controller_status`` is off. A
-    resize
-    is a ``Resize`` and a ``Patch`` of annotations, an eviction an ``Evict``. Rate limiters yield ``Wait``; an error as
-    its
-    outcome ends the loop. Steps of the loop are timed (``execution_latency_seconds``).
+    resize is a ``Resize`` and a ``Patch`` of annotations, an eviction an ``Evict``. Rate limiters yield ``Wait``; an
+    error as its outcome ends the loop. Steps of the loop are timed (``execution_latency_seconds``).
 
     Parameters
     ----------

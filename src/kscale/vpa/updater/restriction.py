@@ -110,8 +110,7 @@ class PodsRestriction:
     """Decides what may be done to the pods of one VPA.
 
     Queries change nothing; :meth:`evicted` and :meth:`resized` do. ``last_attempts`` ("namespace/name" -> time) is
-    shared
-    by all restrictions of an updater and is never cleared.
+    shared by all restrictions of an updater and is never cleared.
     """
 
     def __init__(

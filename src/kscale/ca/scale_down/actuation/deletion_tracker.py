@@ -66,8 +66,7 @@ class ScaleDownNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 class StartedDeletion(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """Result of starting a deletion: ``ScaleDownNodeDeleteStarted``, ``ScaleDownNoNodeDeleted`` or ``ScaleDownError``;
-    with an
-    error there may still be started nodes."""
+    with an error there may still be started nodes."""
 
     result: str
     nodes: list[ScaleDownNode] = []

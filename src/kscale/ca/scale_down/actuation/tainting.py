@@ -354,8 +354,7 @@ def update_soft_taints(
     """Remove soft taints from nodes, then add them to others.
 
     It ends after ``--max-bulk-soft-taint-count`` attempts or ``--max-bulk-soft-taint-time``. An error counts as an
-    attempt
-    and stops nothing.
+    attempt and stops nothing.
     """
     p = Progress(now)
     until = now + duration(options.max_bulk_soft_taint_time)
