@@ -114,7 +114,7 @@ def format_not_triggered_reasons(pod: NoScaleUpInfo, existing: Collection[str]) 
 
 @typed
 def build_scale_up_events(status: ScaleUpStatus, *, uid_of: PodUidLookup = lambda _: "") -> list[Event]:
-    """Build an event for every pod that triggered the scale-up, and for those that did not.
+    """Build an event for every pod that triggered the scale-up of ``status``, and for those that did not.
 
     The latter get no event if the scale-up failed or succeeded. ``uid_of`` returns the UID of a pod by
     ``namespace/name``; empty if unknown.
