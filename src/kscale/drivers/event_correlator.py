@@ -225,14 +225,14 @@ class EventCorrelator:
 
     def _observe(self, event: EventObject, key: Hashable) -> Correlated:
         """Return the event with its count, and the patch if it is a repetition (``eventObserve``)."""
-        said = self._said.get(key)
+        earlier = self._said.get(key)
         patch = None
-        if said is not None:
+        if earlier is not None:
             event = msgspec.structs.replace(
                 event,
-                metadata=msgspec.structs.replace(event.metadata, name=said.name),
-                first_timestamp=said.first_timestamp,
-                count=said.count + 1,
+                metadata=msgspec.structs.replace(event.metadata, name=earlier.name),
+                first_timestamp=earlier.first_timestamp,
+                count=earlier.count + 1,
             )
             patch = {"count": event.count, "lastTimestamp": event.last_timestamp}
             if event.message:

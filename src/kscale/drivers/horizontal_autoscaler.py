@@ -441,9 +441,9 @@ class HorizontalAutoscaler:
                 else:
                     self.controller.added(new, now=now)
             elif isinstance(old, HorizontalPodAutoscaler):
-                of = old.metadata
+                metadata = old.metadata
                 self.controller.deleted(
-                    Tombstone(namespace=of.namespace, name=of.name, last=old) if change.missed else old
+                    Tombstone(namespace=metadata.namespace, name=metadata.name, last=old) if change.missed else old
                 )
 
     def _scale(self, stores: Stores, key: str, hpa: HorizontalPodAutoscaler) -> Scale | None:

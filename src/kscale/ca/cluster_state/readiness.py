@@ -76,7 +76,9 @@ def classify_nodes(
         if not ready or suspended or is_gone:
             not_ready[i] = is_gone, suspended
     members = groups.members(names)
-    by_group = {group: GroupReadiness(registered=[*of]) for group, of in members.items() if group is not None}
+    by_group = {
+        group: GroupReadiness(registered=[*node_names]) for group, node_names in members.items() if group is not None
+    }
     total = GroupReadiness(registered=[*names], ready=_exclude_names(names, {names[i] for i in not_ready}))
     elsewhere: dict[str | None, set[str]] = {}
     for i in not_ready:

@@ -136,12 +136,12 @@ _THRESHOLD_LIMITS: dict[str, Callable[[EstimateOptions], int]] = {
 
 def describe_limit(options: EstimateOptions) -> str:
     """Return a description of the threshold that limits an estimate; empty if none does."""
-    limit, said = 0, ""
+    limit, description = 0, ""
     for name in options.thresholds:
         stricter_now = get_stricter_limit(limit, _THRESHOLD_LIMITS[name](options))
         if stricter_now != limit:
-            limit, said = stricter_now, _THRESHOLD_TEXTS[name](options)
-    return said
+            limit, description = stricter_now, _THRESHOLD_TEXTS[name](options)
+    return description
 
 
 def _describe_sng_capacity(options: EstimateOptions) -> str:

@@ -94,12 +94,12 @@ class LegacyScaleUpPlan(ScaleUpPlan):
         best = done.best if done is not None and done.scaled_up else None
         helped = list(best.pods) if best is not None else []
         # Set the base class's lazy attributes at once, as they are small here.
-        said = self.__dict__
-        said["existing"] = dict(existing or {})
-        said["triggered"] = [keys[i] for i in helped]
-        said["options"] = _build_choices(done, best.group if best is not None else None)
-        said["pending"] = _build_pending_pods(done, keys, set(helped), result)
-        said["unmodelled"] = list(done.unmodelled) if done is not None else []
+        attributes = self.__dict__
+        attributes["existing"] = dict(existing or {})
+        attributes["triggered"] = [keys[i] for i in helped]
+        attributes["options"] = _build_choices(done, best.group if best is not None else None)
+        attributes["pending"] = _build_pending_pods(done, keys, set(helped), result)
+        attributes["unmodelled"] = list(done.unmodelled) if done is not None else []
 
     @property
     def triggered_count(self) -> int:

@@ -84,10 +84,10 @@ def update_degradation_counter(counter: int, unprocessed: int, options: Autoscal
     number of pods that were not checked. Call it only with graceful degradation enabled.
     """
     if unprocessed > 0:
-        said = build_status_event(options, "Warning", "GracefulDegradationStarted", _STARTED_TEXT)
-        return counter + 1, [said] if counter == 0 else []
-    said = build_status_event(options, "Normal", "GracefulDegradationStopped", _STOPPED_TEXT)
-    return 0, [said] if counter > 0 else []
+        event = build_status_event(options, "Warning", "GracefulDegradationStarted", _STARTED_TEXT)
+        return counter + 1, [event] if counter == 0 else []
+    event = build_status_event(options, "Normal", "GracefulDegradationStopped", _STOPPED_TEXT)
+    return 0, [event] if counter > 0 else []
 
 
 def is_reserved_for_scale_down(counter: int, options: AutoscalingOptions) -> bool:

@@ -114,7 +114,7 @@ def scale_down(
 
 
 def _reject_legacy_inputs(**given: bool) -> None:
-    what = "the planner of release 1.3 does not know it"
-    problems = [Problem(what, field=name) for name, is_given in given.items() if is_given]
+    message = "the planner of release 1.3 does not know it"
+    problems = [Problem(message, field=name) for name, is_given in given.items() if is_given]
     if problems:
         raise InputError(problems)

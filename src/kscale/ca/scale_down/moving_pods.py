@@ -308,12 +308,12 @@ class _AgeDependentPods:
     def _known(self, context: DrainContext) -> dict[tuple[int, bool], int]:
         """Return the cached codes of contexts that differ from this one in time at most."""
         budgets = context.pdbs.family if context.pdbs.pdbs else None
-        what = context.listers, context.options, budgets
+        key = context.listers, context.options, budgets
         for asked, known in self._last:
-            if asked == what:
+            if asked == key:
                 return known
         new_codes: dict[tuple[int, bool], int] = {}
-        self._last = [(what, new_codes), *self._last[: _MAX_CONTEXTS - 1]]
+        self._last = [(key, new_codes), *self._last[: _MAX_CONTEXTS - 1]]
         return new_codes
 
 

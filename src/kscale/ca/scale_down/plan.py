@@ -127,10 +127,10 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
     under_rollout: list[str] = []
 
     def __repr__(self) -> str:
-        said = [f"{len(self.unneeded)} of {len(self.candidates)} candidates unneeded"]
-        said += [f"deletes {name}" for name in self.delete_empty]
-        said += [f"drains {name}" for bucket in self.delete.drain for name in bucket.nodes]
-        return f"ScaleDownPlan({self.result}: {', '.join(said)})"
+        parts = [f"{len(self.unneeded)} of {len(self.candidates)} candidates unneeded"]
+        parts += [f"deletes {name}" for name in self.delete_empty]
+        parts += [f"drains {name}" for bucket in self.delete.drain for name in bucket.nodes]
+        return f"ScaleDownPlan({self.result}: {', '.join(parts)})"
 
     def _repr_html_(self) -> str:
         """Render the plan as HTML for a notebook."""

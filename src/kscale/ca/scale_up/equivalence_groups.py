@@ -137,7 +137,7 @@ class PodGroups(Sequence[PodGroup]):
 
     def rename(self, old: str, new: str) -> None:
         """Rename a group that was created under another name."""
-        self._said = {new if name == old else name: said for name, said in self._said.items()}
+        self._said = {new if name == old else name: verdicts for name, verdicts in self._said.items()}
 
     def erase(self, group: str) -> None:
         """Forget the verdicts of a group."""
@@ -145,8 +145,8 @@ class PodGroups(Sequence[PodGroup]):
 
     def give_up(self, reason: str) -> None:
         """Reject all pods that would fit somewhere."""
-        for said in self._said.values():
-            said.reject(self.schedulable & said.takes, reason)
+        for verdicts in self._said.values():
+            verdicts.reject(self.schedulable & verdicts.takes, reason)
         self.schedulable = np.zeros(self.size, dtype=np.bool_)
 
     def fail(self, failed: Collection[str], reason: str) -> None:
@@ -156,12 +156,12 @@ class PodGroups(Sequence[PodGroup]):
         """
         lost = np.zeros(self.size, dtype=np.bool_)
         left = np.zeros(self.size, dtype=np.bool_)
-        for name, said in self._said.items():
+        for name, verdicts in self._said.items():
             if name in failed:
-                said.reject(said.takes, reason)
-                lost |= said.takes
+                verdicts.reject(verdicts.takes, reason)
+                lost |= verdicts.takes
             else:
-                left |= said.takes
+                left |= verdicts.takes
         self.schedulable = self.schedulable & (left | ~lost)
 
     # -- queries -----------------------------------------------------------------------------------------------------
@@ -176,14 +176,16 @@ class PodGroups(Sequence[PodGroup]):
         if not -self.size <= number < self.size:
             raise IndexError(number)
         number %= self.size
-        said = self._said
+        verdicts = self._said
         return PodGroup(
             pods=self.keys_of(number),
             schedulable=bool(self.schedulable[number]),
-            schedulable_groups=[name for name, item in said.items() if item.takes[number]],
+            schedulable_groups=[name for name, item in verdicts.items() if item.takes[number]],
             errors=self.errors(number),
             verdicts={
-                name: item.judgement.verdict(number) for name, item in said.items() if not item.judgement.fits[number]
+                name: item.judgement.verdict(number)
+                for name, item in verdicts.items()
+                if not item.judgement.fits[number]
             },
         )
 
@@ -203,7 +205,7 @@ class PodGroups(Sequence[PodGroup]):
 
     def awaiting(self, best: str) -> list[str]:
         """Return the pods that fit some node group, but not the chosen one."""
-        said = self._said.get(best)
-        if said is None:
+        verdicts = self._said.get(best)
+        if verdicts is None:
             return []
-        return [pod for i in np.flatnonzero(self.schedulable & said.rejected).tolist() for pod in self.keys_of(i)]
+        return [pod for i in np.flatnonzero(self.schedulable & verdicts.rejected).tolist() for pod in self.keys_of(i)]

@@ -279,11 +279,11 @@ class ScaleUpPlan:
         self.min_sizes: list[ScaleUpInfo] = list(minimum.status.scale_ups) if minimum is not None else []
 
     def __repr__(self) -> str:
-        said = [*map(str, (*self.scale_ups, *self.min_sizes))]
-        said.append(
+        parts = [*map(str, (*self.scale_ups, *self.min_sizes))]
+        parts.append(
             f"{self.triggered_count} pods helped, {self.pending_count} not, {self.lists.on_existing} fit already"
         )
-        return f"ScaleUpPlan({self.result}: {', '.join(said)})"
+        return f"ScaleUpPlan({self.result}: {', '.join(parts)})"
 
     def _repr_html_(self) -> str:
         """Render the plan as HTML for a notebook."""

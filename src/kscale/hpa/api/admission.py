@@ -408,8 +408,8 @@ def _is_value_of(type_: msgspec.inspect.Type, value: Any, bits: int) -> bool:
     if isinstance(type_, msgspec.inspect.StructType):
         return isinstance(value, Mapping)
     if isinstance(type_, msgspec.inspect.IntType):
-        most = 1 << bits - 1
-        return isinstance(value, int) and not isinstance(value, bool) and -most <= value < most
+        limit = 1 << bits - 1
+        return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
     if isinstance(type_, msgspec.inspect.ListType):
         return isinstance(value, list)
     if isinstance(type_, msgspec.inspect.DictType):

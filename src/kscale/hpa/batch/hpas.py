@@ -153,8 +153,8 @@ def read_specs(
 def _build_spec_columns(hpas: Sequence[HorizontalPodAutoscaler], options: HPAOptions) -> SpecColumns:
     metrics, metric_numbers, lists = _number_equal_values([hpa.spec.metrics for hpa in hpas], {})
     behavior, behavior_numbers, first = _number_equal_values([hpa.spec.behavior for hpa in hpas], {})
-    whose = [hpas[row] for row in first]
-    behaviors = [hpa.spec.behavior for hpa in whose]
+    examples = [hpas[row] for row in first]
+    behaviors = [hpa.spec.behavior for hpa in examples]
     window = options.downscale_stabilization_seconds
     metric_lists = [hpas[row].spec.metrics or [] for row in lists]
     return SpecColumns(
@@ -169,7 +169,7 @@ def _build_spec_columns(hpas: Sequence[HorizontalPodAutoscaler], options: HPAOpt
         has_behavior=np.array([each is not None for each in behaviors], np.uint8),
         up=ScalingRuleColumns.of([None if each is None else each.scale_up for each in behaviors], 0),
         down=ScalingRuleColumns.of([None if each is None else each.scale_down for each in behaviors], window),
-        tolerances=[get_tolerances(hpa, options) for hpa in whose],
+        tolerances=[get_tolerances(hpa, options) for hpa in examples],
         metric_numbers=metric_numbers,
         behavior_numbers=behavior_numbers,
     )

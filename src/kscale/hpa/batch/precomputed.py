@@ -89,13 +89,13 @@ class PrecomputedReconcile:
         options: HPAOptions,
     ) -> None:
         under_way = ReconcileContext(hpa, state, hpa.status, now, options, Progress(now))
-        self._reconcile = of = ReconcileMachine(under_way, None, known)
+        self._reconcile = reconcile = ReconcileMachine(under_way, None, known)
         self._target = target
-        self._desired, self.observations = of.decide_known(target.scale, known)
+        self._desired, self.observations = reconcile.decide_known(target.scale, known)
         self._rescales = self._desired != target.scale.spec.replicas
         if not self._rescales:
-            self.observations.append(of.settle(target.scale.spec.replicas, self._desired))
-        self.writes = self._rescales or of.now.has_news()
+            self.observations.append(reconcile.settle(target.scale.spec.replicas, self._desired))
+        self.writes = self._rescales or reconcile.now.has_news()
 
     def rest(self) -> StepsOf[PutScale | GetScale | Wait | WriteStatus | Emit | Observe, ReconcileResult]:
         """Return the remaining steps, which write the scale and the status if they change."""

@@ -128,9 +128,13 @@ class ReconcileContext:
         yield from self._emit("Normal", reason, message)
 
     def _emit(self, type_: str, reason: str, message: str) -> StepsOf[Emit, None]:
-        of = self.hpa.metadata
+        metadata = self.hpa.metadata
         regarding = ObjectReference(
-            api_version=self.hpa.api_version, kind=self.hpa.kind, namespace=of.namespace, name=of.name, uid=of.uid
+            api_version=self.hpa.api_version,
+            kind=self.hpa.kind,
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
         )
         yield from self.progress.emit(Event(regarding=regarding, type=type_, reason=reason, message=message))
 

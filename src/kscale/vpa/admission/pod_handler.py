@@ -137,8 +137,8 @@ class PodAdmission(msgspec.Struct, kw_only=True):
     allowed: bool = True
 
     def __repr__(self) -> str:
-        said = "; ".join(map(str, self.errors)) or f"{len(self.patches)} patches"
-        return f"<PodAdmission by {self.vpa.key if self.vpa is not None else 'no VPA'}: {said}>"
+        summary = "; ".join(map(str, self.errors)) or f"{len(self.patches)} patches"
+        return f"<PodAdmission by {self.vpa.key if self.vpa is not None else 'no VPA'}: {summary}>"
 
 
 @typed
@@ -296,7 +296,7 @@ def _build_container_patches(
     requests, limits = current
     path = f"/spec/containers/{index}/resources"
     patches: list[PatchOperation] = []
-    said = list(notes)
+    texts = list(notes)
     if requests is None and limits is None:
         patches.append(PatchOperation("add", path, {}))
     for old, new, field, word in (
@@ -304,8 +304,8 @@ def _build_container_patches(
         (limits, wanted.limits, "limits", "limit"),
     ):
         patches += build_value_patches(f"{path}/{field}", old, new)
-        said += [f"{name} {word}" for name in order_resources(new or {})]
-    return patches, f"container {index}: {', '.join(said)}"
+        texts += [f"{name} {word}" for name in order_resources(new or {})]
+    return patches, f"container {index}: {', '.join(texts)}"
 
 
 def build_value_patches(path: str, current: ResourceList | None, new: ResourceList | None) -> list[PatchOperation]:

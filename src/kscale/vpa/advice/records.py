@@ -171,7 +171,7 @@ def get_severity(current: Iterable[int | None], target: int | None, steps: Seque
     if target is None:
         return "unknown"
     severities = [
-        "warning" if one is None else next((name for least, name in steps if abs(one - target) >= least), "good")
+        "warning" if one is None else next((name for minimum, name in steps if abs(one - target) >= minimum), "good")
         for one in current
     ]
     return max(severities, key=SEVERITIES.index, default="warning")

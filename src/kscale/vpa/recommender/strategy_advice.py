@@ -340,8 +340,8 @@ class StrategyAdvisor:
         return self._strategy.name or type(self._strategy).__name__
 
     def _warn(self, warnings: Iterable[str]) -> None:
-        said = (f"Prometheus warns of the samples for the strategy {self._name}: {text}" for text in warnings)
-        self._problems += (text for text in said if text not in self._problems)
+        messages = (f"Prometheus warns of the samples for the strategy {self._name}: {text}" for text in warnings)
+        self._problems += (text for text in messages if text not in self._problems)
 
     def _labels_steps(self, warnings: dict[str, None], progress: Progress) -> StepsOf[Within | Observe, _Labels]:
         if not self._strategy.needs_samples:

@@ -158,8 +158,8 @@ class PodsRestriction:
         if len(live) < required:
             if not self.ignores_budget and not any(has_boost_in_progress(pod) for pod in live):
                 self.too_few[key] = len(live)
-                whose = f"{key.kind}/{key.name}" if key.kind else "no controller"
-                text = f"{len(live)} live pods of {whose}, at least {required} are needed (minReplicas)"
+                owner = f"{key.kind}/{key.name}" if key.kind else "no controller"
+                text = f"{len(live)} live pods of {owner}, at least {required} are needed (minReplicas)"
                 self._refused[key] = "TooFewReplicas", text
                 return
             below = self.ignores_budget

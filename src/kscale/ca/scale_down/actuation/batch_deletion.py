@@ -125,14 +125,14 @@ class DeletionRecorder:
         if gpu["gpu_name"]:
             yield from p.observe(build_observation("scaled_down_gpu_nodes_total", 1.0, reason=reason, **gpu))
         if drain:
-            said = build_status_event(
+            event = build_status_event(
                 self._options, "Normal", "ScaleDown", f"Scale-down: node {name} removed with drain"
             )
         else:
-            said = build_status_event(
+            event = build_status_event(
                 self._options, "Normal", "ScaleDownEmpty", f"Scale-down: empty node {name} removed"
             )
-        yield from p.emit(said)
+        yield from p.emit(event)
         self.tracker.end_deletion(group, name, NodeDeleteResult(result=NODE_DELETE_OK), p.now)
 
 

@@ -78,8 +78,8 @@ def get_pods_to_evict(pods: Iterable[Pod], *, evict_daemon_sets: bool) -> tuple[
 
 
 def _is_daemon_set_evicted(pod: Pod, default: bool) -> bool:
-    said = pod_annotation(pod, ENABLE_DS_EVICTION)
-    return default if said is None else said == "true"
+    annotation = pod_annotation(pod, ENABLE_DS_EVICTION)
+    return default if annotation is None else annotation == "true"
 
 
 _MAX_INT32: Final = 2**31 - 1
@@ -262,8 +262,8 @@ class Evictor:
             if refusal is None:
                 self._registered(pod, p.now)
                 return PodEvictionResult(pod=pod.key)
-            said = "failed to forcefully delete pod for ScaleDown"
-            yield from p.emit(build_pod_event(pod, "Warning", "ScaleDownFailed", said))
+            prefix = "failed to forcefully delete pod for ScaleDown"
+            yield from p.emit(build_pod_event(pod, "Warning", "ScaleDownFailed", prefix))
             text = f"failed to forcefully delete unevicted pod {pod.key} (last error: {refusal.message})"
             return PodEvictionResult(pod=pod.key, error=text)
         if full:
