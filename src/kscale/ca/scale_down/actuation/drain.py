@@ -262,8 +262,8 @@ class Evictor:
             if refusal is None:
                 self._registered(pod, p.now)
                 return PodEvictionResult(pod=pod.key)
-            prefix = "failed to forcefully delete pod for ScaleDown"
-            yield from p.emit(build_pod_event(pod, "Warning", "ScaleDownFailed", prefix))
+            event_text = "failed to forcefully delete pod for ScaleDown"
+            yield from p.emit(build_pod_event(pod, "Warning", "ScaleDownFailed", event_text))
             text = f"failed to forcefully delete unevicted pod {pod.key} (last error: {refusal.message})"
             return PodEvictionResult(pod=pod.key, error=text)
         if full:
