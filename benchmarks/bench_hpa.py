@@ -99,7 +99,7 @@ def world() -> dict[str, Any]:
     rows = MetricRows(
         mode=np.zeros(HPAS, np.uint8),
         cpu=np.ones(HPAS, np.uint8),
-        given=np.zeros(HPAS, np.uint8),
+        failure=np.zeros(HPAS, np.uint8),
         invalid=np.zeros(HPAS, np.uint8),
         current=np.full(HPAS, PODS, np.int32),
         target=np.full(HPAS, 50, np.int64),

@@ -13,7 +13,7 @@ __all__ = ["Backoff", "ScaleUpError", "get_active_backoff", "record_failure", "r
 
 
 class ScaleUpError(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Why a scale-up failed: ``class_`` OutOfResource or Other; ``code`` is the cloud's, or an error type."""
+    """Reason of a failed scale-up. ``class_``: OutOfResource or Other; ``code``: the cloud's code, or an error type."""
 
     class_: str = msgspec.field(name="class")
     code: str
@@ -38,10 +38,10 @@ def record_failure(
     initial: int,
     maximum: int,
 ) -> dict[str, Backoff]:
-    """The back-offs after one more failure.
+    """Return the back-offs after one more failure of a group.
 
-    A failure after the last period has ended doubles it, up to ``maximum``; one within it starts it anew. Success
-    never ends a back-off: it ages out.
+    A failure after the end of the last period doubles the period, up to ``maximum``. A failure within the period
+    restarts it. Success never ends a back-off. ``initial`` and ``maximum`` are in nanoseconds.
     """
     last = backoffs.get(group)
     if last is None:
@@ -55,11 +55,11 @@ def record_failure(
 
 
 def get_active_backoff(backoffs: Mapping[str, Backoff], group: str, now: Moment) -> Backoff | None:
-    """The back-off that is in force for a group, if any."""
+    """Return the active back-off of a group, or None."""
     entry = backoffs.get(group)
     return None if entry is None or entry.until < now else entry
 
 
 def remove_stale_backoffs(backoffs: Mapping[str, Backoff], now: Moment, reset: int) -> dict[str, Backoff]:
-    """Without the groups whose last failure is more than ``reset`` ago."""
+    """Return the back-offs of the groups whose last failure is at most ``reset`` nanoseconds ago."""
     return {group: entry for group, entry in backoffs.items() if not now - entry.last_failed > reset}

@@ -69,7 +69,7 @@ class AutoscalerError(KscaleError):
         return f"AutoscalerError({self.type!r}, {self.message!r})"
 
     def with_prefix(self, prefix: str) -> AutoscalerError:
-        """The same error with a text (``prefix``) before its message."""
+        """Return the same error with a text (``prefix``) before its message."""
         return AutoscalerError(self.type, prefix + self.message)
 
     @property
@@ -79,8 +79,10 @@ class AutoscalerError(KscaleError):
 
 @typed
 def combine_errors(errors: Iterable[AutoscalerError]) -> AutoscalerError | None:
-    """One error for several ``errors``: the first by (type, message), bare, then the others quoted; the type is the
-    first's."""
+    """Return one error for several ``errors``; None without errors.
+
+    The first by (type, message) determines the type; its message comes first, then the others quoted.
+    """
     distinct = sorted(set(errors), key=lambda error: (error.type, error.message))
     if len(distinct) < 2:
         return distinct[0] if distinct else None

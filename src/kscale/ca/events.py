@@ -15,7 +15,10 @@ PodUidLookup = Callable[[str], str]
 
 
 def build_status_event(options: AutoscalingOptions, type_: str, reason: str, message: str) -> Event:
-    """About the cluster as a whole: upstream hangs such events on its status ConfigMap (whose UID the world knows)."""
+    """Build an event about the whole cluster.
+
+    As upstream, it regards the status ConfigMap; whoever sends the event adds the UID.
+    """
     where = ObjectReference(
         api_version="v1", kind="ConfigMap", namespace=options.namespace, name=options.status_config_map_name
     )
@@ -23,14 +26,14 @@ def build_status_event(options: AutoscalingOptions, type_: str, reason: str, mes
 
 
 def build_node_event(node: Node, type_: str, reason: str, message: str) -> Event:
-    """About a node."""
+    """Build an event about a node."""
     metadata = node.metadata
     where = ObjectReference(api_version="v1", kind="Node", name=metadata.name, uid=metadata.uid)
     return Event(regarding=where, type=type_, reason=reason, message=message)
 
 
 def build_pod_event(pod: Pod, type_: str, reason: str, message: str) -> Event:
-    """About a pod."""
+    """Build an event about a pod."""
     metadata = pod.metadata
     where = ObjectReference(
         api_version="v1", kind="Pod", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid
@@ -41,7 +44,7 @@ def build_pod_event(pod: Pod, type_: str, reason: str, message: str) -> Event:
 def build_pod_events(
     pods: Iterable[str], type_: str, reason: str, message: str, *, uid_of: PodUidLookup
 ) -> list[Event]:
-    """The same about each of many pods, by ``namespace/name``."""
+    """Build the same event about each pod (``namespace/name``); ``uid_of`` returns a pod's UID."""
     return [
         Event(
             regarding=ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=uid_of(pod)),

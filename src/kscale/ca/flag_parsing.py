@@ -1,8 +1,7 @@
 """Parse flags of the Cluster Autoscaler (``name=value``) into option fields, and report flags without effect.
 
-And a few that would change it and are refused.
-
-Their names and defaults are the fields of :class:`~kscale.ca.options.AutoscalingOptions`.
+Names and defaults are the fields of :class:`~kscale.ca.options.AutoscalingOptions`. A few flags that would change
+decisions are rejected.
 """
 
 from __future__ import annotations
@@ -99,7 +98,8 @@ _FALSE_TEXTS = ("0", "f", "F", "false", "FALSE", "False")
 
 
 class ParsedFlags(msgspec.Struct, kw_only=True):
-    """``values`` by field of :class:`~kscale.ca.AutoscalingOptions`; ``idle``: flags that change no answer, and why."""
+    """Parsed flags: ``values`` by field of :class:`~kscale.ca.AutoscalingOptions`; ``idle``: flags without effect, and
+    why."""
 
     values: dict[str, Any] = {}
     idle: dict[str, str] = {}
@@ -107,24 +107,24 @@ class ParsedFlags(msgspec.Struct, kw_only=True):
 
 @cache
 def _get_option_types() -> dict[str, Any]:
-    """The types of the options by field."""
+    """Return the types of the options by field."""
     return get_type_hints(AutoscalingOptions)
 
 
 def parse_flags(texts: Iterable[str]) -> ParsedFlags:
-    """Reads ``name=value`` texts; a name is the flag's or the field's, ``--`` before it does not matter.
+    """Parse ``name=value`` texts into option fields. The name is that of the flag or the field, with or without ``--``.
 
-    A switch needs no value. A flag that may be given several times collects; of any other the last one counts. Raises
-    InputError for names that upstream does not know either, and for values that cannot be read.
+    A boolean flag needs no value. Values of a repeatable flag are collected; of any other flag the last one counts.
+    Raises InputError for flags that upstream does not know, for unsupported flags and for invalid values.
     """
     hints = _get_option_types()
-    found = ParsedFlags()
+    flags = ParsedFlags()
     problems = []
     for text in texts:
-        name, given, value = text.removeprefix("--").partition("=")
+        name, separator, value = text.removeprefix("--").partition("=")
         field = name.replace("-", "_")
         if field in IDLE_FLAGS:
-            found.idle[name] = IDLE_FLAGS[field]
+            flags.idle[name] = IDLE_FLAGS[field]
             if field not in hints:
                 continue
         if field in UNSUPPORTED_FLAGS:
@@ -137,16 +137,16 @@ def parse_flags(texts: Iterable[str]) -> ParsedFlags:
             continue
         try:
             if get_origin(kind) is list:
-                found.values.setdefault(field, []).append(_parse_value(get_args(kind)[0], value))
+                flags.values.setdefault(field, []).append(_parse_value(get_args(kind)[0], value))
             else:
-                found.values[field] = True if kind is bool and not given else _parse_value(kind, value)
-            if field in _COUNT_FIELDS and found.values[field] < 0:
+                flags.values[field] = True if kind is bool and not separator else _parse_value(kind, value)
+            if field in _COUNT_FIELDS and flags.values[field] < 0:
                 problems.append(Problem(f"{value} is negative", field=field))
         except (ValueError, InputError) as error:
             problems.append(Problem(f"{value!r} is no value of flag {name}: {error}", field=field))
     if problems:
         raise InputError(problems)
-    return found
+    return flags
 
 
 def _suggest_flag(field: str, hints: Iterable[str]) -> str:

@@ -8,25 +8,25 @@ __all__ = ["divide_floats", "divide_truncated", "format_fixed", "format_shortest
 
 
 def wrap_int32(number: int) -> int:
-    """The low 32 bits, signed: what int32 arithmetic leaves."""
+    """Return the low 32 bits of a number as a signed integer, as int32 arithmetic wraps around."""
     return (number + 2**31) % 2**32 - 2**31
 
 
 def divide_truncated(numerator: int, denominator: int) -> int:
-    """Division of whole numbers, towards zero."""
-    found = abs(numerator) // abs(denominator)
-    return found if (numerator < 0) == (denominator < 0) else -found
+    """Return the integer quotient rounded toward zero."""
+    quotient = abs(numerator) // abs(denominator)
+    return quotient if (numerator < 0) == (denominator < 0) else -quotient
 
 
 def wrap_int64(number: int) -> int:
-    """The low 64 bits, signed: what int64 arithmetic leaves."""
-    if -(2**63) <= number < 2**63:  # as almost every number: quicker than the arithmetic
+    """Return the low 64 bits of a number as a signed integer, as int64 arithmetic wraps around."""
+    if -(2**63) <= number < 2**63:  # Fast path for almost every number.
         return number
     return (number + 2**63) % 2**64 - 2**63
 
 
 def divide_floats(numerator: float, denominator: float) -> float:
-    """IEEE division: x/0 is an infinity (or NaN), not an error."""
+    """Return the IEEE 754 quotient; a zero denominator gives an infinity or NaN instead of an error."""
     if denominator == 0.0:
         if numerator == 0.0 or math.isnan(numerator):
             return math.nan
@@ -35,7 +35,7 @@ def divide_floats(numerator: float, denominator: float) -> float:
 
 
 def format_fixed(number: float, places: int = 6) -> str:
-    """``%.<places>f``, with Go's ``NaN``, ``+Inf`` and ``-Inf``."""
+    """Format a float as Go's ``%.<places>f``, with ``NaN``, ``+Inf`` and ``-Inf``."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -44,7 +44,7 @@ def format_fixed(number: float, places: int = 6) -> str:
 
 
 def format_shortest(number: float) -> str:
-    """``%v`` of a float64: the shortest digits that read back as the same number."""
+    """Format a float64 as Go's ``%v``, with the fewest digits that parse back to the same number."""
     if math.isnan(number) or math.isinf(number):
         return format_fixed(number)
     text = repr(float(number)).removesuffix(".0")
@@ -52,7 +52,7 @@ def format_shortest(number: float) -> str:
 
 
 def tanh(x: float) -> float:
-    """``math.Tanh``: Go uses the rational approximation of the Cephes library where others call the C library."""
+    """Compute ``math.Tanh`` as Go does, by the rational approximation of the Cephes library."""
     magnitude = abs(x)
     if magnitude > 44.014845965556527:
         return math.copysign(1.0, x)
@@ -67,15 +67,14 @@ def tanh(x: float) -> float:
 
 
 _LN2_HIGH, _LN2_LOW = 0.69314718055966295651160180568695068359375, 0.28235290563031577122588448175013436025525412068e-12
-_TAYLOR = tuple(1 / math.factorial(n) for n in range(8, 0, -1))  # of (e^r - 1) / r
+_TAYLOR = tuple(1 / math.factorial(n) for n in range(8, 0, -1))  # coefficients of (e^r - 1) / r
 
 
 def _exp(x: float) -> float:
-    """``math.Exp`` for 1 to 100, as Go's assembly for amd64 finds it (Shibata's method of 2010).
+    """Compute ``math.Exp`` for 1 to 100 as Go's amd64 assembly does (Shibata's method of 2010).
 
-    y = e^((x - k ln 2) / 16) - 1, of which (y + 1)^2 - 1 = y (y + 2) is taken four times.
-
-    For the arguments that node counts give, it is the same with and without FMA. No C library is asked.
+    y = e^((x - k ln 2) / 16) - 1; then (y + 1)^2 - 1 = y (y + 2) is applied four times. For the arguments that node
+    counts give, the result is the same with and without FMA. No C library is involved.
     """
     k = round(1.4426950408889634073599246810018920 * x)
     r = ((x - k * _LN2_HIGH) - k * _LN2_LOW) / 16

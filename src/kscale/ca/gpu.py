@@ -1,4 +1,4 @@
-"""GPUs and other devices of nodes: labels, vendor resources, and the labels of metrics (upstream: ``utils/gpu``).
+"""GPUs and other devices of nodes: labels, vendor resources, and the labels of metrics.
 
 Upstream: ``utils/gpu`` and ``processors/customresources/gpu_processor.go``.
 """
@@ -95,7 +95,10 @@ def pod_requests_gpu(pod: Pod) -> bool:
 
 
 def get_gpu_config(label: str, node: Node) -> GpuConfig | None:
-    """The default GPU configuration: present iff :func:`node_has_gpu`. Providers may say otherwise."""
+    """Return the default GPU configuration of a node; None unless :func:`node_has_gpu`.
+
+    Cloud providers may define another one.
+    """
     if not node_has_gpu(label, node):
         return None
     resource = _find_vendor_resource(node.status.allocatable, nonzero=True)
@@ -109,10 +112,10 @@ def get_gpu_config(label: str, node: Node) -> GpuConfig | None:
 def get_target_gpus(
     label: str, node: Node, *, group: str | None, template: Node | None, template_error: str | None = None
 ) -> tuple[str, int] | None:
-    """(GPU type, devices) that a node brings, for quotas; None if it has no GPU label or there is nothing to count.
+    """Return the GPU type and number of devices that a node adds, for quotas.
 
-    A labelled node that does not show its devices yet counts those of its group's template. Raises
-    :class:`AutoscalerError` if it has no group, or if the group's template cannot be had.
+    A labelled node without visible devices counts those of its group's template. None without GPU label or without any
+    devices. Raises :class:`AutoscalerError` if such a node has no group, or if the group has no template.
     """
     kind = (node.metadata.labels or {}).get(label)
     if kind is None:
@@ -138,7 +141,10 @@ _OTHER_DRIVER: Final = "custom.driver"
 
 
 def get_gpu_metric_labels(gpu_label: str, node: Node, types: Collection[str] = ()) -> dict[str, str]:
-    """``gpu_resource_name`` and ``gpu_name`` of a node or a template; ``types``: those that the cloud lists."""
+    """Return the metric labels ``gpu_resource_name`` and ``gpu_name`` of a node or template; empty texts without GPU.
+
+    ``types``: GPU types that the cloud provider lists.
+    """
     config = get_gpu_config(gpu_label, node)
     if config is None:
         return {"gpu_resource_name": "", "gpu_name": ""}

@@ -2,9 +2,6 @@
 
 A cloud reports the target size that a scale-up set; a description of groups in a file does not. Until the new nodes
 have registered, the saved target size is used instead.
-
-A cloud tells the target size that a scale-up set. A description of groups in a file does not: it still says what it
-said before, or leaves the size to the number of nodes. Until the nodes have come, the remembered size counts instead.
 """
 
 from __future__ import annotations
@@ -26,33 +23,36 @@ __all__ = ["get_described_targets", "resolve_groups", "restore_targets", "save_t
 
 
 class _LastGroups:
-    """What was settled last; kept with the interner that the snapshots of a cluster share."""
+    """The last resolved groups, cached with the interner that the snapshots of a cluster share."""
 
     def __init__(self) -> None:
         self.last: tuple[Sequence[Node], list[NodeGroup], Groups] | None = None
 
 
 def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
-    """:meth:`Groups.of` these over the nodes of a snapshot: the very same as the last time, if they are described as
-    they were then, and nothing that they read of nodes is other. Raises InputError as that does."""
+    """Resolve a description of groups over the nodes of a snapshot (:meth:`Groups.of`).
+
+    Returns the cached result while the description and all that it reads of the nodes are unchanged. Raises InputError
+    as :meth:`Groups.of` does.
+    """
     if isinstance(groups, Groups):
         return groups
     nodes, every = snapshot.columns.objects, [*groups]
-    kept = snapshot.interner.memo.of(_LastGroups, _LastGroups)
-    if kept.last is not None:
-        before, described, known = kept.last
+    cache = snapshot.interner.memo.of(_LastGroups, _LastGroups)
+    if cache.last is not None:
+        before, described, known = cache.last
         if described == every and (before is nodes or read_alike(described, before, nodes)):
-            kept.last = nodes, described, known
+            cache.last = nodes, described, known
             return known
-    found = Groups.of(every, nodes)
+    resolved = Groups.of(every, nodes)
     structs = [group for group in every if isinstance(group, NodeGroup)]
     if len(structs) == len(every):
-        kept.last = nodes, [_copy_group(group) for group in structs], found
-    return found
+        cache.last = nodes, [_copy_group(group) for group in structs], resolved
+    return resolved
 
 
 def _copy_group(group: NodeGroup) -> NodeGroup:
-    """A copy with lists and mappings of its own: the caller may change his."""
+    """Copy the group with its lists and mappings, as the caller may modify the original."""
     own = {name: getattr(group, name) for name in group.__struct_fields__}
     return replace(group, **{name: copy(value) for name, value in own.items() if isinstance(value, list | dict)})
 
@@ -74,8 +74,8 @@ def restore_targets(
     """Return the groups with the remembered target sizes of those whose scale-up is under way.
 
     A scale-up is under way until its nodes have come or should have come. A description with another target size than
-    that which the earlier loop read says something new, and counts.
-    :class:`Groups` are what a cloud tells, and stay as they are.
+    that which the earlier loop read says something new, and counts. :class:`Groups` are what a cloud tells, and stay as
+    they are.
     """
     if isinstance(groups, Groups) or state is None or not state.targets:
         return groups

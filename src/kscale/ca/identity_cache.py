@@ -16,8 +16,12 @@ V = TypeVar("V")
 
 
 class _SequenceMatch:
-    """Where objects stood in an older sequence. ``same``: they are the very same; ``fresh``: positions of new ones;
-    ``rows``: the older position of each, 0 for new ones; None: the others stand where they stood, and are as many."""
+    """Positions of objects in an older sequence. ``same``: all objects are identical; ``fresh``: positions of new
+    objects.
+
+    ``rows``: the older position of each object, 0 for new ones; None: the others have their old positions, and the
+    length is equal.
+    """
 
     __slots__ = ("fresh", "rows", "same")
 
@@ -37,7 +41,7 @@ class _SequenceMatch:
 
 
 class IdentityCache(Generic[K, V]):
-    """One value an object: made anew for objects that were not among those asked about last. Objects do not change."""
+    """Cache of one value per object of the last request. Objects are compared by identity and must not change."""
 
     __slots__ = ("_last",)
 
@@ -50,40 +54,41 @@ class IdentityCache(Generic[K, V]):
         make: Callable[[K], V],
         match: Callable[[Sequence[K], Sequence[K]], _SequenceMatch] = _SequenceMatch,
     ) -> list[V]:
-        """The values of objects, in order: the very same list while the objects are the same (not to be written to).
+        """Return the values of objects in order; the same list while the objects are the same (do not modify it).
 
-        ``match``: finds objects among those asked about last."""
+        ``make`` computes the values of new objects. ``match`` finds objects among those of the last call.
+        """
         before, values = self._last
         if before is objects:
             return values
-        found = match(before, objects) if before else None
-        if found is None:
+        matched = match(before, objects) if before else None
+        if matched is None:
             values = [make(each) for each in objects]
-        elif not found.same:
-            values = [*values] if found.rows is None else [*map(values.__getitem__, found.rows)]
-            for i in found.fresh:
+        elif not matched.same:
+            values = [*values] if matched.rows is None else [*map(values.__getitem__, matched.rows)]
+            for i in matched.fresh:
                 values[i] = make(objects[i])
         self._last = objects, values
         return values
 
 
 class _IdentityCaches:
-    """By what they are for; kept with the interner that the snapshots of a cluster share."""
+    """Caches by purpose, stored with the interner that the snapshots of a cluster share."""
 
     def __init__(self) -> None:
         self.found: list[tuple[Any, IdentityCache[Any, Any]]] = []
         self._matched: list[tuple[Sequence[object], Sequence[object], _SequenceMatch]] = []
 
     def match(self, before: Sequence[object], objects: Sequence[object]) -> _SequenceMatch:
-        """Sequences are matched once for all purposes."""
+        """Return the match of two sequences, cached for all purposes if they are long."""
         if len(objects) < _MIN_MATCHED_LENGTH:
             return _SequenceMatch(before, objects)
         for old, new, known in self._matched:
             if old is before and new is objects:
                 return known
-        found = _SequenceMatch(before, objects)
-        self._matched = [(before, objects, found), *self._matched[: _MAX_MATCHES - 1]]
-        return found
+        matched = _SequenceMatch(before, objects)
+        self._matched = [(before, objects, matched), *self._matched[: _MAX_MATCHES - 1]]
+        return matched
 
 
 _MAX_CACHES: Final = 32
@@ -95,12 +100,15 @@ _MIN_MATCHED_LENGTH: Final = 64
 def cached_by_identity(
     snapshot: Snapshot, what: tuple[Any, ...], objects: Sequence[K], make: Callable[[K], V]
 ) -> list[V]:
-    """The values of objects for a purpose, kept with the cluster of a snapshot. ``what`` names the purpose, and has all
-    besides the objects that values depend on; the purposes that were asked for last are kept."""
-    kept = snapshot.interner.memo.of(_IdentityCaches, _IdentityCaches)
-    for known, values in kept.found:
+    """Return the values of objects, cached with the snapshot's cluster while the objects are identical.
+
+    ``what`` names the purpose and contains everything else that the values depend on. Only the most recently used
+    purposes are cached.
+    """
+    caches = snapshot.interner.memo.of(_IdentityCaches, _IdentityCaches)
+    for known, values in caches.found:
         if known == what:
-            return values.of(objects, make, kept.match)
+            return values.of(objects, make, caches.match)
     values = IdentityCache()
-    kept.found = [(what, values), *kept.found[: _MAX_CACHES - 1]]
+    caches.found = [(what, values), *caches.found[: _MAX_CACHES - 1]]
     return values.of(objects, make)

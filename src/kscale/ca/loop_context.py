@@ -61,9 +61,9 @@ def coerce_loop_snapshot(cluster: Cluster | Snapshot, options: AutoscalingOption
 
 
 def check_csi_nodes(snapshot: Snapshot) -> None:
-    """Check that every node of a CSI-node-aware snapshot has a CSINode.
+    """Verify that every node of a CSI-node-aware snapshot has a CSINode.
 
-    Upstream's loop ends otherwise (``predicate_snapshot.go``: SetClusterState). Upcoming nodes need none.
+    Otherwise upstream's loop ends (``predicate_snapshot.go``: SetClusterState). Upcoming nodes need none.
 
     Raises
     ------
@@ -97,7 +97,7 @@ NODES_NOT_READY_AFTER_START_TIMEOUT: Final[ComparedDuration] = 600 * SECOND
 
 
 class NotActionable(msgspec.Struct, kw_only=True, frozen=True):
-    """Why the loop ends before it began; ``tell``: whether an event says so."""
+    """Why a loop ends before it decides anything; ``tell``: whether an event is emitted."""
 
     message: str
     tell: bool = True
@@ -154,12 +154,12 @@ class LoopContext:
         known_templates: Mapping[str, RememberedTemplate] | None = None,
     ) -> None:
         self.found = coerce_loop_snapshot(given, options, now)
-        # Release 1.3 made its templates of all pods on a node; its loop drops pods when it comes to the pending ones.
+        # Release 1.3 builds templates from all pods on a node; its loop drops uncounted pods later.
         self.snapshot = self.found if options.legacy else drop_uncounted_pods(self.found, options)
         self.now, self.options, self.profile = now, options, profile
         self.adopt(groups)
         lacks = None
-        if not options.legacy:  # release 1.3 knew neither devices nor CSINodes
+        if not options.legacy:  # release 1.3 has neither devices nor CSINodes
             lacks = build_missing_devices_check(
                 self.groups, self.snapshot.informers, options, given=given_templates, known=known_templates
             )

@@ -167,7 +167,7 @@ METRICS: Final[Mapping[str, Metric]] = {
             help="Number of migs where instance count according to InstanceGroupManagers.List() differs from the "
             "results of Instances.List(). This can happen when some instances are abandoned or a user edits "
             "instance 'created-by' metadata.",
-        ),  # of one cloud; upstream shows it for all
+        ),  # specific to one cloud provider, but upstream registers it for all
         Metric(
             "binpacking_heterogeneity",
             "histogram",
@@ -213,7 +213,7 @@ METRICS: Final[Mapping[str, Metric]] = {
 
 
 def build_observation(name: str, value: float = 1.0, **labels: str) -> Observation:
-    """One observation, by the name without upstream's prefix. Raises ValueError for labels that the metric has not."""
+    """Build one observation; ``name`` is without upstream's prefix. Raises ValueError for wrong labels."""
     metric = METRICS[METRIC_PREFIX + name]
     if tuple(labels) != metric.labels:
         raise ValueError(f"{name} has the labels {', '.join(metric.labels)}, not {', '.join(labels)}")
@@ -221,22 +221,24 @@ def build_observation(name: str, value: float = 1.0, **labels: str) -> Observati
 
 
 def build_initial_observations() -> list[Observation]:
-    """Counters at zero, so that the first error is an increase (``InitMetrics``); and all that has no labels, which is
-    there from the beginning (``RegisterAll``)."""
+    """Build the observations of a starting process: all metrics without labels, and counters at zero.
+
+    With counters at zero the first error is an increase (upstream: ``InitMetrics``, ``RegisterAll``).
+    """
     no_device = dict.fromkeys(_DEVICE_LABELS, "")
-    found = [Observation(name=each.name, value=0.0) for each in METRICS.values() if not each.labels]
-    found += [build_observation("errors_total", 0.0, type=type_) for type_ in ERROR_TYPES]
+    observations = [Observation(name=each.name, value=0.0) for each in METRICS.values() if not each.labels]
+    observations += [build_observation("errors_total", 0.0, type=type_) for type_ in ERROR_TYPES]
     for reason in (CLOUD_PROVIDER_ERROR, API_CALL_ERROR, "timeout"):
-        found.append(build_observation("failed_scale_ups_total", 0.0, reason=reason, **no_device))
-        found.append(build_observation("failed_node_creations_total", 0.0, reason=reason))
-    found += [
+        observations.append(build_observation("failed_scale_ups_total", 0.0, reason=reason, **no_device))
+        observations.append(build_observation("failed_node_creations_total", 0.0, reason=reason))
+    observations += [
         build_observation("scaled_down_nodes_total", 0.0, reason=reason, **no_device)
         for reason in ("underutilized", "empty", "unready")
     ]
-    found += [
+    observations += [
         build_observation("evicted_pods_total", 0.0, eviction_result=result) for result in ("succeeded", "failed")
     ]
-    return found + [
+    return observations + [
         build_observation("skipped_scale_events_count", 0.0, direction=direction, reason=reason)
         for direction in ("down", "up")
         for reason in ("CpuResourceLimit", "MemoryResourceLimit")
@@ -244,17 +246,17 @@ def build_initial_observations() -> list[Observation]:
 
 
 def build_last_activity_observation(activity: str, at: Moment) -> Observation:
-    """When something was last done, in whole Unix seconds."""
+    """Build the observation of an activity's last time, in integral Unix seconds."""
     return build_observation("last_activity", at // SECOND, activity=activity)
 
 
 def build_duration_observation(function: str, time: int) -> Observation:
-    """How long a part of the loop took, from nanoseconds."""
+    """Build the observation of a function's duration; ``time`` is in nanoseconds."""
     return build_observation("function_duration_seconds", time / SECOND, function=function)
 
 
 class FunctionTimer:
-    """How long a part of the loop took (``UpdateDurationFromStart``)."""
+    """Timer of a part of the loop (``UpdateDurationFromStart``)."""
 
     __slots__ = ("_begun", "_name", "_progress")
 
@@ -264,6 +266,6 @@ class FunctionTimer:
         self._begun = progress.now
 
     def stop(self) -> StepsOf[Wait | Observe, None]:
-        """It is over now."""
+        """Observe the duration since the timer was created."""
         now = yield from self._progress.clock()
         yield from self._progress.observe(build_duration_observation(self._name, now - self._begun))

@@ -1,6 +1,6 @@
-"""Similar node groups, and the balancing of new nodes between them (upstream: ``processors/nodegroupset``).
+"""Similar node groups, and the balancing of new nodes between them (upstream: "``processors/nodegroupset``)."
 
-What else must hold of a group that shares a scale-up: ``ca/scale_up/node_groups.py``.
+The other conditions for groups that share a scale-up are in ``ca/scale_up/node_groups.py``.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ __all__ = [
 
 
 class GroupSize(msgspec.Struct, kw_only=True, frozen=True):
-    """What balancing needs of a group: its id, ``target`` size and ``max`` size.
+    """Inputs of balancing for a group: its id, ``target`` size and ``max`` size.
 
-    ``target_error``: the provider's error text where it could not tell the target size; None: it could.
+    ``target_error``: the provider's error if it could not return the target size, else None.
     """
 
     id: str
@@ -67,14 +67,7 @@ class ScaleUpInfo(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 @typed
 def balance_scale_up_between_groups(groups: Sequence[GroupSize], new_nodes: int) -> list[ScaleUpInfo]:
-    """Gives each of ``new_nodes`` to the smallest group that has room.
-
-    Groups at their maximum are left out; a group above it stays in the order but has no room. Groups of equal size
-    keep the order they were given in (upstream's sort is unstable beyond twelve groups; this is the stable choice).
-    The result has the order of upstream's array, in which full groups drift to the front, without unchanged groups.
-
-    Raises :class:`AutoscalerError` when there is no group, or when a group's target size could not be read.
-    """
+    """Split ``new_nodes`` between the groups, always adding to the smallest group that has room."""
     if not groups:
         raise AutoscalerError(INTERNAL_ERROR, "Can't balance scale up between 0 groups")
     for group in groups:
@@ -84,7 +77,7 @@ def balance_scale_up_between_groups(groups: Sequence[GroupSize], new_nodes: int)
     slots: list[list[Any]] = sorted(([g.target, g.max, g] for g in groups if g.target != g.max), key=itemgetter(0))
     left = min(new_nodes, sum(max(0, limit - size) for size, limit, _ in slots))
     start = current = 0
-    if len(slots) == 1 and left > 0:  # a group that grows to a huge maximum at once is not walked node by node
+    if len(slots) == 1 and left > 0:  # fast path: a single group is not extended node by node
         slots[0][0] += left
         left = 0
     while left > 0:
@@ -157,7 +150,7 @@ class DifferenceRatios(msgspec.Struct, kw_only=True, frozen=True):
 
     - ``max_allocatable_difference_ratio``: of every resource that pods can use (``allocatable``).
     - ``max_free_difference_ratio``: of what the template's own pods leave of it.
-    - ``memory_difference_ratio``: of the memory of the node's capacity; the rest of the capacity has to be equal.
+    - ``memory_difference_ratio``: of the memory of the node's capacity; the rest of the capacity must be equal.
     """
 
     max_allocatable_difference_ratio: float = 0.05
@@ -166,10 +159,10 @@ class DifferenceRatios(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Comparator(msgspec.Struct, kw_only=True, frozen=True):
-    """Which comparison (``kind``, a key of :data:`COMPARATOR_IGNORED_LABELS`), and by which ``ratios``.
+    """Comparison of node groups: its ``kind`` (a key of :data:`COMPARATOR_IGNORED_LABELS`) and ``ratios``.
 
-    ``ignored_labels`` are ignored besides those of the kind (empty: no others); ``labels`` are those that the kind
-    ``label`` compares, which reads nothing else (empty: all groups are alike to it).
+    ``ignored_labels`` are ignored in addition to those of the kind (empty: no others); ``labels`` are the only inputs
+    of the kind ``label`` (empty: all groups are similar).
 
     Upstream's default processor is ``Comparator()`` whatever the flags say; only the aws, azure and gce builds read
     ``--balancing-ignore-label`` and the ratio flags. ``--balancing-label`` replaces them all.
@@ -219,7 +212,7 @@ _SIMILAR_RESULT = Similarity(similar=True)
 
 
 class TemplateProfile:
-    """What a comparison reads of a template, worked out once: milli-units as doubles."""
+    """Precomputed inputs of a comparison of templates: amounts in milli-units as doubles."""
 
     __slots__ = ("allocatable", "capacity", "free", "labels")
 
@@ -375,10 +368,28 @@ def find_similar_node_groups(
     templates: Mapping[str, NodeTemplate | TemplateProfile],
     comparator: Comparator | None = None,
 ) -> list[str]:
-    """Find the ids among ``groups`` (provider order) whose templates are similar to that of ``group``, itself excluded.
+    """Find the groups whose templates are similar to that of a group.
 
-    Groups without template are skipped. Without ``comparator`` upstream's default one is used. Callers with many groups
-    pass :class:`TemplateProfile` values. Raises :class:`AutoscalerError` if ``group`` has no template.
+    Parameters
+    ----------
+    group : str
+        Id of the group.
+    groups : sequence of str
+        Ids of all groups, in the provider's order. Groups without template are skipped.
+    templates : mapping of str to NodeTemplate or TemplateProfile
+        Templates by id. Callers with many groups pass :class:`TemplateProfile` values.
+    comparator : Comparator, optional
+        Default: upstream's.
+
+    Returns
+    -------
+    list of str
+        Ids of the similar groups in order, without ``group`` itself.
+
+    Raises
+    ------
+    AutoscalerError
+        If ``group`` has no template.
     """
     comparator = comparator or Comparator()
     main = templates.get(group)

@@ -152,7 +152,7 @@ class LoopTemplateCaches:
         return snapshot.interner.memo.of(cls, cls)
 
     def tidy(self, groups: Container[str], nodes: Container[str]) -> None:
-        """Keep nothing of groups and nodes that are gone."""
+        """Remove cache entries of other groups and nodes than these."""
         self.templates.forget_others(groups)
         self.examples.forget_others(nodes)
 

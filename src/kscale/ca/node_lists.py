@@ -34,9 +34,10 @@ STARTUP_TAINT_REASON = "cluster-autoscaler.kubernetes.io/startup-taint"
 
 
 class NodeLists(msgspec.Struct, kw_only=True):
-    """``all`` in the order given, with copies of nodes that are not really ready; ``ready`` the schedulable ready ones.
+    """Nodes of a loop by readiness.
 
-    ``unready`` says why a node that calls itself ready does not count as such; ``registered``: what loops read of
+    ``all``: all nodes in input order, with copies of nodes that are not really ready; ``ready``: the schedulable ready
+    ones. ``unready``: why a node with condition Ready does not count as ready; ``registered``: cached facts about
     ``all``.
     """
 
@@ -47,7 +48,7 @@ class NodeLists(msgspec.Struct, kw_only=True):
 
 
 def get_unready_node_copy(node: Node, reason: str) -> Node:
-    """The node with its Ready condition turned off for a reason, since it was made."""
+    """Return a copy of the node with Ready set to False for a reason, since the node's creation."""
     off = Condition(type="Ready", status="False", reason=reason, last_transition_time=node.metadata.creation_timestamp)
     conditions = [off if condition.type == "Ready" else condition for condition in node.status.conditions]
     return replace(node, status=replace(node.status, conditions=conditions))
@@ -61,22 +62,26 @@ def build_node_lists(
     gpu_of: Callable[[Node], GpuConfig | None] | None = None,
     lacks: Callable[[Node], bool] | None = None,
 ) -> NodeLists:
-    """Sorts out nodes that are ready in name only: a GPU is promised by a label and not there, or a startup taint.
+    """Separate ready nodes from those that only claim to be ready.
 
-    ``gpu_of`` is the provider's view where it differs from the label's (a GPU exposed through DRA is not waited for).
-    ``lacks`` says which nodes wait for devices or drivers
+    The latter lack a GPU that a label promises, lack devices or drivers, or have a startup taint. ``gpu_of`` is the
+    provider's GPU configuration where it differs from the label's (a GPU exposed through DRA is not awaited).
+    ``lacks`` checks whether a node lacks devices or drivers
     (:func:`kscale.ca.template_devices.build_missing_devices_check`).
     """
     taints = taints or TaintConfig()
     every = list(nodes)
-    looks = [_check_node(node, gpu_label, taints, gpu_of, lacks) for node in every]
-    return _assemble_node_lists(every, looks, [node.metadata.name for node in every], map(instance_id_of, every))
+    checks = [_check_node(node, gpu_label, taints, gpu_of, lacks) for node in every]
+    return _assemble_node_lists(every, checks, [node.metadata.name for node in every], map(instance_id_of, every))
 
 
 def build_snapshot_node_lists(
     snapshot: Snapshot, gpu_label: str, taints: TaintConfig, lacks: Callable[[Node], bool] | None = None
 ) -> NodeLists:
-    """The same for the nodes of a snapshot; what does not depend on ``lacks`` is kept from snapshot to snapshot."""
+    """Build the node lists of a snapshot's nodes.
+
+    Without ``lacks`` (a check whether a node lacks devices) the result is cached between snapshots.
+    """
     nodes, names = snapshot.columns.objects, snapshot.columns.names
     if lacks is not None:
         return build_node_lists(nodes, gpu_label=gpu_label, taints=taints, lacks=lacks)
@@ -85,9 +90,9 @@ def build_snapshot_node_lists(
         return _check_node(node, gpu_label, taints, None, None)
 
     def sorted_out(nodes: list[Node]) -> NodeLists:
-        looks = cached_by_identity(snapshot, ("looks at nodes", gpu_label, taints), nodes, look)
+        checks = cached_by_identity(snapshot, ("looks at nodes", gpu_label, taints), nodes, look)
         return _assemble_node_lists(
-            [*nodes], looks, names, cached_by_identity(snapshot, ("instance ids",), nodes, instance_id_of)
+            [*nodes], checks, names, cached_by_identity(snapshot, ("instance ids",), nodes, instance_id_of)
         )
 
     return cached_by_identity(snapshot, ("lists of nodes", gpu_label, taints), [nodes], sorted_out)[0]
@@ -135,14 +140,14 @@ def _assemble_node_lists(
 
 
 def iterate_nodes_with_gpus(nodes: Iterable[Node], gpu_label: str) -> Iterator[Node]:
-    """The ready ones among nodes whose GPUs have shown up, whatever else they wait for."""
+    """Yield the ready, uncordoned nodes whose GPUs are visible, even if they lack other devices."""
     for node in nodes:
         if not node.spec.unschedulable and is_ready(node) and not _is_missing_gpu(node, gpu_label, None):
             yield node
 
 
 def _is_missing_gpu(node: Node, gpu_label: str, gpu_of: Callable[[Node], GpuConfig | None] | None) -> bool:
-    """Whether a GPU is promised by the label and not there."""
+    """Check whether the label promises a GPU that is not allocatable yet."""
     if gpu_label not in (node.metadata.labels or {}):
         return False
     config = gpu_of(node) if gpu_of is not None else None

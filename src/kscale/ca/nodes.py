@@ -44,7 +44,10 @@ POD_LONG_TERMINATING_EXTRA_THRESHOLD: Final[ComparedDuration] = 30 * SECOND
 
 
 def is_long_terminating(pod: Pod, now_ns: int) -> bool:
-    """Told to stop so long ago that its grace period and half a minute are over."""
+    """Check whether a pod is terminating since more than its grace period and 30 seconds.
+
+    False for a pod without deletion timestamp.
+    """
     deleted = pod.metadata.deletion_timestamp
     if deleted is None:
         return False
@@ -79,8 +82,12 @@ class Readiness(msgspec.Struct, frozen=True):
 
 
 def get_readiness(node: Node) -> Readiness:
-    """Ready unless the Ready condition is missing, False or Unknown, or the disk or network says otherwise. Raises
-    InputError for what is no time."""
+    """Return the readiness of a node, with the time of its last transition.
+
+    A node is ready unless its Ready condition is missing, False or Unknown, or a disk or network condition or a
+    not-ready taint contradicts. ``reason`` is that of the last Ready condition that is not True. Raises InputError for
+    an invalid time.
+    """
     conditions = node.status.conditions
     if not any(condition.type == "Ready" for condition in conditions):
         return Readiness(ready=False, known=False)
@@ -103,12 +110,12 @@ def get_readiness(node: Node) -> Readiness:
 
 
 def is_ready(node: Node) -> bool:
-    """The same verdict without the times."""
+    """Check whether a node is ready, by the rules of :func:`get_readiness`, without reading times."""
     return get_ready_and_suspended(node)[0]
 
 
 def get_ready_and_suspended(node: Node) -> tuple[bool, bool]:
-    """(ready, suspended) in one look at the conditions."""
+    """Return whether the node is ready, and whether its first Suspended condition is True."""
     known, ready, suspended = False, True, None
     for condition in node.status.conditions:
         kind = condition.type
@@ -126,13 +133,13 @@ def get_ready_and_suspended(node: Node) -> tuple[bool, bool]:
 
 
 def is_ready_and_active(node: Node) -> bool:
-    """Ready, awake and not marked for deletion, as most nodes are."""
+    """Check whether a node is ready, not suspended and not tainted for deletion."""
     ready, suspended = get_ready_and_suspended(node)
     return ready and not suspended and not has_taint(node, TO_BE_DELETED_TAINT)
 
 
 def has_taint(node: Node, key: str) -> bool:
-    """Whether the node carries a taint, whatever its value and effect."""
+    """Check whether the node has a taint with this key, whatever its value and effect."""
     taints = node.spec.taints
     return bool(taints) and any(taint.key == key for taint in taints)
 
@@ -146,33 +153,39 @@ def _get_taint_seconds(node: Node, key: str) -> int | None:
 
 
 def get_to_be_deleted_time(node: Node) -> int | None:
-    """When the node was marked for deletion (nanoseconds since 1970); None without a readable mark."""
+    """Return the time of the node's deletion taint in nanoseconds since 1970.
+
+    None without the taint ``ToBeDeletedByClusterAutoscaler`` or if its value cannot be parsed.
+    """
     seconds = _get_taint_seconds(node, TO_BE_DELETED_TAINT)
     return None if seconds is None else seconds * SECOND
 
 
 def get_deletion_candidate_time(node: Node) -> int | None:
-    """When the node became a candidate for deletion, by its soft taint; None without a readable one."""
+    """Return the time of the node's soft taint as a deletion candidate in nanoseconds since 1970.
+
+    None without the taint or if its value cannot be parsed.
+    """
     seconds = _get_taint_seconds(node, DELETION_CANDIDATE_TAINT)
     return None if seconds is None else seconds * SECOND
 
 
 def is_being_deleted(node: Node, now_ns: int) -> bool:
-    """Marked for deletion less than five minutes ago (or in the future)."""
+    """Check whether the node was tainted for deletion less than five minutes ago (or in the future)."""
     since = get_to_be_deleted_time(node)
     return since is not None and now_ns - since < MAX_NODE_DELETION_TIME
 
 
 def is_suspended(node: Node) -> bool:
-    """Whether the cloud has put the machine to sleep."""
+    """Check whether the cloud has suspended the node's instance."""
     return get_ready_and_suspended(node)[1]
 
 
 class RegisteredNodes:
-    """Nodes in the order given, each read once, however many loops ask. Not to be written to.
+    """Nodes in the given order, with facts that are read once for all loops. Do not modify it.
 
-    ``names`` and ``instance_ids`` (:func:`kscale.objects.nodegroups.instance_id_of`) are theirs; ``odd`` are the
-    positions, ascending, of those that are not simply ready (:func:`kscale.ca.nodes.is_ready_and_active`).
+    ``names`` and ``instance_ids`` (:func:`kscale.objects.nodegroups.instance_id_of`) are in the order of the nodes.
+    ``odd``: ascending positions of nodes for which :func:`kscale.ca.nodes.is_ready_and_active` is False.
     """
 
     __slots__ = ("instance_ids", "names", "nodes", "odd")
@@ -187,7 +200,7 @@ class RegisteredNodes:
 
     @classmethod
     def of(cls, nodes: Iterable[Node] | RegisteredNodes) -> RegisteredNodes:
-        """Nodes, or what was read of them already."""
+        """Return the nodes as RegisteredNodes; the same object if they already are."""
         if isinstance(nodes, RegisteredNodes):
             return nodes
         every = [*nodes]

@@ -84,7 +84,7 @@ class ExceededQuota(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class QuotaCheck(msgspec.Struct, kw_only=True, frozen=True):
-    """How many of the nodes asked for the quotas allow, and which quotas are exceeded by all of them."""
+    """Number of the requested nodes that the quotas allow, and the quotas that all of them would exceed."""
 
     allowed: int
     exceeded: list[ExceededQuota] = []
@@ -124,7 +124,7 @@ def read_capacity_quotas(objects: Iterable[CapacityQuota]) -> tuple[list[Quota],
 
 
 def _is_counted_node(node: Node) -> bool:
-    """Whether a node counts as usage: all but virtual kubelets do."""
+    """Check whether a node counts as usage; all but virtual kubelets do."""
     labels = node.metadata.labels
     return not (labels and labels.get("type") == "virtual-kubelet")
 
@@ -308,8 +308,10 @@ class QuotaTracker:
         return result
 
     def consume_together(self, wanted: Iterable[tuple[NodeGroup, Sequence[Node]]]) -> bool:
-        """Takes the resources of nodes, by group, if :meth:`consume` would allow each of them in whatever order they
-        come. If that is not plain, nothing is taken."""
+        """Consume the resources of nodes by group, if :meth:`consume` would allow each of them in any order.
+
+        Returns False and consumes nothing if that is not certain.
+        """
         if not all(quota.selector.empty for quota in self.quotas):
             return False
         total: Counter[str] = Counter()

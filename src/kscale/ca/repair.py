@@ -45,12 +45,13 @@ RepairAction = DeleteNodes | DecreaseTargetSize | Emit
 
 
 class Repair(msgspec.Struct, kw_only=True, rename="camel"):
-    """What was put right: ``removed`` (instances that had not registered), ``deleted`` (that could not be made), by
-    group; ``fixed`` groups have another target size now.
+    """Result of the repairs. By group: ``removed`` (instances that had not registered), ``deleted`` (instances that
+    could
+    not be created); ``fixed``: groups with a corrected target size.
 
     - ``warnings``: what upstream only logs.
-    - ``healthy``: False ends the loop, and no node is unneeded any more (:func:`kscale.ca.clear_unneeded_nodes`).
-    - ``error`` ends the loop as well, and so does ``fixed``. After ``deleted`` sizes are to be worked out anew
+    - ``healthy``: False ends the loop, and no node is unneeded anymore (:func:`kscale.ca.clear_unneeded_nodes`).
+    - ``error`` ends the loop as well, and so does ``fixed``. After ``deleted`` the sizes must be recomputed
       (:func:`kscale.ca.cluster_state.recalculate_ranges`).
     """
 
@@ -105,10 +106,7 @@ def remove_old_unregistered_steps(
     now: Moment,
     options: AutoscalingOptions,
 ) -> StepsOf[DeleteNodes | Emit, None]:
-    """Deletes instances that have not registered within their group's provision time, the oldest first.
-
-    Without ``--force-delete-unregistered-nodes`` no group falls below its minimum. The first refusal ends it.
-    """
+    """Delete instances that have not registered within their group's provision time, oldest first."""
     now = moment(now)
     try:
         late = _find_old_unregistered(state, groups, now, options)
@@ -142,7 +140,7 @@ def remove_old_unregistered_steps(
 def delete_created_with_errors_steps(
     p: Progress, groups: Groups, repair: Repair, *, options: AutoscalingOptions
 ) -> StepsOf[DeleteNodes, None]:
-    """Deletes instances that the cloud failed to make. Minimum sizes do not matter."""
+    """Delete instances that the cloud failed to create. Minimum sizes are ignored."""
     for group in groups:
         failed = [
             name
@@ -169,7 +167,10 @@ def fix_node_group_size_steps(
     now: Moment,
     options: AutoscalingOptions,
 ) -> StepsOf[DecreaseTargetSize, None]:
-    """Decrease the target of groups that lacked nodes for longer than the provision time."""
+    """Reduce the target size of groups that lacked nodes for longer than their provision time.
+
+    ``repair`` collects the fixed groups and warnings. The first error is set there and ends the repair.
+    """
     now = moment(now)
     for group in groups:
         wrong = state.incorrect_sizes.get(group.id)

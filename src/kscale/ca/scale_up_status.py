@@ -75,18 +75,19 @@ class MadeGroups(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ScaleUpStatus(msgspec.Struct, kw_only=True, rename="camel"):
-    """What came of a scale-up (upstream's ``ScaleUpStatus``). Pods are ``namespace/name``.
+    """Result of a scale-up (upstream's ``ScaleUpStatus``). Pods are ``namespace/name``.
 
     - ``result``: upstream's ``ScaleUpResult``, e.g. ``ScaleUpSuccessful``.
-    - ``error``: what failed; None: nothing did. It comes with ``ScaleUpError``, and with ``ScaleUpSuccessful`` where
-      there is room for a provisioning request and the status of one could not be written.
-    - ``scale_ups``: the plan as it was carried out; empty unless the result is ``ScaleUpSuccessful``.
-    - ``pods_triggered``: the pods of the option that was chosen, in placement order, also where carrying it out failed.
+    - ``error``: the error, or None. It comes with ``ScaleUpError``, and with ``ScaleUpSuccessful`` if there is room for
+      a provisioning request and the status of one could not be written.
+    - ``scale_ups``: the executed plan; empty unless the result is ``ScaleUpSuccessful``.
+    - ``pods_triggered``: the pods of the chosen option, in placement order, also if its execution failed.
     - ``pods_await_evaluation``: after a success, pods that some group takes, but not the chosen one.
-    - ``pods_remain_unschedulable``: pods that no group takes, and why; without reasons where no group was asked.
-    - ``considered_groups``: all groups that were looked at, those that could be made too; empty after an error.
-    - ``created_groups``: groups that were made for it; those of a scale-up that was given up afterwards are not told.
-    - ``failed_resize_groups``, ``failed_creation_groups``: ids of the groups that could not be resized, or made.
+    - ``pods_remain_unschedulable``: pods that no group takes, and why; without reasons if no group was evaluated.
+    - ``considered_groups``: all groups that were evaluated, including those that could be created; empty after an
+      error.
+    - ``created_groups``: groups that were created for it; those of a scale-up that failed afterwards are not reported.
+    - ``failed_resize_groups``, ``failed_creation_groups``: ids of the groups that could not be resized, or created.
     """
 
     result: str
@@ -102,7 +103,7 @@ class ScaleUpStatus(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 def format_not_triggered_reasons(pod: NoScaleUpInfo, existing: Collection[str]) -> list[str]:
-    """``<count> <reason>`` over the groups that exist, in the order of their texts (upstream's is random)."""
+    """Format ``<count> <reason>`` for the reasons of existing groups, sorted by text (upstream's order is random)."""
     counts: Counter[str] = Counter()
     for by_group in (pod.rejected_groups, pod.skipped_groups):
         for group, reasons in by_group.items():
@@ -113,8 +114,11 @@ def format_not_triggered_reasons(pod: NoScaleUpInfo, existing: Collection[str]) 
 
 @typed
 def build_scale_up_events(status: ScaleUpStatus, *, uid_of: PodUidLookup = lambda _: "") -> list[Event]:
-    """An event for every pod that triggered the scale-up of ``status``; for those that did not, unless it failed or
-    succeeded. ``uid_of``: the UID of a pod by ``namespace/name``; empty if it is not known."""
+    """Build an event for every pod that triggered the scale-up of ``status``, and for those that did not.
+
+    The latter get no event if the scale-up failed or succeeded. ``uid_of`` returns the UID of a pod by
+    ``namespace/name``; empty if unknown.
+    """
     events: list[Event] = []
     existing = {group.id for group in status.considered_groups if group.exists}
     if status.result not in (SCALE_UP_SUCCESSFUL, SCALE_UP_ERROR):

@@ -48,7 +48,7 @@ _ENDS_PLAIN_PATTERN: Final = re.compile(r":(\s|$)|\s#|\s$|\n")
 
 @lru_cache(4096)
 def format_yaml_scalar(value: str | float | None, indent: str = "") -> str:
-    """A scalar that is a member of a mapping which is indented like this."""
+    """Format a scalar as YAML; ``indent`` is the indentation of the mapping that contains it."""
     if not isinstance(value, str):
         return dumps(value)
     if _UNPRINTABLE_PATTERN.search(value) or " \n" in value or ("\n" in value and value.endswith(" ")):
@@ -63,23 +63,23 @@ def format_yaml_scalar(value: str | float | None, indent: str = "") -> str:
 
 
 def _quote(text: str) -> str:
-    def escaped(found: re.Match[str]) -> str:
-        number = ord(found[0])
-        return "\\" + (_ESCAPE_LETTERS.get(found[0]) or (f"x{number:02X}" if number < 256 else f"u{number:04X}"))
+    def escaped(match: re.Match[str]) -> str:
+        number = ord(match[0])
+        return "\\" + (_ESCAPE_LETTERS.get(match[0]) or (f"x{number:02X}" if number < 256 else f"u{number:04X}"))
 
     return '"' + _ESCAPED_PATTERN.sub(escaped, text) + '"'
 
 
 def _is_non_string(text: str) -> bool:
-    """Whether it would be read as another thing than a text."""
+    """Check whether YAML would parse the plain text as something else than a string."""
     if text in _RESERVED_WORDS or _BASE_60_PATTERN.fullmatch(text):
         return True
     if text[0] not in "0123456789+-.":
         return False
-    found = _DATE_PATTERN.fullmatch(text)
-    if found:
+    date_match = _DATE_PATTERN.fullmatch(text)
+    if date_match:
         try:
-            year, month, day = map(int, found.groups()[:3])
+            year, month, day = map(int, date_match.groups()[:3])
             date(year, month, day)
         except ValueError:
             return False
@@ -95,7 +95,7 @@ def _is_non_string(text: str) -> bool:
 
 
 def _format_block_literal(text: str, indent: str) -> str:
-    """Line by line."""
+    """Format a text of several lines as a YAML block literal (``|``)."""
     hint = "2" if text[0] in " \n" else ""
     if not text.endswith("\n"):
         hint += "-"
@@ -115,44 +115,46 @@ StatusConfigMapAction = Get | Create | Patch
 def write_status_config_map(
     p: Progress, text: str, options: AutoscalingOptions, now: Moment
 ) -> StepsOf[StatusConfigMapAction, str | None]:
-    """Puts the text of a status into its ConfigMap, which is made where there is none. What went wrong, if anything
-    did: upstream only logs it."""
+    """Patch the status text into its ConfigMap, or create the ConfigMap if it does not exist.
+
+    Returns the error message that upstream logs; None on success.
+    """
     namespace, name = options.namespace, options.status_config_map_name
     metadata = {"annotations": {LAST_UPDATED_ANNOTATION: format_go_time(now)}}
     data = {"status": text}
-    found = yield from p.act(Get(kind="ConfigMap", namespace=namespace, name=name))
-    if found.error is None:
+    existing = yield from p.act(Get(kind="ConfigMap", namespace=namespace, name=name))
+    if existing.error is None:
         changes = {"metadata": metadata, "data": data}
         error = (yield from p.act(Patch(kind="ConfigMap", namespace=namespace, name=name, patch=changes))).error
-    elif found.error.is_not_found:
-        made = ConfigMap(
+    elif existing.error.is_not_found:
+        config_map = ConfigMap(
             api_version="v1",
             kind="ConfigMap",
             metadata=ObjectMeta(namespace=namespace, name=name, annotations=metadata["annotations"]),
             data=data,
         )
-        error = (yield from p.act(Create(made))).error
+        error = (yield from p.act(Create(config_map))).error
     else:
-        return f"Failed to retrieve status configmap for update: {found.error.message}"
+        return f"Failed to retrieve status configmap for update: {existing.error.message}"
     return None if error is None else f"Failed to write status configmap: {error.message}"
 
 
 def format_go_time(now: Moment) -> str:
-    """As Go prints a time in UTC, with as many digits of the second as it takes."""
-    whole, rest = divmod(now, SECOND)
+    """Format a moment as Go prints a UTC time, without trailing zeros of the fraction."""
+    seconds, rest = divmod(now, SECOND)
     fraction = f".{rest:09d}".rstrip("0") if rest else ""
-    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"
 
 
 def format_status(status: ClusterAutoscalerStatus, now: Moment) -> str:
-    """The document as YAML, keys sorted, as upstream writes it."""
+    """Format the status document as YAML with sorted keys, as upstream writes it."""
     lines: list[str] = []
     _write_mapping({"time": format_go_time(now), **msgspec.to_builtins(status)}, "", lines)
     return "".join(lines)
 
 
 def _write_mapping(value: dict[str, Any], indent: str, lines: list[str]) -> None:
-    """Adds the lines of a mapping of mappings, lists of mappings and scalars."""
+    """Append the YAML lines of a mapping of mappings, lists of mappings and scalars."""
     for key in sorted(value):
         member = value[key]
         if isinstance(member, dict) and member:

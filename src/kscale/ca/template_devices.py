@@ -1,8 +1,5 @@
 """Devices (DRA) and volume drivers (CSI) that a group's template promises: nodes that still lack them, and mismatches
-on ready nodes (upstream: ``processors/customresources``, ``simulator/dynamicresources/comparator``).
-
-Upstream: ``processors/customresources``, the DRA and the CSI processor.
-"""
+on ready nodes (upstream: ``processors/customresources``, ``simulator/dynamicresources/comparator``)."""
 
 from __future__ import annotations
 
@@ -139,9 +136,9 @@ def count_device_mismatches(
     templates: dict[str, list[ResourceSlice] | None] = {
         group.id: get_promised_slices(group, given, known) for group in groups
     }
-    found: dict[str, Counter[str]] = {}
+    mismatches: dict[str, Counter[str]] = {}
     if not published and not any(templates.values()):
-        return found
+        return mismatches
     for node in nodes:
         name = node.metadata.name
         try:
@@ -152,8 +149,8 @@ def count_device_mismatches(
         if promised is None or not (promised or own) or not count_complete_pools(promised) <= count_complete_pools(own):
             continue
         for driver, counts in compare_devices(promised, own).items():
-            found.setdefault(driver, Counter()).update(counts)
-    return found
+            mismatches.setdefault(driver, Counter()).update(counts)
+    return mismatches
 
 
 def compare_devices(template: Sequence[ResourceSlice], node: Sequence[ResourceSlice]) -> dict[str, Counter[str]]:
@@ -181,7 +178,7 @@ def _find_changing_drivers(slices: Iterable[ResourceSlice]) -> set[str]:
         pools.setdefault((each.spec.driver, each.spec.pool.name), []).append(each)
 
     def is_settled(pool: list[ResourceSlice]) -> bool:
-        first = pool[0].spec.pool  # by whose number the pool is whole
+        first = pool[0].spec.pool  # its slice count determines whether the pool is complete
         same = all(each.spec.pool.generation == first.generation for each in pool)
         return same and len(pool) == first.resource_slice_count
 

@@ -1,10 +1,7 @@
-"""Node templates: from a node of the group, or from the group's own template (upstream:
-``simulator/node_info_utils.go``, ``utils/daemonset``).
+"""Node templates, built from a node of the group or from the group's own template.
 
-Upstream draws a random name suffix; here the caller passes one.
-
-Upstream: ``simulator/node_info_utils.go``, ``utils/daemonset``, ``utils/taints``. Where upstream draws a random suffix,
-the caller gives one.
+Upstream: ``simulator/node_info_utils.go``, ``utils/daemonset``, ``utils/taints``. Upstream draws a random name suffix;
+here the caller passes one.
 """
 
 from __future__ import annotations
@@ -54,10 +51,10 @@ _DEPRECATED_LABELS: Final = (
 
 
 class TaintConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Which taints of an example say something about that node only; keys decide, effects and values do not.
+    """Rules for the taints of an example node that a template leaves out. They match keys, not effects or values.
 
     ``startup_taints``, ``status_taints``, ``startup_taint_prefixes``: upstream's flags of these names.
-    ``scale_from_unschedulable``: a cordoned example makes uncordoned nodes.
+    ``scale_from_unschedulable``: a template from a cordoned node is not cordoned.
     """
 
     startup_taints: frozenset[str] = frozenset()
@@ -66,7 +63,7 @@ class TaintConfig(msgspec.Struct, frozen=True, kw_only=True):
     scale_from_unschedulable: bool = False
 
     def drops(self, taint: Taint) -> bool:
-        """Whether a template leaves this taint out."""
+        """Check whether a template leaves this taint out."""
         return (
             taint.key in _AUTOSCALER_TAINTS
             or taint.key in _CONDITION_TAINTS
@@ -76,13 +73,16 @@ class TaintConfig(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_startup(self, taint: Taint) -> bool:
-        """Whether the taint goes away once the node has started; until then a ready node counts as not ready."""
+        """Check whether the taint is a startup taint. A ready node counts as not ready until it is removed."""
         return taint.key in self.startup_taints or taint.key.startswith(
             (*_STARTUP_TAINT_PREFIXES, *self.startup_taint_prefixes)
         )
 
     def kind_of(self, taint: Taint) -> str:
-        """What metrics call the taint: well-known ones by their key."""
+        """Return the name of the taint's type in metrics.
+
+        The key of a well-known taint, else ``startup-taint``, ``status-taint`` or ``other``.
+        """
         key = taint.key
         if key.startswith(_IGNORE_TAINT_PREFIX):
             return _IGNORE_TAINT_PREFIX
@@ -95,7 +95,7 @@ class TaintConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def from_options(options: AutoscalingOptions) -> TaintConfig:
-        """What the flags say."""
+        """Build the taint rules from the options."""
         return TaintConfig(
             startup_taints=frozenset((*options.ignore_taint, *options.startup_taint)),
             status_taints=frozenset(options.status_taint),
@@ -119,20 +119,20 @@ def build_template_from_node(
     force_daemonsets: bool = False,
     taints: TaintConfig = DEFAULT_TAINTS,
 ) -> NodeTemplate:
-    """The template that an existing node is an example of.
+    """Build a template from an existing node of the group.
 
-    ``resource_slices``: those of the node alone. Mirror pods and DaemonSet pods stay with it. DaemonSets that have no
-    pod there and should run on it get one, without ``force_daemonsets`` only the system-node-critical ones (upstream:
-    ``SanitizedTemplateNodeInfoFromNodeInfo``).
+    ``resource_slices`` are those of this node only. Mirror pods and DaemonSet pods stay on the template. DaemonSets
+    that should run on the node but have no pod there get one; without ``force_daemonsets`` only the
+    system-node-critical ones do (upstream: ``SanitizedTemplateNodeInfoFromNodeInfo``).
     """
     name = f"template-node-for-{group}-{suffix}"
-    kept = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
-    owners = [controller_of(pod.metadata) for pod in kept]
+    live_pods = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
+    owners = [controller_of(pod.metadata) for pod in live_pods]
     running = {owner.uid for owner in owners if owner is not None and owner.kind == "DaemonSet"}
     new_node = _rename_node(node, name, taints)
     labels = {**(new_node.metadata.labels or {}), TEMPLATE_NODE_LABEL: "true"}
     new_node = msgspec.structs.replace(new_node, metadata=msgspec.structs.replace(new_node.metadata, labels=labels))
-    new_pods = [_move_pod(pod, name, suffix) for pod in kept if is_mirror_pod(pod) or is_daemonset_pod(pod)]
+    new_pods = [_move_pod(pod, name, suffix) for pod in live_pods if is_mirror_pod(pod) or is_daemonset_pod(pod)]
     new_pods += [
         build_daemon_set_pod(daemonset, name, suffix)
         for daemonset in daemonsets
@@ -152,11 +152,11 @@ def build_template_from_group(
     suffix: str,
     taints: TaintConfig = DEFAULT_TAINTS,
 ) -> NodeTemplate:
-    """The template that the group itself describes; every DaemonSet that should run on it has a pod there.
+    """Build a template from the group's own template; every DaemonSet that should run on it gets a pod.
 
     Upstream: ``SanitizedTemplateNodeInfoFromNodeGroup``.
     """
-    made = build_template_from_node(
+    result = build_template_from_node(
         template.node,
         template.pods,
         daemonsets,
@@ -167,14 +167,15 @@ def build_template_from_group(
         force_daemonsets=True,
         taints=taints,
     )
-    labels = dict(made.node.metadata.labels or {})
+    labels = dict(result.node.metadata.labels or {})
     labels.update({old: labels[new] for new, old in _DEPRECATED_LABELS if new in labels})
-    metadata = msgspec.structs.replace(made.node.metadata, labels=labels)
-    return msgspec.structs.replace(made, node=msgspec.structs.replace(made.node, metadata=metadata))
+    metadata = msgspec.structs.replace(result.node.metadata, labels=labels)
+    return msgspec.structs.replace(result, node=msgspec.structs.replace(result.node, metadata=metadata))
 
 
 def copy_template(template: NodeTemplate, suffix: str) -> NodeTemplate:
-    """Another node like the template: its name and the suffix, taints as they are (upstream: ``SanitizedNodeInfo``)."""
+    """Copy a template under the name ``<node name>-<suffix>``, with unchanged taints (upstream:
+    ``SanitizedNodeInfo``)."""
     name = f"{template.node.name}-{suffix}"
     return NodeTemplate(
         node=_rename_node(template.node, name, None),
@@ -185,7 +186,7 @@ def copy_template(template: NodeTemplate, suffix: str) -> NodeTemplate:
 
 
 def build_daemon_set_pod(daemonset: DaemonSet, node_name: str, suffix: str) -> Pod:
-    """The pod that the DaemonSet controller would make for a node. No API defaulting is applied to it, as upstream."""
+    """Build the pod that the DaemonSet controller would create on a node, without API defaulting, as upstream."""
     template = daemonset.spec.template
     owner = OwnerReference(
         api_version="apps/v1",
@@ -221,9 +222,9 @@ def _rename_node(node: Node, name: str, taints: TaintConfig | None) -> Node:
     metadata = msgspec.structs.replace(node.metadata, name=name, uid=name, labels=labels)
     spec = node.spec
     if taints is not None:
-        kept: Sequence[Taint] = [taint for taint in spec.taints if not taints.drops(taint)]
+        remaining: Sequence[Taint] = [taint for taint in spec.taints if not taints.drops(taint)]
         cordoned = spec.unschedulable and not taints.scale_from_unschedulable
-        spec = msgspec.structs.replace(spec, taints=list(kept), unschedulable=cordoned)
+        spec = msgspec.structs.replace(spec, taints=list(remaining), unschedulable=cordoned)
     return msgspec.structs.replace(node, metadata=metadata, spec=spec)
 
 

@@ -1,8 +1,6 @@
 """Reasons why a node is not removed (upstream: ``simulator/cluster.go``: UnremovableReason).
 
 Why a pod blocks the drain of its node is another list: :mod:`kscale.ca.scale_down.drainability_status`.
-
-Why a pod keeps its node is another list of upstream's, :mod:`~.drainability.blocking_pod_reason`.
 """
 
 from __future__ import annotations

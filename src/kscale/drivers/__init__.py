@@ -1,5 +1,5 @@
-"""What stands around the decisions: state machines that say what a loop does next (no clock; ``now`` comes in), and
-clients of servers that a decision asks."""
+"""Drivers: the Cluster Autoscaler, the HPA controller and the VPA programs as processes, and clients of external
+servers."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ _RECENT: Final = 10 * SECOND
 
 
 def is_recent_unschedulable(pod: Pod, now: Moment) -> bool:
-    """Whether the scheduler has said, not longer than ten seconds ago, that it has no node for the pod."""
+    """Check whether the scheduler has reported within the last ten seconds that the pod fits on no node."""
     if pod.status.phase in ("Succeeded", "Failed") or pod.spec.node_name:
         return False
     condition = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
@@ -149,13 +149,13 @@ class LoopTrigger:
         self.reason = ""
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
         self._previous_run += by
         self._last_run += by
         self._waits_since += by
 
     def pod_waits(self) -> None:
-        """Record that a pod is unschedulable. One such signal is kept, also while a loop is running."""
+        """Register an unschedulable pod. One such signal is stored, also while a loop is running."""
         self._token = self._frequent
 
     def next_due(self) -> Moment:
@@ -163,8 +163,7 @@ class LoopTrigger:
         return self._waits_since if self._productive or self._token else self._waits_since + self._interval
 
     def began(self, now: Moment) -> int | None:
-        """Record that a loop begins, and return how many nanoseconds it was waited for (``function_duration``,
-        ``loopWait``).
+        """Register the start of a loop, and return its wait in nanoseconds (``function_duration``, ``loopWait``).
 
         Returns None if upstream does not measure the wait.
         """
@@ -186,11 +185,10 @@ class LoopTrigger:
         last_scale_down_delete: Moment = ZERO_TIME,
         last_provisioning_request: Moment = ZERO_TIME,
     ) -> None:
-        """Record that a loop has ended.
+        """Register the end of a loop.
 
-        The times are when something of the kind last happened. Anything since the loop *before* this one began makes
-        the
-        next loop start at once, so that two kinds may take turns.
+        The times are those of the last scale-up, deletion and processed ProvisioningRequest. If one of them is after
+        the start of the loop *before* this one, the next loop starts at once, so that two kinds may take turns.
         """
         self._waits_since = now
         happened = (
@@ -235,12 +233,11 @@ class NodeBoard:
 
 @dataclass(frozen=True, kw_only=True)
 class AutoscalerProcess:
-    """What the process is told, beside the options of a decision; the names are those of upstream's flags.
+    """Settings of the process besides the options of a decision; the names are those of upstream's flags.
 
-    ``dra``: the API server serves devices; ``gpu_label``, ``gpu_types``: the
-    cloud's; ``rank``: an outside ranker, asked in a dry run;
-    ``prices``: the cloud is asked for prices, in a dry run by this (None: groups say what their nodes cost);
-    ``profile``: the scheduler's, if it is not the default one.
+    ``dra``: the API server serves devices; ``gpu_label``, ``gpu_types``: of the cloud provider; ``rank``: an external
+    ranker, used in a dry run; ``prices``: the cloud provider is queried for prices, in a dry run through this function
+    (None: groups contain the prices of their nodes); ``profile``: the scheduler's, if it is not the default one.
     """
 
     frequent_loops: bool = True
@@ -267,7 +264,7 @@ class _Sight:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """The last round: what it was handed, what it went by, when it was."""
+    """The last round: its state, its inputs and its times."""
 
     before: LoopState
     snapshot: Snapshot
@@ -303,7 +300,7 @@ class ClusterAutoscaler:
         self._groups: Groups | Sequence[NodeGroup] = ()
         self._first = True
         self._last: _Round | None = None
-        self._moments: tuple[object, set[Moment]] = None, set()  # of the nodes of a snapshot
+        self._moments: tuple[object, set[Moment]] = None, set()  # cached moments of a snapshot's nodes
 
     def _start(self) -> None:
         frequent = self.process.frequent_loops and not self.options.legacy
@@ -350,12 +347,12 @@ class ClusterAutoscaler:
         return watches
 
     def notice(self, change: Change, now: Moment) -> None:
-        """Trigger a loop if the change is an unschedulable pod."""
+        """Request a loop if the change is an unschedulable pod."""
         if isinstance(change.new, Pod) and is_recent_unschedulable(change.new, now):
             self._trigger.pod_waits()
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, as Go's monotonic times do."""
+        """Apply a change of the clock by so many nanoseconds, as Go's monotonic times do."""
         self.state = shift_moments(self.state, by)
         self._trigger.clock_set(by)
 
@@ -470,8 +467,7 @@ class ClusterAutoscaler:
         )
 
     def repeat(self, now: Moment) -> Moment | None:
-        """Takes a round for done of which nothing else came than of the last; the moment at which it ends. None: it has
-        to be run."""
+        """Mark a round as done that repeats the last one. Returns its end; None if the round must be run."""
         state, last = repeat_state(self.state, now), self._last
         if state is None or last is None:
             return None
@@ -484,7 +480,10 @@ class ClusterAutoscaler:
         return ended
 
     def _introduce(self, progress: Progress) -> Steps[None]:
-        """Emit and write what upstream does before its first loop."""
+        """Perform what upstream does before its first loop: initial metrics, initial status, and cleanup of taints.
+
+        Raises NotStartedError if the status ConfigMap cannot be written.
+        """
         limits = self.options
         if limits.legacy:
             yield from self._introduce_1_3(progress)

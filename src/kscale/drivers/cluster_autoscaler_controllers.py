@@ -44,17 +44,17 @@ class _Done(msgspec.Struct, frozen=True):
     failures: int = 0
 
     def is_over(self, sight: NamespaceSight, now: Moment) -> bool:
-        """Whether it is time for another."""
+        """Check whether a namespace must be reconciled again."""
         wait = min(_FIRST_RETRY << min(self.failures - 1, 40), _RESYNC) if self.failures else _RESYNC
         return sight.ground != self.ground or now - self.at >= wait
 
 
 class BufferController:
-    """Every five seconds, the namespaces in which something has changed that a buffer goes by: buffers, quotas, pod
-    templates and workloads of the kinds that upstream watches, too; each again after five minutes, and after an error,
-    no later than that (:class:`kscale.drivers.driver.Driver`). Each time it tells how old the oldest look is.
+    """Driver that reconciles capacity buffers every five seconds (:class:`kscale.drivers.driver.Driver`).
 
-    ``dry_run``: ``--capacity-buffer-pod-dry-run-enabled``.
+    It reconciles the namespaces whose buffers, quotas, pod templates or workloads (of the kinds that upstream watches)
+    have changed. Each namespace is reconciled again after five minutes, and after an error at the latest then. Each
+    round observes the age of the oldest reconcile. ``dry_run``: ``--capacity-buffer-pod-dry-run-enabled``.
     """
 
     name = "capacity-buffers"
@@ -72,14 +72,14 @@ class BufferController:
         self._times = ReconciliationTimes()
 
     def notice(self, change: Change, now: Moment) -> None:
-        """It goes by the time alone."""
+        """Discard the change; rounds depend on the time only."""
 
     def next_due(self) -> Moment | None:
-        """In five seconds."""
+        """Return when the next round is due, five seconds after the last observation."""
         return self._due
 
     def observe(self, stores: Stores, now: Moment) -> list[NamespaceSight]:
-        """The namespaces with buffers."""
+        """Return the namespaces with managed buffers, with their buffers and quotas."""
         self._due = now + _EACH
         by_namespace: dict[str, list[CapacityBuffer]] = {}
         for each in stores.objects("CapacityBuffer"):
@@ -100,7 +100,7 @@ class BufferController:
         ]
 
     def steps(self, sights: list[NamespaceSight], now: Moment) -> Steps[None]:
-        """Brings the namespaces whose turn it is up to date."""
+        """Reconcile the namespaces that are due."""
         p = Progress(now)
         self._done = {sight.name: self._done[sight.name] for sight in sights if sight.name in self._done}
         for sight in sights:
@@ -126,8 +126,11 @@ def _ground_of_quota(quota: ResourceQuota) -> Hashable:
 
 
 def _grounds(stores: Stores, buffers: Sequence[CapacityBuffer]) -> Iterator[Hashable]:
-    """What is looked at of the buffers, each with its generation (their status is what the controller writes), and of
-    what they refer to, each with its version (percentages go by the status of a workload)."""
+    """Yield the values whose change makes a reconcile necessary.
+
+    Buffers count with their generation, as the controller itself writes their status. Referenced objects count with
+    their version, as percentages depend on a workload's status.
+    """
     for buffer in buffers:
         yield buffer.metadata.uid, buffer.name, buffer.metadata.generation
         spec = buffer.spec
@@ -145,8 +148,10 @@ def _version(held: Any) -> Hashable:
 
 
 class QuotaController:
-    """Every five seconds, whatever has changed of quotas and nodes. It looks at what the autoscaler watches
-    (:class:`kscale.drivers.driver.Driver`)."""
+    """Driver that updates the status of CapacityQuotas every five seconds (:class:`kscale.drivers.driver.Driver`).
+
+    It reads what the autoscaler watches.
+    """
 
     name = "capacity-quotas"
     watches: Sequence[Watch] = ()
@@ -155,20 +160,20 @@ class QuotaController:
         self._due: Moment = 0
 
     def notice(self, change: Change, now: Moment) -> None:
-        """It goes by the time alone."""
+        """Discard the change; rounds depend on the time only."""
 
     def next_due(self) -> Moment | None:
-        """In five seconds."""
+        """Return when the next round is due, five seconds after the last observation."""
         return self._due
 
     def observe(self, stores: Stores, now: Moment) -> tuple[Sequence[CapacityQuota], Sequence[Node]]:
-        """Quotas and nodes."""
+        """Return the quotas and, if there are any, the nodes."""
         self._due = now + _EACH
         quotas = [each for each in stores.objects("CapacityQuota") if isinstance(each, CapacityQuota)]
         return quotas, stores.snapshot().columns.objects if quotas else ()
 
     def steps(self, sight: tuple[Sequence[CapacityQuota], Sequence[Node]], now: Moment) -> Steps[None]:
-        """Writes each status that is not as it should be; one that cannot be written is tried again."""
+        """Write each status that differs. A failed write is retried in the next round."""
         p = Progress(now)
         quotas, nodes = sight
         for quota in quotas:

@@ -1,8 +1,8 @@
 """Base of drivers: observe, decide, act. Run them in virtual time or as a dry run.
 
-A driver has no loop, no clock and no client of its own. Whoever runs it tells it what changes (:meth:`~Driver.notice`),
-waits until it is due, lets it :meth:`~Driver.observe` (where the stores live), runs its :meth:`~Driver.steps` (wherever
-there is room) and carries their actions out. The same driver runs live and in virtual time.
+A driver has no loop, no clock and no client. Its caller reports changes (:meth:`~Driver.notice`), waits until the
+driver is due, calls :meth:`~Driver.observe` in the thread of the stores, runs the :meth:`~Driver.steps` in any
+thread, and performs their actions. The same driver runs live and in virtual time.
 """
 
 from __future__ import annotations
@@ -43,33 +43,37 @@ _Sight = TypeVar("_Sight")
 
 
 class Driver(Protocol[_Sight]):
-    """One program. Single owner: the next round begins after the last one has ended."""
+    """One program that works in rounds. Single owner; a round begins after the previous one has ended."""
 
     @property
     def name(self) -> str:
-        """As it stands in events, leases and user agents (``cluster-autoscaler``)."""
+        """Return the program's name in events, leases and user agents (such as ``cluster-autoscaler``)."""
         ...
 
     @property
     def watches(self) -> Sequence[Watch]:
-        """What it must see."""
+        """Return the watches that the driver needs."""
         ...
 
     def notice(self, change: Change, now: Moment) -> None:
-        """Something that it watches (``typed``) has changed. Called where the stores live, at any time, also while
-        :meth:`steps` runs elsewhere: quick, and touches nothing that steps touch."""
+        """Handle a change of a watched object (``typed`` watches only).
+
+        Called in the thread of the stores at any time, also while :meth:`steps` runs elsewhere. It must be fast and
+        must not touch anything that the steps use.
+        """
         ...
 
     def next_due(self) -> Moment | None:
-        """When the next round is due; None: only after the next change. Asked after each change and each round."""
+        """Return when the next round is due; None to wait for the next change. Called after each change and each
+        round."""
         ...
 
     def observe(self, stores: Stores, now: Moment) -> _Sight:
-        """What the round will go by. Quick, and does not change the stores."""
+        """Return the inputs of the next round. It must be fast and must not modify the stores."""
         ...
 
     def steps(self, sight: _Sight, now: Moment) -> Steps[None]:
-        """The round, begun at ``now``: decides, yields what shall be done, and keeps what the next round needs."""
+        """Run the round that begins at ``now``. Yields actions, and stores the state for the next round."""
         ...
 
 
@@ -78,8 +82,11 @@ _LONGEST: Final = 500
 
 
 def pretending(perform: PerformLive, clock: Clock) -> PerformLive:
-    """Carries out what only asks (and what the cloud is asked to look at), and reports; anything else is logged, and
-    answered as if it were done."""
+    """Wrap ``perform`` for a dry run: only requests that read, refreshes of the cloud provider and reports are
+    performed.
+
+    Other actions are logged and answered as if they had succeeded.
+    """
 
     async def pretend(action: Action) -> Outcome:
         answer = ANSWERS[type(action)]
@@ -92,11 +99,11 @@ def pretending(perform: PerformLive, clock: Clock) -> PerformLive:
 
 
 def described(action: Any) -> str:
-    """An action on one line: its name, and what it is given, as JSON; of nodes the names are enough."""
-    given = {name: getattr(action, name) for name in action.__struct_fields__}
+    """Format an action as one line, with its name and its fields as JSON; of deleted nodes only the names."""
+    fields = {name: getattr(action, name) for name in action.__struct_fields__}
     if isinstance(action, DeleteNodes):
-        del given["objects"]
-    text = msgspec.json.encode({name: value for name, value in given.items() if value}, enc_hook=repr).decode()
+        del fields["objects"]
+    text = msgspec.json.encode({name: value for name, value in fields.items() if value}, enc_hook=repr).decode()
     return f"{type(action).__name__} {text if len(text) <= _LONGEST else text[:_LONGEST] + '...'}"
 
 
@@ -107,8 +114,10 @@ _BOOKKEEPING: Final = frozenset({"ConfigMap", "Lease", "VerticalPodAutoscaler", 
 
 
 def changes_something(action: Action) -> bool:
-    """Whether an action changes the cluster or the cloud: no question, no report, and not what autoscalers write for
-    themselves (statuses, leases, checkpoints)."""
+    """Check whether an action changes the cluster or the cloud.
+
+    False for queries, reports, and objects that autoscalers write for themselves (statuses, leases, checkpoints).
+    """
     if type(action) in _CHANGING_NOTHING:
         return False
     if isinstance(action, (Patch, Delete)):
@@ -118,30 +127,32 @@ def changes_something(action: Action) -> bool:
 
 @runtime_checkable
 class Repeating(Protocol):
-    """A driver that knows when a round would only find what the last one found."""
+    """A driver that knows when a round would only repeat the result of the last one."""
 
     @property
     def goes_by(self) -> GoesBy:
-        """What must be as it was."""
+        """Return the inputs that must be unchanged for a round to repeat the last one."""
         ...
 
     def repeats_until(self) -> Moment:
-        """Asked after a round that changed nothing: of rounds before this moment, everything that they go by being as
-        it was, nothing else can come."""
+        """Return the moment until which rounds only repeat the last one while the inputs are unchanged.
+
+        Called after a round that changed nothing.
+        """
         ...
 
     def repeat(self, now: Moment) -> Moment | None:
-        """Takes such a round for done; the moment at which it ends. None: it has to be run."""
+        """Mark a round that repeats the last one as done. Returns its end; None if the round must be run."""
         ...
 
 
 class VirtualDrive:
-    """A driver's rounds, one after the other: what :func:`kscale.drivers.live.drive` does live.
+    """Runs a driver's rounds in virtual time, as :func:`kscale.drivers.live.drive` does live.
 
-    ``rank``: of what is due at one moment, whose turn it is. ``perform`` carries its actions out. ``inputs`` tells
-    what a round would go by, as a value that is another whenever that has changed: while it has not, rounds of a
-    :class:`Repeating` driver that could only find what the last one found are not run; None: all are. ``rounds``
-    counts all, ``skipped`` those.
+    ``rank`` orders what is due at the same moment. ``perform`` performs the driver's actions. ``inputs`` returns a
+    value that changes whenever an input of the rounds has changed: meanwhile, rounds of a :class:`Repeating` driver
+    that would only repeat the last one are skipped (None: none are). ``rounds`` counts all rounds, ``skipped`` the
+    skipped ones.
     """
 
     def __init__(
@@ -155,10 +166,10 @@ class VirtualDrive:
         inputs: Callable[[], Hashable] | None = None,
     ) -> None:
         self.driver = driver
-        self._repeating = driver if isinstance(driver, Repeating) else None  # looking is slow
+        self._repeating = driver if isinstance(driver, Repeating) else None  # isinstance with a protocol is slow
         self._stores, self._time, self._rank = stores, time, rank
         self._performs, self._inputs = perform, inputs
-        self._mine: Perform = self._perform  # one object, which tells this driver's machines from others
+        self._mine: Perform = self._perform  # one object, as it identifies this driver's machines
         self.rounds = self.skipped = 0
         self._went_by: Hashable = None
         self._until: Moment = ZERO_TIME
@@ -172,7 +183,7 @@ class VirtualDrive:
         self._plan()
 
     def stop(self) -> None:
-        """As a process that is killed: nothing more is done, and nothing is said."""
+        """Stop at once, as a killed process does. Nothing more is performed or logged."""
         self._ended = True
         self._unsubscribe()
         if self._due is not None:
@@ -188,11 +199,11 @@ class VirtualDrive:
     def _told(self, change: Change | None) -> None:
         if change is not None:
             self.driver.notice(change, self._time.now)
-        if self._begun:  # not while the first list is told
+        if self._begun:  # not during the first list
             self._plan()
 
     def _plan(self) -> None:
-        """Waits until the driver is due."""
+        """Schedule the next round for when the driver is due."""
         if self._under_way is not None or self._ended:
             return
         due = self.driver.next_due()
@@ -220,7 +231,7 @@ class VirtualDrive:
         )
 
     def _repeat(self, now: Moment) -> bool:
-        """Leaves a round out."""
+        """Skip a round if the driver can repeat the last one. Returns False if the round must run."""
         ended = None if self._repeating is None else self._repeating.repeat(now)
         if ended is None:
             return False

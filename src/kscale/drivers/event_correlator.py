@@ -1,7 +1,7 @@
 """Aggregation and rate limit of events (upstream: ``client-go/tools/record``), without a clock.
 
-An event is one that was said before (it is counted: a patch), one of many that differ in their message only (they are
-combined), spam (nothing is sent), or new.
+An event is either a repetition of an earlier one (its count is patched), one of many that differ only in the message
+(they are combined), spam (not sent), or new.
 """
 
 from __future__ import annotations
@@ -38,28 +38,36 @@ _T = TypeVar("_T")
 
 
 def object_spam_key(event: EventObject) -> Hashable:
-    """Events of one source and type about one object share a budget."""
-    of = event.involved_object
+    """Return the rate limit key of an event: events of one source and type about one object share a budget."""
+    ref = event.involved_object
     return (
-        event.source.component, event.source.host, of.kind, of.namespace, of.name, of.uid, of.api_version, event.type,
+        event.source.component, event.source.host,
+        ref.kind, ref.namespace, ref.name, ref.uid, ref.api_version, event.type,
     )  # fmt: skip
 
 
 def cluster_autoscaler_spam_key(event: EventObject) -> Hashable:
-    """Of the Cluster Autoscaler: one reason about one object; of its status, one message."""
-    of = event.involved_object
-    if (of.kind, of.namespace, of.name) == ("ConfigMap", "kube-system", "cluster-autoscaler-status"):
+    """Return the rate limit key of an event of the Cluster Autoscaler.
+
+    Events of one reason about one object share a budget; of its status ConfigMap, those with the same message.
+    """
+    ref = event.involved_object
+    if (ref.kind, ref.namespace, ref.name) == ("ConfigMap", "kube-system", "cluster-autoscaler-status"):
         return event.message
     return (
-        event.reason, event.source.component, event.source.host, of.kind, of.namespace, of.name, of.uid, of.api_version,
+        event.reason, event.source.component, event.source.host,
+        ref.kind, ref.namespace, ref.name, ref.uid, ref.api_version,
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrelatorOptions:
-    """``burst`` events of one ``spam_key`` at once, then ``qps`` a second; from ``max_events`` messages on, each not
-    more than ``max_interval`` nanoseconds after the last, similar events are combined. ``cache_size`` of each are
-    remembered."""
+    """Options of the event correlation.
+
+    ``burst`` events of one ``spam_key`` at once, then ``qps`` per second. Similar events are combined from
+    ``max_events`` messages on, each at most ``max_interval`` nanoseconds after the last. ``cache_size``: entries of
+    each cache.
+    """
 
     spam_key: Callable[[EventObject], Hashable] = object_spam_key
     burst: int = 25
@@ -75,37 +83,37 @@ CLUSTER_AUTOSCALER: Final = CorrelatorOptions(spam_key=cluster_autoscaler_spam_k
 
 @dataclass(frozen=True, slots=True)
 class Correlated:
-    """What is to be sent: the event, and if it was said before what changes of it."""
+    """What to send: the event, and the patch if it repeats an earlier one."""
 
     event: EventObject
     patch: dict[str, Any] | None = None
 
 
 def make_event(event: Event, *, component: str, now: Moment) -> EventObject:
-    """The API object of an event that ``component`` reports at a moment."""
-    of = event.regarding
-    name = f"{of.name}.{now:x}"
+    """Build the API object of an event that ``component`` reports at ``now``."""
+    ref = event.regarding
+    name = f"{ref.name}.{now:x}"
     if dns_subdomain_errors(name):
         name = str(uuid.uuid5(uuid.NAMESPACE_OID, name))
-    at = to_text(now)
+    timestamp = to_text(now)
     return EventObject(
         api_version="v1",
         kind="Event",
-        metadata=ObjectMeta(name=name, namespace=of.namespace or "default"),
-        involved_object=of,
+        metadata=ObjectMeta(name=name, namespace=ref.namespace or "default"),
+        involved_object=ref,
         type=event.type,
         reason=event.reason,
         message=event.message,
         count=1,
-        first_timestamp=at,
-        last_timestamp=at,
+        first_timestamp=timestamp,
+        last_timestamp=timestamp,
         source=EventSource(component=component),
         reporting_component=component,
     )
 
 
 class _Recent(Generic[_T]):
-    """The last ``size`` things that were looked up or put in."""
+    """LRU cache of ``size`` entries."""
 
     __slots__ = ("_found", "_size")
 
@@ -114,10 +122,10 @@ class _Recent(Generic[_T]):
         self._found: OrderedDict[Hashable, _T] = OrderedDict()
 
     def get(self, key: Hashable) -> _T | None:
-        found = self._found.get(key)
-        if found is not None:
+        value = self._found.get(key)
+        if value is not None:
             self._found.move_to_end(key)
-        return found
+        return value
 
     def put(self, key: Hashable, value: _T) -> None:
         self._found[key] = value
@@ -140,7 +148,7 @@ class _Said:
 
 
 class EventCorrelator:
-    """Events of one source, in order. Single owner."""
+    """Correlates the events of one source in order. Single owner."""
 
     __slots__ = ("_buckets", "_groups", "_options", "_said")
 
@@ -152,36 +160,39 @@ class EventCorrelator:
         self._buckets: _Recent[TokenBucket] = _Recent(size)
 
     def correlate(self, event: EventObject, now: Moment) -> Correlated | None:
-        """What is to be sent; None: nothing, it is spam."""
+        """Return what to send for an event; None if it exceeds the rate limit."""
         event, key = self._aggregate(event, now)
-        found = self._observe(event, key)
-        return found if self._is_wanted(found.event, now) else None
+        correlated = self._observe(event, key)
+        return correlated if self._is_wanted(correlated.event, now) else None
 
     def record_steps(self, event: EventObject, now: Moment) -> StepsOf[Create | Patch | Wait, bool]:
-        """Correlates an event and sends it, again and again where the server cannot be reached; whether it was sent."""
-        found = self.correlate(event, now)
-        if found is None:
+        """Send an event after correlation, with retries while the server cannot be reached.
+
+        Returns whether it was sent.
+        """
+        correlated = self.correlate(event, now)
+        if correlated is None:
             return False
         progress = Progress(now)
         for tried in range(1, _TRIES + 1):
-            outcome = yield from _send(progress, found)
+            outcome = yield from _send(progress, correlated)
             if outcome.error is None:
                 return True
             if outcome.error.code or outcome.error.reason:
-                return False  # the server has refused it, and would again
+                return False  # the server rejected it and would do so again
             if tried == _TRIES:
                 break
-            # The first pause is anything up to the whole, so that not all clients come back at once.
+            # The first pause is random, so that clients do not all return at once.
             cut = yield from (progress.wait(1, jitter=float(_PAUSE)) if tried == 1 else progress.wait(_PAUSE))
             if cut.error is not None:
                 break
         return False
 
     def _aggregate(self, event: EventObject, now: Moment) -> tuple[EventObject, Hashable]:
-        """The event, or what stands for it and others (``EventAggregate``), and what it is known by."""
-        of, source = event.involved_object, event.source
+        """Return the event, or the one that combines it with similar ones, and its key (``EventAggregate``)."""
+        ref, source = event.involved_object, event.source
         similar = (
-            source.component, source.host, of.kind, of.namespace, of.name, of.uid, of.api_version, event.type,
+            source.component, source.host, ref.kind, ref.namespace, ref.name, ref.uid, ref.api_version, event.type,
             event.reason, event.reporting_component, event.reporting_instance,
         )  # fmt: skip
         group = self._groups.get(similar)
@@ -192,15 +203,16 @@ class EventCorrelator:
         self._groups.put(similar, group)
         if len(group.messages) < self._options.max_events:
             return event, (
-                source.component, source.host, of.kind, of.namespace, of.name, of.field_path, of.uid, of.api_version,
+                source.component, source.host,
+                ref.kind, ref.namespace, ref.name, ref.field_path, ref.uid, ref.api_version,
                 event.type, event.reason, event.message,
             )  # fmt: skip
         del group.messages[next(iter(group.messages))]
         combined = EventObject(
             api_version="v1",
             kind="Event",
-            metadata=ObjectMeta(name=f"{of.name}.{now:x}", namespace=event.metadata.namespace),
-            involved_object=of,
+            metadata=ObjectMeta(name=f"{ref.name}.{now:x}", namespace=event.metadata.namespace),
+            involved_object=ref,
             type=event.type,
             reason=event.reason,
             message=_COMBINED + event.message,
@@ -212,15 +224,15 @@ class EventCorrelator:
         return combined, similar
 
     def _observe(self, event: EventObject, key: Hashable) -> Correlated:
-        """The event as often as it was said (``eventObserve``)."""
-        said = self._said.get(key)
+        """Return the event with its count, and the patch if it is a repetition (``eventObserve``)."""
+        earlier = self._said.get(key)
         patch = None
-        if said is not None:
+        if earlier is not None:
             event = msgspec.structs.replace(
                 event,
-                metadata=msgspec.structs.replace(event.metadata, name=said.name),
-                first_timestamp=said.first_timestamp,
-                count=said.count + 1,
+                metadata=msgspec.structs.replace(event.metadata, name=earlier.name),
+                first_timestamp=earlier.first_timestamp,
+                count=earlier.count + 1,
             )
             patch = {"count": event.count, "lastTimestamp": event.last_timestamp}
             if event.message:
@@ -235,9 +247,9 @@ class EventCorrelator:
         return bucket.try_accept(now)
 
 
-def _send(progress: Progress, found: Correlated) -> StepsOf[Create | Patch, Outcome]:
-    event = found.event
-    if found.patch is not None:
+def _send(progress: Progress, correlated: Correlated) -> StepsOf[Create | Patch, Outcome]:
+    event = correlated.event
+    if correlated.patch is not None:
         outcome = yield from progress.act(
             Patch(
                 kind="Event",
@@ -245,7 +257,7 @@ def _send(progress: Progress, found: Correlated) -> StepsOf[Create | Patch, Outc
                 name=event.name,
                 namespace=event.namespace,
                 type="strategic",
-                patch=found.patch,
+                patch=correlated.patch,
             )
         )
         if outcome.error is None or outcome.error.code != 404:

@@ -1,6 +1,6 @@
 """Messages between the client and the server of the gRPC expander (package ``grpcplugin``).
 
-Pods and nodes are in their own protobuf form; here they are bytes, encoded once however often they are sent.
+Pods and nodes are encoded in their own protobuf messages; here they are bytes, each encoded only once.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def _types() -> dict[str, Any]:
 
 
 class Request:
-    """A question as bytes (``data``). ``warnings``: objects that cannot be encoded, and members that the API does not
-    have.
+    """A ranking request as bytes (``data``).
 
-    One pod that cannot be encoded leaves all pods of its option out, one node all nodes, as upstream.
+    ``warnings``: objects that cannot be encoded, and fields that the API does not have. As upstream, one pod that
+    cannot be encoded omits all pods of its option, and one node omits all nodes.
     """
 
     def __init__(self, question: RankOptions) -> None:
@@ -47,8 +47,8 @@ class Request:
         self._problems: dict[str, None] = {}
         self._pods: dict[int, bytes | None] = {}
         options = [self._option(option) for option in question.options]
-        made = _types()["BestOptionsRequest"](options=options, nodeMap=list(self._nodes()))
-        self.data: bytes = made.SerializeToString()
+        message = _types()["BestOptionsRequest"](options=options, nodeMap=list(self._nodes()))
+        self.data: bytes = message.SerializeToString()
         self.warnings = (*self._problems, *self._left_out())
 
     def _option(self, option: RankOption) -> dict[str, Any]:
@@ -60,12 +60,12 @@ class Request:
                 self._problems[f"node group {option.group}: the expander server is told of no pods"] = None
                 break
             pods += [data] * run.count
-        said = {"nodeCount": option.node_count, "debug": option.debug}  # proto3: what is zero is not written
-        told = {name: value for name, value in said.items() if value}
-        return {"nodeGroupId": option.group.encode(), "pod": pods, **told}
+        optional = {"nodeCount": option.node_count, "debug": option.debug}  # proto3 does not encode zero values
+        fields = {name: value for name, value in optional.items() if value}
+        return {"nodeGroupId": option.group.encode(), "pod": pods, **fields}
 
     def _pod(self, run: SamePods) -> bytes | None:
-        known = id(run.pod)  # the options share their pods
+        known = id(run.pod)  # options share pods
         if known not in self._pods:
             data, name = run.data, run.pod.key
             if name in self._question.bare:
@@ -85,46 +85,50 @@ class Request:
 
     def _encoded(self, kind: str, name: str, data: dict[str, object]) -> bytes | None:
         try:
-            found: Encoded = encode(kind, data)
+            encoded: Encoded = encode(kind, data)
         except InputError as error:
             for problem in error.problems:
                 self._problems[f"{kind} {name}: {problem}"] = None
             return None
-        self._unknown[kind].update(dict.fromkeys(found.unknown, 1))
-        return found.data
+        self._unknown[kind].update(dict.fromkeys(encoded.unknown, 1))
+        return encoded.data
 
     def _left_out(self) -> Iterator[str]:
-        for kind, found in self._unknown.items():
-            for member, count in sorted(found.items()):
+        for kind, members in self._unknown.items():
+            for member, count in sorted(members.items()):
                 objects = f"{count:,} {kind}{'s' * (count > 1)}"
                 yield f"{member} of {objects} is not in the API: the expander server is not told"
 
 
 def answered_groups(response: bytes) -> list[str | None]:
-    """The group ids of an answer, in its order. Raises ValueError for bytes that are no answer."""
+    """Return the group ids of a response, in order. Raises ValueError for bytes that are no valid response."""
     broken = library("google.protobuf.message", "the protocol of expanders").DecodeError
 
     try:
-        found = _types()["BestOptionsResponse"].FromString(response)
+        message = _types()["BestOptionsResponse"].FromString(response)
     except broken:
         raise ValueError(f"{len(response):,} bytes that are no answer") from None
     try:
-        return [option.nodeGroupId.decode() for option in found.options]
+        return [option.nodeGroupId.decode() for option in message.options]
     except UnicodeDecodeError:
         raise ValueError("a group id that is not UTF-8") from None
 
 
 def without_environment(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """A pod's API data as upstream's comparison of pods leaves it (``PodSpecSemanticallyEqual``): containers and init
-    containers without ``env`` and without mounts of projected volumes."""
+    """Return a pod's API data without ``env`` and without mounts of projected volumes, in all containers.
+
+    Upstream's comparison of pods leaves it in this form (``PodSpecSemanticallyEqual``).
+    """
     spec = pod.get("spec") or {}
     projected = {volume.get("name") for volume in spec.get("volumes") or () if volume.get("projected") is not None}
 
     def bare(container: Mapping[str, Any]) -> dict[str, Any]:
-        kept = {name: value for name, value in container.items() if name != "env"}
-        if kept.get("volumeMounts"):
-            kept["volumeMounts"] = [mount for mount in kept["volumeMounts"] if mount.get("name") not in projected]
-        return kept
+        remaining = {name: value for name, value in container.items() if name != "env"}
+        if remaining.get("volumeMounts"):
+            remaining["volumeMounts"] = [
+                mount for mount in remaining["volumeMounts"] if mount.get("name") not in projected
+            ]
+        return remaining
 
     lists = {name: [bare(each) for each in spec[name]] for name in ("containers", "initContainers") if spec.get(name)}
     return {**pod, "spec": {**spec, **lists}}
@@ -146,7 +150,7 @@ class _Read:
 
 
 class _Pods:
-    """:class:`~kscale.effects.actions.SamePods`."""
+    """Decoded pods (:class:`~kscale.effects.actions.SamePods`)."""
 
     __slots__ = ("_read", "count")
 
@@ -163,10 +167,10 @@ class _Pods:
 
 
 class Question:
-    """What a client asks, from its bytes: ``asked``. ``warnings``: what cannot be read of it.
+    """A client's ranking request, decoded: ``asked``. ``warnings``: objects that cannot be decoded.
 
-    Pods are read when they are looked at, those that are alike in all but their names and what the API server has
-    noted of them once. Raises InputError for bytes that are no question.
+    Pods are decoded when they are used; pods that differ only in names and fields of the API server are decoded once.
+    Raises InputError for bytes that are no valid request.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -176,7 +180,7 @@ class Question:
         self._reads: dict[bytes, _Read] = {}
         self._known: dict[bytes, _Read] = {}
         try:
-            found = _types()["BestOptionsRequest"].FromString(data)
+            message = _types()["BestOptionsRequest"].FromString(data)
             options = [
                 RankOption(
                     group=option.nodeGroupId.decode(errors="replace"),
@@ -184,12 +188,12 @@ class Question:
                     debug=option.debug,
                     pods=self._runs(option.pod),
                 )
-                for option in found.options
+                for option in message.options
             ]
         except broken:
             raise InputError(f"{len(data):,} bytes that are no question") from None
         nodes = {}
-        for entry in found.nodeMap:
+        for entry in message.nodeMap:
             name = getattr(entry, ENTRY_KEY)
             try:
                 nodes[name] = from_dict(decode("Node", getattr(entry, ENTRY_VALUE)).data, Node)
@@ -198,7 +202,7 @@ class Question:
         self.asked = RankOptions(options=options, nodes=nodes)
 
     def _runs(self, pods: Iterable[bytes]) -> list[_Pods]:
-        """In their order; those that follow each other and are alike together."""
+        """Group consecutive equivalent pods into runs, in order."""
         runs: list[_Pods] = []
         last = None
         for data in pods:
@@ -210,25 +214,25 @@ class Question:
         return runs
 
     def _read(self, data: bytes) -> _Read:
-        known = self._known.get(data)  # the options share their pods
+        known = self._known.get(data)  # options share pods
         if known is None:
             known = self._known[data] = self._reads.setdefault(_without_names(data), _Read(data))
         return known
 
 
 def _without_names(pod: bytes) -> bytes:
-    """A pod's message without what makes it another than its fellows."""
+    """Return a pod's message without the fields that differ between replicas."""
     message = kubernetes_message("Pod").FromString(pod)
     for field in ("name", "generateName", "uid", "resourceVersion", "creationTimestamp", "generation"):
         message.metadata.ClearField(field)
     message.metadata.DiscardUnknownFields()  # managed fields
     message.ClearField("status")
-    found: bytes = message.SerializeToString(deterministic=True)
-    return found
+    data: bytes = message.SerializeToString(deterministic=True)
+    return data
 
 
 def answer_of(ranking: Ranking) -> bytes:
-    """A ranking as bytes."""
+    """Encode a ranking as a response."""
     types = _types()
     options = [types["Option"](nodeGroupId=(group or "").encode()) for group in ranking.groups]
     data: bytes = types["BestOptionsResponse"](options=options).SerializeToString()

@@ -23,12 +23,12 @@ TIMEOUT: Final = 5.0
 
 
 class GrpcExpander:
-    """Answers :class:`~kscale.effects.RankOptions` by asking the server at ``url`` (``host:port``) over TLS (extra
-    ``[grpc]``): what ``rank`` of :func:`kscale.scale_up` and :func:`kscale.ca.expand` may be.
+    """Client of a gRPC expander server; it can be ``rank`` of :func:`kscale.scale_up` and :func:`kscale.ca.expand`.
 
-    ``cert`` is the file with the certificates, PEM, that the server's must be signed by; there is no connection
-    without. A call takes ``timeout`` seconds at most, an answer 128 MiB. What fails is an answer too: an
-    :class:`~kscale.effects.ApiError`. Connects when first asked; safe for several threads.
+    It answers :class:`~kscale.effects.RankOptions` by a request to the server at ``url`` (``host:port``) over TLS
+    (extra ``[grpc]``). ``cert`` is the file with the CA certificates, PEM, for the server's certificate; there is no
+    connection without TLS. A call takes at most ``timeout`` seconds, a response at most 128 MiB. A failure is returned
+    as an :class:`~kscale.effects.ApiError`. It connects on first use and is thread-safe.
 
     Raises InputError without ``url`` or ``cert`` or for a file without certificates, OSError for one that cannot be
     read, :class:`~kscale.errors.MissingExtraError` without grpcio.
@@ -64,7 +64,7 @@ class GrpcExpander:
         return response
 
     def close(self) -> None:
-        """Ends the connection; calls under way fail."""
+        """Close the connection; calls in progress fail."""
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -81,11 +81,12 @@ _CALLS: Final = 4
 
 
 class ExpanderServer(RpcServer):
-    """Serves ``rank`` at ``address`` (``host:port``; port 0: any) over TLS while it is entered; ``url`` says where.
+    """gRPC server of the ranker ``rank``, over TLS, while it is entered as a context manager.
 
-    ``cert``, ``key``: files in PEM. ``client_ca``: clients must show a certificate that this file's has signed
-    (upstream's shows none). An :class:`~kscale.effects.ApiError` of the ranker, and what it raises, is an error of the
-    call: the autoscaler keeps all options then.
+    ``address``: ``host:port`` (port 0: any free port); ``url``: the actual address. ``cert``, ``key``: files in PEM.
+    ``client_ca``: clients must present a certificate that this file's CA has signed (upstream's presents none). An
+    :class:`~kscale.effects.ApiError` or exception of the ranker becomes an error of the call: the autoscaler then keeps
+    all options.
 
     Raises InputError for files that cannot be used and an address that is taken, MissingExtraError without grpcio.
     """
@@ -115,24 +116,27 @@ class ExpanderServer(RpcServer):
             question = Question(data)
             for warning in question.warnings:
                 _log.warning("%s", warning)
-            found = self._rank(question.asked)
+            ranking = self._rank(question.asked)
         except InputError as error:
-            found = ApiError(str(error))
+            ranking = ApiError(str(error))
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything
             _log.exception("the ranker failed")
-            found = ApiError(f"{type(error).__name__}: {error}")
-        if isinstance(found, ApiError):
-            _log.error("no answer: %s", found.message)
-            context.abort(self._codes.UNKNOWN, found.message)
-        assert not isinstance(found, ApiError)  # abort has raised
-        for warning in found.warnings:
+            ranking = ApiError(f"{type(error).__name__}: {error}")
+        if isinstance(ranking, ApiError):
+            _log.error("no answer: %s", ranking.message)
+            context.abort(self._codes.UNKNOWN, ranking.message)
+        assert not isinstance(ranking, ApiError)  # abort raises
+        for warning in ranking.warnings:
             _log.warning("%s", warning)
-        _log.info("of %d options: %s", len(question.asked.options), ", ".join(map(str, found.groups)) or "none")
-        return answer_of(found)
+        _log.info("of %d options: %s", len(question.asked.options), ", ".join(map(str, ranking.groups)) or "none")
+        return answer_of(ranking)
 
 
 def _pair(cert: str, key: str) -> tuple[bytes, bytes]:
-    """A key and its certificate. gRPC says of any mistake in them that the address cannot be bound."""
+    """Read a key and its certificate, and verify that they match. Raises InputError otherwise.
+
+    gRPC itself only reports that the address cannot be bound.
+    """
     chain, secret = _read(cert), _read(key)
     try:
         load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), chain, secret)

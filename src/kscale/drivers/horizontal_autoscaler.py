@@ -100,7 +100,7 @@ class Apart:
         """While a batch is under way: when it is to be looked at whether it has ended."""
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
         self._clock_sets += 1
         if self.looked_at is not None:
             self.looked_at += by
@@ -138,8 +138,7 @@ class Apart:
         """Return the due HPAs that are not slow.
 
         The slow ones are started in the background, or requeued while a batch of slow HPAs is running. ``pods``,
-        ``scales``
-        and ``mapper`` are those of :func:`~kscale.hpa.batch.reconcile_all.reconcile_all`.
+        ``scales`` and ``mapper`` are those of :func:`~kscale.hpa.batch.reconcile_all.reconcile_all`.
         """
         slow = [hpa for hpa in due if hpa.key in self._slow] if self._slow else []
         if not slow:
@@ -182,7 +181,7 @@ class Apart:
             controller.done_all(batch, ended=ended)
             for key in batch.gone:
                 controller.left_alone(key, now=ended)
-        else:  # what it would remember is of another time
+        else:  # its state would have times of the old clock
             for key in keys:
                 controller.left_alone(key, now=ended)
         for key, problem in batch.problems.items():
@@ -197,8 +196,11 @@ gone by then."""
 
 
 class _Rival(NamedTuple):
-    """Of one HPA: when another wrote its status last (``written``, the API server's clock; the zero time: never) and
-    when that was ``noticed`` (our clock); whether the HPA is ``left`` alone, and whether another ``returned``."""
+    """Another controller of one HPA.
+
+    ``written``: when it last wrote the status (the API server's clock; the zero time: never); ``noticed``: when that
+    was noticed (our clock). ``left``: the HPA is left alone; ``returned``: the other controller wrote again.
+    """
 
     written: Moment
     noticed: Moment
@@ -230,7 +232,7 @@ class Rivals:
         return len(self._left)
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, so that ages are unchanged."""
+        """Apply a change of the clock by so many nanoseconds, so that ages are unchanged."""
         self._known = {
             key: rival._replace(noticed=rival.noticed + by) if rival.noticed != ZERO_TIME else rival
             for key, rival in self._known.items()
@@ -276,9 +278,9 @@ class Rivals:
 NAME: Final = "horizontal-pod-autoscaler"
 _KIND: Final = "HorizontalPodAutoscaler"
 _WATCHED: Final = frozenset({("apps", "Deployment"), ("apps", "StatefulSet")})
-_KINDS_FORGOTTEN: Final = 30 * SECOND  # kube-controller-manager resets its mapper so often
-_KINDS_WITHIN: Final = 5 * SECOND  # those of usual kinds wait for it, too
-_OBJECTS: Final = 50  # what a round makes of one HPA, nearly all of which it lets go of at its end, are not so many
+_KINDS_FORGOTTEN: Final = 30 * SECOND  # kube-controller-manager resets its mapper at this interval
+_KINDS_WITHIN: Final = 5 * SECOND  # HPAs of built-in kinds wait for discovery, too
+_OBJECTS: Final = 50  # upper bound of objects per HPA in a round, most of them temporary
 _LEFT_ALONE: Final = Metric(
     "kscale_horizontal_left_alone", "gauge", help="Number of HPAs that another controller manages."
 )
@@ -289,8 +291,11 @@ HORIZONTAL_METRICS: Final = (*METRICS.values(), *QUEUE_METRICS, _LEFT_ALONE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HorizontalSight:
-    """What a round goes by: the HPAs that are due, and keys of those that are ``gone``; ``scales`` of the targets that
-    are watched; ``pods``: None where nothing is due; ``version``: the newest of HPAs that was seen."""
+    """Inputs of a round: the HPAs that are due.
+
+    ``gone``: keys of deleted HPAs; ``scales`` of the watched targets; ``pods``: None if no HPA is due; ``version``: the
+    newest observed resource version of HPAs.
+    """
 
     hpas: Sequence[HorizontalPodAutoscaler] = ()
     gone: Sequence[str] = ()
@@ -301,10 +306,10 @@ class HorizontalSight:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """The last round: its HPAs, what came of it, and how long was asked before it was decided."""
+    """The last round: its HPAs, its result, and how long requests took before the decision."""
 
     hpas: dict[str, HorizontalPodAutoscaler]
-    found: BatchResult
+    batch: BatchResult
     asking: int
 
 
@@ -363,7 +368,7 @@ class HorizontalAutoscaler:
                 self._note_change(change)
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
         self._take_in()
         self.controller.clock_set(by)
         self._rivals.clock_set(by)
@@ -381,7 +386,7 @@ class HorizontalAutoscaler:
         """Return the HPAs that are due, with what they need of the watched objects."""
         now = moment(now)
         self._take_in()
-        self._before, self._last, self._changed = None if self._last is None else self._last.found, None, {}
+        self._before, self._last, self._changed = None if self._last is None else self._last.batch, None, {}
         hpas: list[HorizontalPodAutoscaler] = []
         deleted: list[str] = []
         scales: dict[str, Scale] = {}
@@ -436,9 +441,9 @@ class HorizontalAutoscaler:
                 else:
                     self.controller.added(new, now=now)
             elif isinstance(old, HorizontalPodAutoscaler):
-                of = old.metadata
+                metadata = old.metadata
                 self.controller.deleted(
-                    Tombstone(namespace=of.namespace, name=of.name, last=old) if change.missed else old
+                    Tombstone(namespace=metadata.namespace, name=metadata.name, last=old) if change.missed else old
                 )
 
     def _scale(self, stores: Stores, key: str, hpa: HorizontalPodAutoscaler) -> Scale | None:
@@ -455,17 +460,17 @@ class HorizontalAutoscaler:
         try:
             scale = scale_of_workload(workload)
         except ScaleError:
-            return None  # the API server says why not
+            return None  # the API server returns the error
         self._scales[key] = reference, workload, scale
         return scale
 
     # -- a round -----------------------------------------------------------------------------------------------------
 
     def steps(self, sight: HorizontalSight, now: datetime | Moment) -> Steps[None]:
-        """Reconciles what is due."""
+        """Reconcile the HPAs that are due."""
         now = moment(now)
         objects, steps = _OBJECTS * len(sight.hpas), self._steps(sight, now)
-        del sight  # it goes with the round, before the collector looks again
+        del sight  # free it with the round, before the next garbage collection
         with collector_at_ease(objects):
             yield from steps
 
@@ -510,7 +515,7 @@ class HorizontalAutoscaler:
             )
             self._before = None
             controller.done_all(batch, ended=(yield from progress.clock()))
-            for key in batch.gone:  # found missing when it comes up again, as upstream has it
+            for key in batch.gone:  # as upstream, found missing at its next reconcile
                 controller.left_alone(key, now=progress.now)
             self._apart.note_late(batch.late, progress.now)
             self._apart.note_slow(batch.slow)
@@ -524,7 +529,7 @@ class HorizontalAutoscaler:
                 Observation(name=_LEFT_ALONE.name, value=float(self._rivals.left_alone)),
                 *controller.queue_metrics.observations(progress.now),
             )
-        self._take_in()  # objects as they were before are held no longer
+        self._take_in()  # release old versions of objects
 
     # -- rounds that are left out --------------------------------------------------------------------------------------
 
@@ -545,7 +550,7 @@ class HorizontalAutoscaler:
         time.
         """
         last = self._last
-        if last is None or not is_stable_batch(last.found):
+        if last is None or not is_stable_batch(last.batch):
             return ZERO_TIME
         hpas = last.hpas.values()
         return (
@@ -555,7 +560,7 @@ class HorizontalAutoscaler:
         )
 
     def repeat(self, now: datetime | Moment) -> Moment | None:
-        """Repeat the last round if all of its HPAs are decided again; return when the round ends.
+        """Reuse the last round if all of its HPAs are decided again. Returns when the round ends.
 
         Returns None if the round has to be run.
         """
@@ -566,12 +571,12 @@ class HorizontalAutoscaler:
             return None
         hpas = _as_written(last, self._changed)
         ended = now + last.asking
-        batch = None if hpas is None else repeat_batch(last.found, ended, self.options)
+        batch = None if hpas is None else repeat_batch(last.batch, ended, self.options)
         if hpas is None or batch is None:
             return None
         controller.take_all(now)
         controller.done_all(batch, ended=ended)
-        self._last, self._changed = replace(last, hpas=hpas, found=batch), {}
+        self._last, self._changed = replace(last, hpas=hpas, batch=batch), {}
         return ended
 
     def _kinds(self, progress: Progress, due: Sequence[HorizontalPodAutoscaler]) -> Steps[RESTMapper]:
@@ -602,7 +607,7 @@ def _as_written(
     last: _Round, changed: Mapping[str, HorizontalPodAutoscaler | None]
 ) -> dict[str, HorizontalPodAutoscaler] | None:
     """Return the HPAs after a round; None if they are not, or not yet, what the round wrote."""
-    written = last.found.written
+    written = last.batch.written
     if changed.keys() != written.keys():
         return None
     if not written:

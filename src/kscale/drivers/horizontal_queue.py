@@ -27,11 +27,11 @@ from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
 __all__ = ["HorizontalController", "Tombstone"]
 
 
-_SHARE: Final = 10  # of a sync period, by which HPAs wait for each other
+_SHARE: Final = 10  # fraction of a sync period that HPAs wait for each other
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
-    """What a watch tells of an object whose end it missed: its key, and the last that was seen of it."""
+    """A deletion that a watch has missed: the object's key and its last observed state."""
 
     namespace: str
     name: str
@@ -42,17 +42,17 @@ Seen = HorizontalPodAutoscaler | Tombstone
 
 
 class HorizontalController:
-    """State of the controller between reconciles. Keys are ``namespace/name``; ``now`` is an aware datetime or
-    nanoseconds since 1970, and never goes back but for :meth:`clock_set`.
+    """State of the HPA controller between reconciles.
 
-    ``selectors`` is what reconciles are to be given. ``num_horizontal_pod_autoscalers`` is the gauge of this name,
-    ``queue_metrics`` what upstream's queue counts; the rest of upstream's metrics is observed by reconciles. ``kept``:
-    what is remembered of each.
+    Keys are ``namespace/name``; ``now`` is an aware datetime or nanoseconds since 1970, and never goes back but for
+    :meth:`clock_set`. ``selectors`` is an input of reconciles. ``num_horizontal_pod_autoscalers`` is the gauge of this
+    name, ``queue_metrics`` the metrics of upstream's queue; the rest of upstream's metrics is observed by reconciles.
+    ``kept``: the state of each HPA.
 
-    An HPA comes up again a full sync period after its reconcile ended. ``together``: or up to a tenth of a period
-    later, at the same time as others, so that many can be reconciled in one batch. ``aligned``: at a whole multiple of
-    the sync period instead, nine tenths of a period or more after its reconcile ended, so that simulated time stays on
-    round numbers. Single owner: not for use from several threads at once.
+    An HPA is reconciled again a full sync period after its reconcile ended. ``together``: or up to a tenth of a period
+    later, at the same time as others, so that many can be reconciled in one batch. ``aligned``: at an integer multiple
+    of the sync period instead, nine tenths of a period or more after its reconcile ended, so that simulated time stays
+    on round numbers. Single owner: not for use from several threads at once.
     """
 
     __slots__ = (
@@ -84,18 +84,18 @@ class HorizontalController:
         self.kept = StateStore(state.hpas if state is not None else None)
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, so that waits and ages are unchanged."""
+        """Apply a change of the clock by so many nanoseconds, so that waits and ages are unchanged."""
         self._queue.clock_set(by)
         self.kept = StateStore({key: state.later(by) for key, state in self.kept.items()})
 
-    # -- what is seen of HPAs --------------------------------------------------------------------------------------
+    # -- changes of HPAs ---------------------------------------------------------------------------------------------
 
     def added(self, hpa: HorizontalPodAutoscaler, *, now: datetime | Moment) -> None:
         """Add a new HPA, or one with another spec: registered and due at once (legacy: after a period)."""
         time = moment(now)
         key = _key(hpa)
         saved = self.kept.rest(key)
-        # A saved state goes on where it ended: its selector blocks others before this HPA is reconciled again.
+        # A saved state takes effect at once: its selector blocks other HPAs before this HPA is reconciled again.
         if self.selectors.put_if_absent(*_names(hpa), None if saved is None else saved.selector):
             self.num_horizontal_pod_autoscalers += 1
         if self.options.legacy:
@@ -212,13 +212,13 @@ class HorizontalController:
         return groups
 
     def left_alone(self, key: str, *, now: datetime | Moment) -> None:
-        """Requeue a taken key that was not reconciled after a sync period."""
+        """Add a taken key that was not reconciled to the queue again, after a sync period."""
         time = moment(now)
         self._add_rate_limited(key, time)
         self._queue.done(key, time)
 
     def _add_rate_limited(self, key: str, now: Moment) -> None:
-        # Twice: what was written of an HPA comes back as a change just after its reconcile ended.
+        # Twice, because the HPA's own status write arrives as a change just after its reconcile.
         self._queue.add_after(key, self._next_sync(now), within=2 * self._within)
 
     def _next_sync(self, ended: Moment) -> Moment:

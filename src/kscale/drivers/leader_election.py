@@ -100,11 +100,11 @@ class LeaderElectionOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaderElector:
-    """One candidate.
+    """One candidate of a leader election.
 
     Run :meth:`acquire`. When it returns True, lead, and run :meth:`renew` meanwhile; when that ends, stop leading.
-    Single owner. State changes of the lease, and each failed try, are logged as client-go does. Raises
-    :class:`~kscale.InputError` for options that upstream refuses.
+    Single owner. State changes of the lease, and each failed attempt, are logged as client-go does. Raises
+    :class:`~kscale.InputError` for options that upstream rejects.
     """
 
     __slots__ = ("_lease", "_lease_seconds", "_lock", "_observed_at", "_raw", "_reported", "observed", "options")
@@ -117,7 +117,7 @@ class LeaderElector:
         self.observed = LeaseSpec()
         """The last that was seen of the lease, written or read."""
         self._observed_at: Moment = ZERO_TIME
-        self._raw: LeaseSpec | None = None  # the last that was read: only another text is news
+        self._raw: LeaseSpec | None = None  # the last version that was read, to detect changes
         self._lease: Lease | None = None
         self._lease_seconds = duration(options.lease_duration) // SECOND
         self._lock = {"lock": f"{options.resource_namespace}/{options.resource_name}"}
@@ -157,7 +157,7 @@ class LeaderElector:
         return True
 
     def renew(self, now: Moment) -> StepsOf[_Asked | Wait | Within, None]:
-        """Renew the lease until that fails for the time of ``renew_deadline``, or until a wait is cut short."""
+        """Refresh the lease until that fails for ``renew_deadline``, or until a wait is cut short."""
         progress = Progress(now)
         renewed = True
         while renewed:
@@ -170,13 +170,15 @@ class LeaderElector:
         yield from self._tell(progress, "stopped leading")
 
     def release(self, now: Moment) -> StepsOf[_Asked | Within, bool]:
-        """Gives the lease up, if it is held, so that the next need not wait; again and again while others write to it,
-        for ``renew_deadline``. Only for a leader whose work has ended."""
+        """Release the lease, if it is held, so that the next leader need not wait. Returns whether it is released.
+
+        Conflicts are retried for ``renew_deadline``. Call it only after the leader's work has ended.
+        """
         given_up: bool = yield from Progress(now).within(duration(self.options.renew_deadline), self._release)
         return given_up
 
     def _round(self, now: Moment) -> StepsOf[_Asked | Wait, bool]:
-        """Try at every tick of the retry period. One tick that passes during a try is kept, further ones are lost."""
+        """Try at every tick of the retry period. Of ticks that pass during a try, only one is used."""
         progress, period, begun, ticks = Progress(now), duration(self.options.retry_period), now, 0
         while not (yield from self._try(progress)):
             passed = (progress.now - begun) // period
@@ -202,7 +204,7 @@ class LeaderElector:
         """Try once to acquire or renew the lease (``tryAcquireOrRenew``); return whether it is ours now."""
         now = progress.now
         mine = self._mine(now)
-        if self.leads and self._is_valid(now):  # nobody else can have written: without reading first
+        if self.leads and self._is_valid(now):  # no other candidate can have written, so skip the read
             spec = self._kept(mine, self.observed)
             refused = yield from self._update(progress, spec)
             if refused is None:
@@ -236,11 +238,11 @@ class LeaderElector:
     def _release(self, now: Moment) -> StepsOf[_Asked, bool]:
         progress = Progress(now)
         while True:
-            found = yield from progress.act(self._get())
-            if found.error is not None:
-                self._log_error("error retrieving resource lock", found.error)
+            current = yield from progress.act(self._get())
+            if current.error is not None:
+                self._log_error("error retrieving resource lock", current.error)
                 return False
-            self._lease = found.value
+            self._lease = current.value
             if not self.leads:
                 return True
             at = micro_time(progress.now)
@@ -249,7 +251,7 @@ class LeaderElector:
                 lease_duration_seconds=1,
                 acquire_time=at,
                 renew_time=at,
-                lease_transitions=found.value.spec.lease_transitions or 0,
+                lease_transitions=current.value.spec.lease_transitions or 0,
             )
             refused = yield from self._update(progress, spec)
             if refused is None:
@@ -271,9 +273,9 @@ class LeaderElector:
         )
 
     def _kept(self, mine: LeaseSpec, old: LeaseSpec) -> LeaseSpec:
-        """As before, but renewed."""
-        kept = {"acquire_time": old.acquire_time, "lease_transitions": old.lease_transitions or 0}
-        return msgspec.structs.replace(mine, **kept)
+        """Return the renewed spec with the acquire time and transitions of the old one."""
+        unchanged = {"acquire_time": old.acquire_time, "lease_transitions": old.lease_transitions or 0}
+        return msgspec.structs.replace(mine, **unchanged)
 
     def _is_valid(self, now: Moment) -> bool:
         return self._observed_at + (self.observed.lease_duration_seconds or 0) * SECOND > now
@@ -290,15 +292,15 @@ class LeaderElector:
     def _create(self, progress: Progress, spec: LeaseSpec) -> StepsOf[Create, bool]:
         metadata = ObjectMeta(name=self.options.resource_name, namespace=self.options.resource_namespace)
         lease = Lease(api_version=_API_VERSION, kind="Lease", metadata=metadata, spec=spec)
-        made = yield from progress.act(Create(lease))
-        if made.error is not None:
-            self._log_error("Error initially creating lease lock", made.error)
+        creation = yield from progress.act(Create(lease))
+        if creation.error is not None:
+            self._log_error("Error initially creating lease lock", creation.error)
             return False
-        self._written(lease, made.value, progress.now)
+        self._written(lease, creation.value, progress.now)
         return True
 
     def _update(self, progress: Progress, spec: LeaseSpec) -> StepsOf[Patch, ApiError | None]:
-        """Writes the lease as it was last seen; why that was refused, or None."""
+        """Write the lease, based on its last observed version. Returns the error, or None."""
         lease = self._lease
         if lease is None:
             return ApiError("lease not initialized, call get or create first")
@@ -310,7 +312,7 @@ class LeaderElector:
             "leaseTransitions": spec.lease_transitions,
         }
         if lease.spec.strategy is not None or lease.spec.preferred_holder is not None:
-            patch |= {"strategy": None, "preferredHolder": None}  # of a coordinated election, which this is not
+            patch |= {"strategy": None, "preferredHolder": None}  # fields of coordinated leader election
         written = yield from progress.act(
             Patch(
                 kind="Lease",

@@ -50,7 +50,7 @@ _LONG_HERE: Final = 2_000_000
 
 
 class Done:
-    """What a machine returned."""
+    """Return value of a step machine."""
 
     __slots__ = ("value",)
 
@@ -73,7 +73,7 @@ class _Step:
         self._begun = threading.Lock()
 
     def claim(self) -> bool:
-        """Claim the step; True for the first caller only, be it the thread that runs the step or its canceller."""
+        """Try to claim the step. Returns True for the first caller only, be it the step's thread or its canceller."""
         return self._begun.acquire(blocking=False)
 
     def tell(self, found: Taken | BaseException) -> None:
@@ -157,11 +157,11 @@ class Stepper:
         results: list[Taken | BaseException] = []
         try:
             future = asyncio.get_running_loop().run_in_executor(worker, _take, steps, self._clock, results)
-        except RuntimeError as error:  # there is no worker any more
+        except RuntimeError as error:  # the worker is shut down
             return [error] * len(steps)
         pause = _FIRST_LOOK
         while len(steps) > 1 and not future.done():
-            # To be told of each by the thread would cost more than most steps take: it is looked at, now and then.
+            # Poll, because a notification per step would cost more than most steps take.
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([future], timeout=pause)
             for step, each in zip(steps, results, strict=False):
@@ -204,14 +204,14 @@ def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> Taken:
 
 
 async def _ended(future: asyncio.Future[Any]) -> None:
-    """Waits until it is done, however often it is cancelled meanwhile."""
+    """Wait until the future is done, however often this task is cancelled meanwhile."""
     while not future.done():
         try:
             await asyncio.wait([future])
         except asyncio.CancelledError:
             continue
     if not future.cancelled():
-        future.exception()  # seen: who asked for it has been cancelled
+        future.exception()  # retrieve it, as the awaiting task was cancelled
 
 
 _SECOND: Final = 1e9
@@ -258,7 +258,7 @@ class Scope:
         self._children: set[Scope] = set()
 
     def cancel(self) -> None:
-        """Cancel the scope and all scopes within it."""
+        """End the scope, and all scopes within it, as cancelled."""
         self.end(CANCELED)
 
     def within(self, seconds: float | None = None) -> Scope:
@@ -285,7 +285,7 @@ class Scope:
         return self._error
 
     def end(self, error: ApiError) -> None:
-        """End the scope for this reason, unless it is over already."""
+        """Set the error that ends the scope and all scopes within it, unless the scope is already over."""
         if self._error is not None:
             return
         self._error = error
@@ -297,7 +297,8 @@ class Scope:
         self._children.clear()
 
     async def limit(self, work: Awaitable[_T]) -> _T | ApiError:
-        """Await ``work``; return its result, or the error that cut it short or kept it from starting."""
+        """Run ``work`` within the scope. Returns its result, or the error that cut it short or kept it from
+        starting."""
         if (over := self.error) is not None:
             if asyncio.iscoroutine(work):
                 work.close()
@@ -320,9 +321,9 @@ class Live:
     """Runs machines concurrently in one world.
 
     ``perform`` performs actions (never a Wait, Together, Within or InBackground). ``worker`` is the executor of steps,
-    one thread at most, which runs the steps that are due together; None: on the loop. ``turn`` is held during steps:
-    whoever changes what steps read holds it, too. ``rng`` draws the jitter of waits. As an async context manager it
-    waits at its end for background tasks, and a fault of one ends everything.
+    with at most one thread, which runs the steps that are due together; None: on the loop. ``turn`` is held during
+    steps: hold it to change what steps read. ``rng`` draws the jitter of waits. As an async context manager it waits at
+    its end for background tasks; an exception of one ends everything.
     """
 
     __slots__ = ("_clock", "_group", "_perform", "_rng", "_stepper", "scope", "turn")
@@ -374,7 +375,7 @@ class Live:
         """
         scope = scope or self.scope
         steps = machine(self._clock.now())
-        del machine  # what it was made of is its own by now
+        del machine  # free the machine, which its steps no longer need
         outcome: Outcome | None = None
         try:
             while True:
@@ -387,7 +388,7 @@ class Live:
                 if isinstance(result, Done):
                     return result.value
                 outcome = await self._act(result, scope, spent)
-                del result, taken  # and all the company that it may have been
+                del result, taken  # free their objects before the next step
         finally:
             steps.close()
 
@@ -405,7 +406,7 @@ class Live:
             case Within(duration=duration, machine=machine):
                 part = scope.within(max(duration, 0) / _SECOND)
                 try:
-                    value = await self.run(machine, part, spent)  # whatever it is: also an error is its answer
+                    value = await self.run(machine, part, spent)  # an error is an outcome, too
                     return Outcome(at=self._clock.now(), value=value)
                 finally:
                     scope.leave(part)
@@ -452,13 +453,16 @@ async def drive(
     before: Callable[[], None] = lambda: None,
     observe: Callable[[Observation], None] = lambda _: None,
 ) -> None:
-    """Runs a driver's rounds, one after the other, until ``live.scope`` is over: each when the driver is due, and the
-    stores are settled. ``before`` is called before each; ``observe`` is told of them (:data:`DRIVE_METRICS`)."""
+    """Run a driver's rounds, one after the other, until ``live.scope`` is over.
+
+    Each round starts when the driver is due and the stores are settled. ``before`` is called before each round;
+    ``observe`` receives metrics of the rounds (:data:`DRIVE_METRICS`).
+    """
     woken = asyncio.Event()
     spent: list[int] = []
     labels = {"driver": driver.name}
 
-    def told(change: Change | None) -> None:
+    def notify(change: Change | None) -> None:
         if change is not None:
             driver.notice(change, clock.now())
         woken.set()
@@ -488,7 +492,7 @@ async def drive(
             before()
             return partial(driver.steps, driver.observe(stores, clock.now()))
 
-    unsubscribe = stores.subscribe(told)
+    unsubscribe = stores.subscribe(notify)
     try:
         while live.scope.error is None:
             if await live.scope.limit(until_due()) is not None:
@@ -508,12 +512,31 @@ async def lead(
     lost: Callable[[], None] = lambda: None,
     release: bool = False,
 ) -> _T | None:
-    """Does work while this process leads; what it gives, or None if ``live.scope`` was over before it led.
+    """Run ``work`` while this process is the leader, and return its result.
 
-    ``live`` should go by a clock that is never set. ``lost`` is called as soon as it does not lead any more, before
-    the work is cancelled. ``release``: gives the lease up when the work has ended; it always does if the work cannot
-    be done with what it was given (:class:`~kscale.InputError`): whoever is told so starts anew. Raises
-    :class:`LostLeadershipError` when it does not lead any more; the work is cancelled by then.
+    Parameters
+    ----------
+    elector : LeaderElector
+        Acquires, renews and releases the lease.
+    live : Live
+        Runs the elector. Its clock should never be set.
+    work : callable
+        Starts the work; called after the lease is acquired.
+    lost : callable
+        Called as soon as the lease is lost, before the work is cancelled.
+    release : bool
+        Release the lease after the work has ended. An :class:`~kscale.InputError` of the work always releases the
+        lease, as the process that reports it starts anew.
+
+    Returns
+    -------
+    object or None
+        The result of the work; None if ``live.scope`` ended before this process became the leader.
+
+    Raises
+    ------
+    LostLeadershipError
+        If the lease is lost. The work is cancelled by then.
     """
     if not await live.run(elector.acquire):
         return None
@@ -536,7 +559,7 @@ async def lead(
         await asyncio.wait([working, renewing])
         for task in (working, renewing):
             if not task.cancelled():
-                task.exception()  # seen; what was raised first is on its way already
+                task.exception()  # retrieve it; the first exception is already being raised
         live.scope.leave(renewal)
         if release:
             await live.run(elector.release, Scope())

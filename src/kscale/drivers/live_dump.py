@@ -29,14 +29,40 @@ async def read_live_dump(
     namespaces: Collection[str] | None = None,
     tell: Tell = lambda *_: None,
 ) -> tuple[Dump, Listing]:
-    """What :func:`~kscale.hpa.dump.dump.read_dump` would read of a dump, and what was listed for it.
+    """Read the HPAs of a live cluster and their inputs, as :func:`~kscale.hpa.dump.dump.read_dump` reads a dump.
 
-    HPAs, pods and usual targets are listed; scales of other targets and metrics are asked for as the controller asks
-    for them, which depends on ``state`` (None: settled) and ``options``. ``namespaces``: HPAs of others are left out,
-    and nothing is asked for them (None: none is); those of one are decided together, as rivals for pods block each
-    other. Raises
-    :class:`~kscale.world.kubernetes.client.RequestFailedError` where HPAs or pods may not be listed, and
-    :class:`~kscale.errors.InputError` for objects that cannot be read (without ``strict`` they are left out).
+    HPAs, pods and usual targets are listed. Scales of other targets and metrics are requested as the controller
+    requests them, which depends on ``state`` and ``options``.
+
+    Parameters
+    ----------
+    client : Client
+        Client of the API server.
+    clock : Clock
+        Clock of the requests.
+    state : ControllerState, optional
+        State of the controller. Default: stable.
+    options : HPAOptions, optional
+        Options of the controller.
+    strict : bool
+        Raise for objects that cannot be read; otherwise they are left out.
+    namespaces : collection of str, optional
+        Namespaces whose HPAs are read (None: all). HPAs of one namespace are decided together, as HPAs that select the
+        same pods block each other.
+    tell : callable
+        Called with messages about the lists.
+
+    Returns
+    -------
+    tuple of Dump and Listing
+        The inputs, and what was listed for them.
+
+    Raises
+    ------
+    RequestFailedError
+        If HPAs or pods may not be listed (:class:`~kscale.world.kubernetes.client.RequestFailedError`).
+    InputError
+        For objects that cannot be read, if ``strict``.
     """
     listing = await list_cluster(client, READ_FOR_HPAS, needed=NEEDED_FOR_HPAS, tell=tell)
     dump = read_dump(*listing.pages, strict=strict)

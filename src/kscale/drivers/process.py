@@ -1,8 +1,7 @@
 """A driver as a whole process: client, informers, leader election, events, health and endpoints.
 
-Moments should come from a clock that is never set (:class:`kscale.world.clock.SteadyClock`), as Go's are.
-
-A program only says what it is made of (:class:`Program`); :func:`run_process` runs it until it is told to stop.
+Moments should come from a clock that is never set (:class:`kscale.world.clock.SteadyClock`), as Go's are. A program
+declares its parts (:class:`Program`); :func:`run_process` runs it until it is stopped.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ _MOST_QUEUED: Final = 1000
 
 
 class EventRecorder:
-    """Takes events at once, and sends them one after the other.
+    """Queue of events, which are sent one after the other.
 
-    ``component``: who reports them. ``dropped`` counts events that came when a thousand were waiting already.
+    ``component``: the reporter of the events. ``dropped`` counts events that arrived while a thousand were queued.
     """
 
     __slots__ = ("_clock", "_component", "_correlator", "_last", "_live", "_queue", "dropped")
@@ -75,7 +74,7 @@ class EventRecorder:
         self.dropped = 0
 
     def emit(self, events: Sequence[Event]) -> None:
-        """Takes events, in their order."""
+        """Log and queue events, in order. Events beyond the limit of the queue are dropped."""
         now = self._clock.now()
         for event in events:
             if event.type not in ("Normal", "Warning"):
@@ -83,14 +82,14 @@ class EventRecorder:
                 continue
             _log.info("Event(%s): type: %r reason: %r %s", event.about, event.type, event.reason, event.message)
             try:
-                self._last = max(now, self._last + 1)  # two events of one moment differ in their names
+                self._last = max(now, self._last + 1)  # unique, as event names contain the time
                 self._queue.put_nowait(make_event(event, component=self._component, now=self._last))
             except asyncio.QueueFull:
                 self.dropped += 1
                 _log.error("Unable to record event: too many queued events, dropped event of %s", event.about)
 
     async def run(self) -> None:
-        """Sends what there is, for ever."""
+        """Send queued events forever."""
         while True:
             event = await self._queue.get()
             if not await self._live.run(partial(self._correlator.record_steps, event)):
@@ -98,22 +97,22 @@ class EventRecorder:
             self._queue.task_done()
 
     async def drained(self) -> None:
-        """Waits until all that was taken is sent, or given up."""
+        """Wait until all queued events are sent or given up."""
         await self._queue.join()
 
 
 class Healthy(Protocol):
-    """What an endpoint asks."""
+    """Health check behind an endpoint."""
 
     def check(self, now: Moment) -> str:
-        """Why the process is not healthy, in upstream's words; empty: it is."""
+        """Return why the process is unhealthy, in upstream's words; empty if it is healthy."""
         ...
 
 
 class HealthCheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The flags ``--max-inactivity``, ``--max-failing-time`` and ``--max-startup-time``.
 
-    Until the first loop has succeeded, the last of them counts for both others, and it is never less than they are.
+    Until the first loop has succeeded, ``max_startup_time`` replaces both other limits; it is never less than they are.
     None: the first loop has no longer than the others, as in release 1.3.
     """
 
@@ -123,7 +122,7 @@ class HealthCheckOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def startup(self) -> timedelta:
-        """Limit for the first loop, if it has its own."""
+        """Return the limit for the first loop: the largest of the three times."""
         return max(self.max_startup_time or timedelta(), self.max_inactivity, self.max_failing_time)
 
 
@@ -141,23 +140,23 @@ class HealthCheck:
         self._initialised = options.max_startup_time is None
 
     def start_monitoring(self, now: Moment) -> None:
-        """From here on the process has to act."""
+        """Start the monitoring at ``now``. Before that, the process counts as healthy."""
         self._monitoring = True
         self.last_activity = max(self.last_activity, now)
         self.last_success = max(self.last_success, now)
 
     def update_last_activity(self, at: Moment) -> None:
-        """A loop began at this moment."""
+        """Set the time of the last activity to the start of a loop."""
         self.last_activity = max(self.last_activity, at)
 
     def update_last_success(self, at: Moment) -> None:
-        """A loop ended well at this moment; which is activity, too."""
+        """Set the time of the last success, and of the last activity, to the end of a loop."""
         self.last_success = max(self.last_success, at)
         self.last_activity = max(self.last_activity, at)
         self._initialised = True
 
     def check(self, now: Moment) -> str:
-        """Why the process is not healthy, in upstream's words; empty: it is."""
+        """Return why the process is unhealthy, in upstream's words; empty if it is healthy."""
         activity, failing = (self._activity, self._failing) if self._initialised else (self._startup, self._startup)
         late = now > self.last_activity + activity or now > self.last_success + failing
         if not (self._monitoring and late):
@@ -177,16 +176,16 @@ class ActivityCheck:
         self.last_activity = now
 
     def start_monitoring(self, now: Moment) -> None:
-        """From here on the process has to act."""
+        """Start the monitoring at ``now``. Before that, the process counts as healthy."""
         self._monitoring = True
         self.last_activity = now
 
     def update_last_activity(self, at: Moment) -> None:
-        """A round ended at this moment."""
+        """Set the time of the last activity to the end of a round."""
         self.last_activity = at
 
     def check(self, now: Moment) -> str:
-        """Why the process is not healthy, in upstream's words; empty: it is."""
+        """Return why the process is unhealthy, in upstream's words; empty if it is healthy."""
         if not self._monitoring or now <= self.last_activity + self._timeout:
             return ""
         return f"Error: last activity more than {format_duration(now - self.last_activity)} ago"
@@ -203,11 +202,11 @@ _SAY_WHAT_IS_MISSING: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOptions:
-    """What the process of every program is told, whatever it decides.
+    """Options of every program's process.
 
     ``address``: where endpoints are served (empty: nowhere); ``tls``: over TLS; ``limits``: of their connections.
-    ``election``: None: without one.
-    ``dry_run``: it decides and says what it would do; nothing is written, not even a lease, an event or a status.
+    ``election``: None for no leader election. ``dry_run``: decisions are logged; nothing is written, not even a lease,
+    an event or a status.
     """
 
     address: str = ""
@@ -219,7 +218,7 @@ class ProcessOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a program may be built on. ``clock`` is what others go by, ``steady`` is never set."""
+    """What a program may use. ``clock`` is the system's clock, ``steady`` a clock that is never set."""
 
     client: Client
     resources: Resources
@@ -231,24 +230,24 @@ class Surroundings:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """What one program is made of.
+    """The parts of one program.
 
     - ``metrics``: every metric that its machines observe.
-    - ``health``: what ``/health-check`` says, by a clock that is never set; None: always well. ``monitored`` is called
-      when it begins to lead.
-    - ``ready``: why it cannot do its work yet while it leads, once the lists have come; nothing where it can.
+    - ``health``: check of ``/health-check``, by a clock that is never set; None: always healthy. ``monitored`` is
+      called when the program begins to lead.
+    - ``ready``: why it cannot work yet while it leads, after the lists are complete; empty if it can.
     - ``groups``, ``source``, ``prometheus``, ``ranker``: the cloud, the metrics APIs, Prometheus and the ranker, if its
-      machines ask them.
-    - ``correlation``: how events are counted and thinned out; None: by client-go's rules.
-    - ``csi``, ``dra``: how the snapshot is looked at.
-    - ``clock_set`` is told, before a round, by how many nanoseconds the clock has been set; None: its rounds go by the
-      wall clock as it is.
-    - ``others``: drivers beside it that look at the same stores, while it leads; not in a dry run.
+      machines use them.
+    - ``correlation``: how events are aggregated and limited; None: by client-go's rules.
+    - ``csi``, ``dra``: options of the snapshot.
+    - ``clock_set`` is called, before a round, with the nanoseconds by which the clock has been set; None: its rounds
+      use the wall clock.
+    - ``others``: drivers beside it that use the same stores, while it leads; not in a dry run.
     - ``beside`` runs next to the driver while it leads, and never ends by itself.
-    - ``before`` is run before it tries to lead, and ``at_end`` when it is told to stop (not when it loses the lease).
-    - ``releases``: it gives the lease up at its end.
-    - ``handlers``: more paths that are served; ``desk``: where ``/snapshotz`` waits.
-    - ``close`` lets go of what it holds; it may block.
+    - ``before`` runs before it tries to lead, and ``at_end`` when it is stopped (not when it loses the lease).
+    - ``releases``: it releases the lease at its end.
+    - ``handlers``: further paths that are served; ``desk``: the service behind ``/snapshotz``.
+    - ``close`` releases its resources; it may block.
     """
 
     driver: Driver[Any]
@@ -275,7 +274,7 @@ class Program:
 
 
 def watched_by(drivers: Iterable[Driver[Any]]) -> list[Watch]:
-    """What drivers that look at the same stores must see, each once."""
+    """Return the watches of drivers that share stores, without duplicates."""
     return list(dict.fromkeys(watch for driver in drivers for watch in driver.watches))
 
 
@@ -294,11 +293,11 @@ async def run_process(
     rng: random.Random | None = None,
     served: Callable[[Server], None] = lambda _: None,
 ) -> None:
-    """Runs a program until ``stop`` is set: what is under way then is given up, as when a process ends.
+    """Run a program until ``stop`` is set. Work in progress is then cancelled, as when a process ends.
 
-    ``served`` is told the server once it listens. Raises
-    :class:`~kscale.drivers.live.LostLeadershipError`, :class:`~kscale.InputError` (it cannot start), and whatever a
-    machine or an informer could not cope with.
+    ``served`` is called with the server once it listens. Raises
+    :class:`~kscale.drivers.live.LostLeadershipError`, :class:`~kscale.InputError` (the program cannot start), and
+    unexpected exceptions of machines and informers.
     """
     clock = clock or SystemClock()
     steady = SteadyClock(clock)
@@ -381,7 +380,7 @@ class _Process:
             performer = pretending(performer, self.clock)
         live = Live(performer, self.clock, worker=worker, turn=self.turn, rng=self.rng)
         other = Live(performer, around.steady, rng=self.rng)
-        # As upstream's, the lease never waits for its turn behind what a loop asks for.
+        # As upstream, requests for the lease never queue behind those of a loop.
         apart = Performer(
             around.client.apart(),
             around.steady,
@@ -409,7 +408,7 @@ class _Process:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     async def _until_stopped(self, live: Live, other: Live, leases: Live) -> None:
-        """Whatever ends first ends all."""
+        """Run the process until its work, its events or the stop signal ends, then end the rest."""
         assert self.recorder is not None
         sending = asyncio.create_task(self.recorder.run())
         working = asyncio.create_task(self._lead(live, other, leases))
@@ -418,9 +417,9 @@ class _Process:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if stopping.done() and not working.done():
-                working.cancel()  # requests are given up at once, a machine after the step that it is in
+                working.cancel()  # cancels requests at once, a machine after its current step
                 if self.leads and self.program.at_end is not None:
-                    # Not after that step: whoever ends the process may not wait for it.
+                    # Does not wait for that step, as the process may be killed before.
                     self.parting = asyncio.create_task(other.run(self.program.at_end, other.scope.within(_AT_END)))
                     tasks.append(self.parting)
                 with suppress(asyncio.CancelledError):
@@ -437,7 +436,7 @@ class _Process:
             await asyncio.wait(tasks)
 
     async def _lead(self, live: Live, other: Live, leases: Live) -> None:
-        async with live:  # its background ends with this task
+        async with live:  # its background tasks end with this task
             if self.program.before is not None:
                 await other.run(self.program.before)
             if self.elector is None:
@@ -462,12 +461,12 @@ class _Process:
         except BaseExceptionGroup as faults:
             raise faults.exceptions[0] from None
         finally:
-            if self.parting is not None:  # before the lease is given up
+            if self.parting is not None:  # before the lease is released
                 await self.parting
             self.leads = False
 
     def _lost(self) -> None:
-        # At once: what it works on may take its time to end, and another may lead by then.
+        # At once, as the work may take time to end, and another process may lead by then.
         self.leads = False
 
     def _follow(self) -> None:
@@ -494,20 +493,25 @@ class _Process:
             self.recorder.emit(events)
 
     def _identified(self, event: Event) -> Event:
-        """Return an event with the UID of the object that it is about, if anybody knows it: who reads the events of an
-        object selects them by its UID."""
+        """Return an event with the UID of its object, if the UID is known.
+
+        Clients select the events of an object by its UID.
+        """
         about = event.regarding
-        found = self.stores.get(about.kind, about.namespace, about.name)
-        uid = self.identities.uid_of(about) if found is None else found.metadata.uid
+        regarded = self.stores.get(about.kind, about.namespace, about.name)
+        uid = self.identities.uid_of(about) if regarded is None else regarded.metadata.uid
         return replace(event, regarding=replace(about, uid=uid)) if uid else event
 
     def _health(self) -> str:
         now = self.around.steady.now()
-        found = "" if self.program.health is None else self.program.health.check(now)
-        return found or ("" if self.elector is None else self.elector.check(now))
+        problem = "" if self.program.health is None else self.program.health.check(now)
+        return problem or ("" if self.elector is None else self.elector.check(now))
 
     def _ready(self) -> str:
-        """A candidate that waits for the lease is ready to take over."""
+        """Return why the process is not ready; empty if it is.
+
+        A candidate that waits for the lease is ready to take over.
+        """
         if not self.leads:
             return ""
         if self.stores.synced:

@@ -59,7 +59,7 @@ _WAITING: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewLimits:
-    """What one review may take. What is above a limit is allowed as it is, and logged.
+    """Limits of one review. A pod above a limit is allowed unchanged, and logged.
 
     - ``body``: bytes of a request; a longer one is answered with 413.
     - ``containers``: of a pod.
@@ -119,7 +119,7 @@ class LargeReviews:
         if self._waiting >= _WAITING:
             return allow_unpatched(f"{_WAITING} large reviews are being answered already; this one is not patched")
         self._waiting += 1
-        # A review that is being answered cannot be stopped: one that came too late keeps its place until its end.
+        # A review in progress cannot be cancelled; a late one occupies its slot until it ends.
         task = asyncio.create_task(self._answer(body))
         task.add_done_callback(self._done)
         done, _ = await asyncio.wait([task], timeout=self._limits.timeout)
@@ -130,7 +130,7 @@ class LargeReviews:
     def _done(self, task: asyncio.Task[ReviewResult]) -> None:
         self._waiting -= 1
         if not task.cancelled():
-            task.exception()  # retrieved: nobody else may wait for it any more
+            task.exception()  # retrieve it, as no task may await it anymore
 
     async def _answer(self, body: bytes) -> ReviewResult:
         if self._worker is None:
@@ -139,7 +139,7 @@ class LargeReviews:
         try:
             return await self._answer_in(worker, body)
         except BrokenExecutor:
-            if self._worker is worker:  # the next review starts another one
+            if self._worker is worker:  # the next review starts a new one
                 self._worker = None
             worker.shutdown(wait=False)
             return allow_unpatched("the process of large reviews ended (for want of memory?); this one is not patched")
@@ -171,7 +171,7 @@ class LargeReviews:
 
 @dataclass(frozen=True, slots=True)
 class _OneNamespace:
-    """The limit ranges of the one namespace that a review asks for, looked up beforehand."""
+    """The limit ranges of the single namespace of a review, looked up beforehand."""
 
     by_type: dict[str, LimitRangeItem | None]
 
@@ -195,7 +195,7 @@ def _read(number: int, body: bytes, options: AdmissionOptions, max_containers: i
     read = read_review(body, options=options, max_containers=max_containers)
     if isinstance(read, ReviewResult):
         return read
-    while len(_reviews) >= _WAITING:  # whoever read it has gone
+    while len(_reviews) >= _WAITING:  # the reader has disconnected
         _reviews.pop(next(iter(_reviews)))
     _reviews[number] = read
     if not isinstance(read.pod, Pod):
@@ -246,7 +246,7 @@ class AdmissionController:
         self.registration = registration or RegistrationOptions()
         self.vpas = VpaIndex()
         self.limit_ranges = LimitRanges()
-        # Scales are asked for once: upstream's admission controller never refreshes them.
+        # Scales are requested once, as upstream's admission controller never refreshes them.
         self._feed = ControllerFeed(Controllers(scales=ScaleCache()))
         self.known = asyncio.Event()
         """Everything that it answers from has been listed, and which kinds are served is known, or cannot be told."""
@@ -266,7 +266,7 @@ class AdmissionController:
             *controller_watches(self._namespace),
         ]
 
-    # -- answering ---------------------------------------------------------------------------------------------------
+    # -- reviews -----------------------------------------------------------------------------------------------------
 
     def notice(self, change: Change, now: Moment) -> None:
         """Apply a change, so that the next review uses it."""
@@ -288,7 +288,7 @@ class AdmissionController:
             into.apply(item)  # type: ignore[arg-type]  # each is given its own kind
 
     def review(self, body: bytes, now: Moment) -> Steps[ReviewResult]:
-        """Answers a review."""
+        """Answer a review."""
         reviewed: ReviewResult = yield from review_steps(
             body,
             self.vpas,
@@ -308,7 +308,7 @@ class AdmissionController:
     # -- the rest ----------------------------------------------------------------------------------------------------
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
         if self._begun is not None:
             self._begun += by
         for ticker in (self._renewals, self._looks):
@@ -353,7 +353,7 @@ class AdmissionController:
             if self.registration.register_webhook:
                 self._registered = sight or b""
                 yield from register_steps(self.registration, self._registered, progress)
-            # Upstream says that it lives only once it is registered.
+            # Upstream renews its lease only after registration.
             self._renewals = Ticker(duration(self.options.status_lease_update_interval), progress.now)
             self._looks = Ticker(_LOOK, progress.now)
             return
@@ -385,7 +385,7 @@ class AdmissionController:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """Where reviews are taken: ``address`` as Go has it, over TLS. ``served`` is told the server once it listens.
+    """The server of reviews, over TLS: ``address`` in Go's form. ``served`` is called with the server once it listens.
 
     ``limits``: of its connections; ``reviews``: of each review.
     """

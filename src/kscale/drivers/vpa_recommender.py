@@ -60,8 +60,8 @@ RECOMMENDER_METRICS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RecommenderSight:
-    """What a round goes by. ``refresh``: only scales are asked for anew; ``live``, ``beside``: all pods, and what else
-    only plans look at."""
+    """Inputs of a round. ``refresh``: only scales are refreshed; ``live``, ``beside``: all pods, and other objects that
+    only plans use."""
 
     vpas: Sequence[VerticalPodAutoscaler]
     controllers: Controllers
@@ -73,12 +73,12 @@ class RecommenderSight:
 
 
 class VpaRecommender:
-    """Recommends every ``recommender_interval``, first one interval after it has loaded its history.
+    """Driver that recommends every ``recommender_interval``, first one interval after it has loaded its history.
 
-    ``scales``: what is remembered of scales; ``history``: what Prometheus is asked for where ``storage`` is
-    ``prometheus``, and ``query_timeout`` for how long; ``monitored`` is called when the history is loaded,
-    ``active`` after each round, and ``explain`` told what its recommendations would do to nodes. ``advisor``: a
-    strategy that says what targets become. ``state`` is what it knows.
+    ``scales``: cached scales; ``history``: Prometheus queries if ``storage`` is ``prometheus``, with ``query_timeout``;
+    ``monitored`` is called when the history is loaded, ``active`` after each round, and ``explain`` receives what the
+    recommendations would do to nodes. ``advisor``: a strategy that decides targets. ``state`` is the recommender's
+    state.
     """
 
     name = "vpa-recommender"
@@ -123,7 +123,7 @@ class VpaRecommender:
         plans = [] if self._planner is None else plan_watches()
         return [vpa_watch(namespace), pods, events, *controller_watches(namespace), *plans]
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------------------
 
     def notice(self, change: Change, now: Moment) -> None:
         """Record a change for the next round, with the OOM kills that it reports."""
@@ -145,7 +145,7 @@ class VpaRecommender:
             self._feed.notice(change)
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
         self._begin_at += by
         self.state.clock_set(by)
         self._scales.clock_set(by)
@@ -175,7 +175,7 @@ class VpaRecommender:
         pods, self._pods = self._pods, {}
         ooms, self._ooms = self._ooms, []
         there = [pod for pod in pods.values() if pod is not None]
-        if self._first:  # what the history knows of pods that are gone goes with them
+        if self._first:  # also drops the history of deleted pods
             self._first, changes = False, diff_pods(self.state, there)
         else:
             changes = PodChanges(changed=there, gone=[key for key, pod in pods.items() if pod is None])
@@ -184,7 +184,7 @@ class VpaRecommender:
         live = [item for item in stores.objects("Pod") if isinstance(item, Pod)]
         return RecommenderSight(vpas, controllers, changes, ooms, live=live, beside=self._planner.seen(stores))
 
-    # -- what is done ------------------------------------------------------------------------------------------------
+    # -- rounds ------------------------------------------------------------------------------------------------------
 
     def steps(self, sight: RecommenderSight, now: Moment) -> Steps[None]:
         """Run a round; the first time load the history, in between refresh scales."""
@@ -291,8 +291,7 @@ def recommender_program(
     """Build the recommender program of a process.
 
     ``prometheus`` is queried for ``history`` if ``storage`` requests it, and for the ``advisor``; ``explain`` is that
-    of
-    :class:`VpaRecommender`.
+    of :class:`VpaRecommender`.
     """
     health = ActivityCheck(5 * options.recommender_interval, around.steady.now())
     rng = random.Random()

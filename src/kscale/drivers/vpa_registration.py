@@ -41,13 +41,13 @@ class RegistrationError(KscaleError, RuntimeError):
 
 
 class RegistrationOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """Upstream's flags about the registration.
+    """Upstream's flags for the registration of the webhook.
 
-    - ``register_webhook``: whether it registers itself at all; ``register_by_url``: as ``webhook_address:webhook_port``
-      and not as the service ``webhook_service`` of its ``namespace``.
+    - ``register_webhook``: whether the program registers the webhook; ``register_by_url``: as
+      ``webhook_address:webhook_port`` and not as the service ``webhook_service`` of its ``namespace``.
     - ``webhook_timeout_seconds``: how long the API server waits; ``webhook_failure_policy_fail``: whether pods are
-      refused where nobody answers. ``webhook_labels``: of the configuration (``key1:value1,key2:value2``).
-    - ``ignored_vpa_object_namespaces``: whose pods are not sent.
+      rejected if the webhook does not respond. ``webhook_labels``: of the configuration (``key1:value1,key2:value2``).
+    - ``ignored_vpa_object_namespaces``: namespaces whose pods are not sent.
     """
 
     register_webhook: bool = True
@@ -63,24 +63,26 @@ class RegistrationOptions(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def labels_of(text: str) -> dict[str, str]:
-    """Labels as the flag has them, perhaps in quotation marks; raises ValueError in upstream's words.
+    """Parse the labels of the flag, which may be in quotation marks. Raises ValueError with upstream's text.
 
     Upstream: ``pkg/admission-controller/config.go``, convertLabelsToMap.
     """
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     if not text:
-        return found
+        return labels
     text = text.strip('"')
     for part in text.split(","):
         key, colon, value = part.partition(":")
         if not colon or not key.strip():
             raise ValueError(f"labels '{text}' are invalid, the format should be: 'key1:value1,key2:value2'")
-        found[key.strip()] = value.strip()
-    return found
+        labels[key.strip()] = value.strip()
+    return labels
 
 
 def configuration(options: RegistrationOptions, ca: bytes) -> MutatingWebhookConfiguration:
-    """What is registered. ``ca``: who signed the certificate, PEM."""
+    """Build the webhook configuration to register. ``ca``: the certificate of the CA, PEM. Invalid labels are logged
+    and
+    omitted."""
     try:
         labels = labels_of(options.webhook_labels)
     except ValueError as error:
@@ -91,9 +93,9 @@ def configuration(options: RegistrationOptions, ca: bytes) -> MutatingWebhookCon
         where.url = f"{options.webhook_address}:{options.webhook_port}"
     else:
         where.service = ServiceReference(namespace=options.namespace, name=options.webhook_service)
-    # Upstream splits an empty flag into one empty name, so that it never looks at --vpa-object-namespace here.
+    # Upstream splits an empty flag into one empty name, so it never uses --vpa-object-namespace here.
     ignored = options.ignored_vpa_object_namespaces or [""]
-    apart = LabelSelectorRequirement(key="kubernetes.io/metadata.name", operator="NotIn", values=ignored)
+    namespaces = LabelSelectorRequirement(key="kubernetes.io/metadata.name", operator="NotIn", values=ignored)
     webhook = MutatingWebhook(
         name=_WEBHOOK,
         admission_review_versions=["v1"],
@@ -110,7 +112,7 @@ def configuration(options: RegistrationOptions, ca: bytes) -> MutatingWebhookCon
         client_config=where,
         side_effects="None",
         timeout_seconds=options.webhook_timeout_seconds,
-        namespace_selector=LabelSelector(match_expressions=[apart]),
+        namespace_selector=LabelSelector(match_expressions=[namespaces]),
     )
     return MutatingWebhookConfiguration(
         api_version=_API_VERSION, kind=_KIND, metadata=ObjectMeta(name=NAME, labels=labels or None), webhooks=[webhook]
@@ -118,20 +120,23 @@ def configuration(options: RegistrationOptions, ca: bytes) -> MutatingWebhookCon
 
 
 def register_steps(options: RegistrationOptions, ca: bytes, progress: Progress) -> StepsOf[Get | Delete | Create, None]:
-    """``selfRegistration``: the configuration anew. Raises :class:`RegistrationError` where it cannot be written."""
-    found = yield from progress.act(Get(kind=_KIND, api_version=_API_VERSION, name=NAME))
-    if found.error is None:
-        gone = yield from progress.act(Delete(kind=_KIND, api_version=_API_VERSION, name=NAME))
-        if gone.error is not None:
-            raise RegistrationError(f"cannot delete {_KIND} {NAME}: {gone.error.message}")
-    made = yield from progress.act(Create(configuration(options, ca)))
-    if made.error is not None:
-        raise RegistrationError(f"cannot create {_KIND} {NAME}: {made.error.message}")
+    """Delete the existing webhook configuration, if any, and create it anew (upstream: ``selfRegistration``).
+
+    Raises :class:`RegistrationError` if the deletion or creation fails.
+    """
+    existing = yield from progress.act(Get(kind=_KIND, api_version=_API_VERSION, name=NAME))
+    if existing.error is None:
+        deletion = yield from progress.act(Delete(kind=_KIND, api_version=_API_VERSION, name=NAME))
+        if deletion.error is not None:
+            raise RegistrationError(f"cannot delete {_KIND} {NAME}: {deletion.error.message}")
+    creation = yield from progress.act(Create(configuration(options, ca)))
+    if creation.error is not None:
+        raise RegistrationError(f"cannot create {_KIND} {NAME}: {creation.error.message}")
     _log.info("Self registration as MutatingWebhook succeeded")
 
 
 def patch_ca_steps(ca: bytes, progress: Progress) -> StepsOf[Patch, bool]:
-    """Another CA: only that changes in the configuration; whether it was written."""
+    """Replace the CA bundle in the webhook configuration. Returns whether the patch succeeded."""
     bundle = {"caBundle": base64.b64encode(ca).decode()}
     patched = yield from progress.act(
         Patch(

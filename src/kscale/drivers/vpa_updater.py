@@ -51,7 +51,7 @@ LEGACY_UPDATER_METRICS: Final = tuple(LEGACY_METRICS.values())
 
 @dataclass(frozen=True, slots=True)
 class UpdaterSight:
-    """What a loop goes by. ``beside``: what only plans look at."""
+    """Inputs of a loop. ``beside``: objects that only plans use."""
 
     vpas: Sequence[VerticalPodAutoscaler]
     pods: Sequence[Pod]
@@ -60,10 +60,10 @@ class UpdaterSight:
 
 
 class VpaUpdater:
-    """Evicts and resizes every ``updater_interval``, first one interval after it knows everything.
+    """Driver that evicts and resizes pods every ``updater_interval``, first one interval after its lists are complete.
 
-    ``monitored`` is called when it does, ``active`` after each loop; ``plan`` is told before each loop what it would do
-    to nodes. ``state`` is what it keeps between loops.
+    ``monitored`` is called at that moment, ``active`` after each loop; ``plan`` receives, before each loop, what it
+    would do to nodes. ``state`` is the state between loops.
     """
 
     name = "vpa-updater"
@@ -83,7 +83,7 @@ class VpaUpdater:
         """Called with the result of each loop."""
         self.limit_ranges = LimitRanges()
         self._admission = ScalingDirectionAdmission()
-        # Scales are asked for once: upstream's updater never refreshes them.
+        # Scales are requested once, as upstream's updater never refreshes them.
         self._feed = ControllerFeed(Controllers(scales=ScaleCache()))
         self._limits: dict[tuple[str, str], LimitRange | None] = {}
         self._monitored, self._active = monitored, active
@@ -93,14 +93,14 @@ class VpaUpdater:
 
     @property
     def watches(self) -> Sequence[Watch]:
-        """VPAs, pods that are on a node and have not ended, limit ranges, controllers, and what plans look at."""
+        """Return the watches of VPAs, of active pods on nodes, limit ranges, controllers, and the inputs of plans."""
         namespace = self.options.vpa_object_namespace
         pods = Watch(kind="Pod", api_version="v1", namespace=namespace, field_selector=_PODS, typed=True)
         plans = [] if self._planner is None else plan_watches()
         return [vpa_watch(namespace), pods, limit_range_watch(namespace), *controller_watches(namespace), *plans]
 
     def notice(self, change: Change, now: Moment) -> None:
-        """A change of a limit range or a controller waits for the next loop; the rest is looked at then."""
+        """Store a change of a limit range or controller for the next loop; other objects are read in that loop."""
         del now
         if RoundPlanner.looks_at(change):
             return
@@ -113,17 +113,20 @@ class VpaUpdater:
             self._feed.notice(change)
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
         self.state.clock_set(by)
         if self._loops is not None:
             self._loops.clock_set(by)
 
     def next_due(self) -> Moment | None:
-        """The next loop."""
+        """Return when the next loop is due; 0 before the first observation."""
         return 0 if self._loops is None else self._loops.due
 
     def observe(self, stores: Stores, now: Moment) -> UpdaterSight | None:
-        """VPAs and pods as they are now; at the very first nothing: the first loop comes after one interval."""
+        """Return the current VPAs, pods and controllers; None for the first observation.
+
+        The first loop runs one interval after the first observation.
+        """
         limits, self._limits = self._limits, {}
         for key, item in limits.items():
             if item is None:
@@ -142,41 +145,44 @@ class VpaUpdater:
         return UpdaterSight(vpas, pods, controllers, () if self._planner is None else self._planner.seen(stores))
 
     def steps(self, sight: UpdaterSight | None, now: Moment) -> Steps[None]:
-        """A loop."""
+        """Run one loop of the updater; nothing if ``sight`` is None."""
         if sight is None:
             return
         self._acts = self._acts or any(map(is_active_vpa, sight.vpas))
         progress = Progress(now)
         yield from self._feed.discover_steps(progress)
-        given = UpdaterRound(
+        inputs = UpdaterRound(
             vpas=sight.vpas, pods=sight.pods, controllers=sight.controllers, limit_ranges=self.limit_ranges
         )
         if self._planner is not None:
-            yield from self._plan_steps(self._planner, sight, given, progress)
-        result = yield from self._loop_steps(self.state, given, progress.now, self._admission)
+            yield from self._plan_steps(self._planner, sight, inputs, progress)
+        result = yield from self._loop_steps(self.state, inputs, progress.now, self._admission)
         self._tell(result)
         if self.heard is not None:
             self.heard(result)
         self._active()
 
     def _loop_steps(
-        self, state: UpdaterState, given: UpdaterRound, now: Moment, admission: ScalingDirectionAdmission
+        self, state: UpdaterState, inputs: UpdaterRound, now: Moment, admission: ScalingDirectionAdmission
     ) -> Steps[UpdaterResult]:
-        if self.options.legacy:  # it was made without an eviction admission
-            return legacy_updater_steps(state, given, now=now, options=self.options)
-        return updater_steps(state, given, now=now, options=self.options, admission=admission)
+        if self.options.legacy:  # release 1.3 has no eviction admission
+            return legacy_updater_steps(state, inputs, now=now, options=self.options)
+        return updater_steps(state, inputs, now=now, options=self.options, admission=admission)
 
     @property
     def goes_by(self) -> GoesBy:
-        """Whether VPAs act, of which it is told; without any nothing else makes a difference."""
+        """Return the inputs of rounds: all watched kinds are judged (:class:`Repeating`)."""
         return GoesBy(judged=frozenset(watch.kind for watch in self.watches))
 
     def repeats_until(self) -> Moment:
-        """For ever, where no VPA acts. (How long ago things happened is not looked at: other loops are run.)"""
+        """Return the end of time if no VPA is active, else that no loop may be skipped (``ZERO_TIME``).
+
+        The times of past actions are not considered, so loops with an active VPA or a planner always run.
+        """
         return ZERO_TIME if self._acts or self._planner is not None else LAST_TIME
 
     def repeat(self, now: Moment) -> Moment | None:
-        """Takes a loop for done in which no VPA acts. None: it has to be run."""
+        """Mark a loop without active VPA as done. Returns its end; None if the loop must be run."""
         if self._acts or self._loops is None:
             return None
         self._loops.take(now)
@@ -184,15 +190,15 @@ class VpaUpdater:
         return now
 
     def _plan_steps(
-        self, planner: RoundPlanner, sight: UpdaterSight, given: UpdaterRound, progress: Progress
+        self, planner: RoundPlanner, sight: UpdaterSight, inputs: UpdaterRound, progress: Progress
     ) -> Steps[None]:
-        """Says what the loop would do to nodes. Scales and the lease are asked for as the loop itself asks."""
+        """Report what the loop would do to nodes. Scales and the lease are requested as in the loop."""
         actions: list[Action] = []
         now = progress.now
-        steps = self._loop_steps(copy.deepcopy(self.state), given, now, ScalingDirectionAdmission())
+        steps = self._loop_steps(copy.deepcopy(self.state), inputs, now, ScalingDirectionAdmission())
         result: UpdaterResult = yield from foreseen_steps(steps, actions.append, now=now)
         cluster = planner.cluster(sight.beside, sight.pods)
-        yield from planner.told_steps(update_plan(cluster, given, result, actions, now=now), progress)
+        yield from planner.told_steps(update_plan(cluster, inputs, result, actions, now=now), progress)
 
     def _tell(self, result: UpdaterResult) -> None:
         for pod in result.chosen:
@@ -207,7 +213,7 @@ class VpaUpdater:
 def updater_program(
     around: Surroundings, *, options: UpdaterOptions, plan: Callable[[VPARoundPlan], None] | None = None
 ) -> Program:
-    """The updater on what a process has. ``plan``: see :class:`VpaUpdater`."""
+    """Build the updater's program. For ``plan`` see :class:`VpaUpdater`."""
     health = ActivityCheck(5 * options.updater_interval, around.steady.now())
     driver = VpaUpdater(
         options,
@@ -215,7 +221,7 @@ def updater_program(
         active=lambda: health.update_last_activity(around.steady.now()),
         plan=plan,
     )
-    if options.legacy:  # its check counted from the start, whether it had seen anything or not
+    if options.legacy:  # release 1.3 monitors from the start
         health.start_monitoring(around.steady.now())
     if options.eviction_rate_limit <= 0:
         _log.info("Rate limit disabled")

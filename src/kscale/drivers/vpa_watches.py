@@ -28,8 +28,10 @@ __all__ = [
 
 
 class Ticker:
-    """Ticks each ``interval`` nanoseconds from a beginning on. A tick that passes while nobody waits is kept for who
-    waits next; a second one is lost."""
+    """Ticks every ``interval`` nanoseconds from a start time.
+
+    One tick that passes while nobody waits is kept for the next wait; further ones are lost.
+    """
 
     __slots__ = ("_begun", "due", "interval")
 
@@ -40,34 +42,34 @@ class Ticker:
         """The next tick."""
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
         self._begun += by
         self.due += by
 
     def take(self, now: Moment) -> None:
-        """The tick that is due has been taken."""
+        """Take the tick that is due, and compute the next one."""
         self.due = self._begun + ((now - self._begun) // self.interval + 1) * self.interval
 
 
 _log = logging.getLogger(__name__)
 _KINDS_FORGOTTEN: Final = 300 * SECOND
-_LONGEST: Final = 32 * SECOND  # client-go's discovery gives up then
+_LONGEST: Final = 32 * SECOND  # client-go's discovery timeout
 _VERSIONS: Final = {"ReplicationController": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
 _APPS: Final = "apps/v1"
 
 
 def vpa_watch(namespace: str = "") -> Watch:
-    """All VPAs of a namespace (empty: of all), of whatever recommender."""
+    """Return the watch of all VPAs of a namespace (empty for all namespaces), whatever their recommender."""
     return Watch(kind="VerticalPodAutoscaler", api_version="autoscaling.k8s.io/v1", namespace=namespace, typed=True)
 
 
 def limit_range_watch(namespace: str = "") -> Watch:
-    """Limit ranges."""
+    """Return the watch of limit ranges in a namespace (empty for all namespaces)."""
     return Watch(kind="LimitRange", api_version="v1", namespace=namespace, typed=True)
 
 
 def controller_watches(namespace: str = "") -> list[Watch]:
-    """The controllers of well-known kinds."""
+    """Return the watches of well-known controller kinds in a namespace (empty for all namespaces)."""
     return [
         Watch(kind=kind, api_version=_VERSIONS.get(kind, _APPS), namespace=namespace, typed=True)
         for kind in sorted(WELL_KNOWN_KINDS)
@@ -75,8 +77,10 @@ def controller_watches(namespace: str = "") -> list[Watch]:
 
 
 class ControllerFeed:
-    """Controllers as their watches bring them. Changes wait for :meth:`settle`, so that a decision that is under way
-    in another thread sees one state."""
+    """Controllers, updated from their watches.
+
+    Changes are applied by :meth:`settle`, so that a decision that runs in another thread sees one state.
+    """
 
     __slots__ = ("_discovered", "_waiting", "controllers")
 
@@ -86,13 +90,13 @@ class ControllerFeed:
         self._waiting: dict[tuple[str, str, str], KubeObject | None] = {}
 
     def notice(self, change: Change) -> None:
-        """A change of whatever kind; those that are not well known are passed over."""
+        """Store a change until :meth:`settle`; changes of other than well-known kinds are ignored."""
         item = change.new or change.old
         if change.watch.kind in WELL_KNOWN_KINDS and item is not None:
             self._waiting[change.watch.kind, item.namespace, item.name] = change.new
 
     def settle(self) -> Controllers:
-        """The controllers with all that has come. To be called while nobody looks at them."""
+        """Apply the stored changes and return the controllers. Call it while nobody reads them."""
         waiting, self._waiting = self._waiting, {}
         for key, item in waiting.items():
             if item is None:
@@ -102,15 +106,18 @@ class ControllerFeed:
         return self.controllers
 
     def discover_steps(self, progress: Progress, longest: int = _LONGEST) -> StepsOf[Within, None]:
-        """Asks which kinds are served, unless that was done in the last five minutes (upstream resets its mapper so
-        often). Where that fails, or takes the ``longest``, what was known stays."""
+        """Fetch which kinds the API server serves, unless that was done in the last five minutes.
+
+        Upstream resets its mapper at the same interval. If the request fails or takes more than ``longest``
+        nanoseconds, the previous result is kept.
+        """
         if self._discovered != ZERO_TIME and progress.now < self._discovered + _KINDS_FORGOTTEN:
             return
-        found = yield from discover_steps(progress, longest)
-        if found.error is not None:
-            _log.warning("Cannot discover which kinds are served: %s", found.error.message)
+        discovery = yield from discover_steps(progress, longest)
+        if discovery.error is not None:
+            _log.warning("Cannot discover which kinds are served: %s", discovery.error.message)
             return
-        self.controllers.mapper = found.value
+        self.controllers.mapper = discovery.value
         self._discovered = progress.now
 
 
@@ -123,12 +130,12 @@ _KINDS: Final = {
 
 
 def plan_watches() -> list[Watch]:
-    """What decides where pods fit, besides pods."""
+    """Return the watches of objects, besides pods, that decide where pods fit."""
     return [Watch(kind=kind, api_version=version, typed=True) for kind, version in _KINDS.items()]
 
 
 class RoundPlanner:
-    """Tells of each round. ``tell`` is given every record; an event is sent where it says something new."""
+    """Reports the plan of each round. ``tell`` is called with every record; events are emitted for new effects only."""
 
     def __init__(self, tell: Callable[[VPARoundPlan], None]) -> None:
         self._tell = tell
@@ -136,21 +143,21 @@ class RoundPlanner:
 
     @staticmethod
     def looks_at(change: Change) -> bool:
-        """Whether a change is of what only plans look at."""
+        """Check whether only plans use the changed object."""
         return change.watch.kind in _KINDS
 
     @staticmethod
     def seen(stores: Stores) -> Sequence[KubeObject]:
-        """What :func:`plan_watches` have brought."""
+        """Return the objects that the watches of :func:`plan_watches` delivered."""
         return [item for kind in _KINDS for item in stores.objects(kind)]
 
     @staticmethod
     def cluster(seen: Sequence[KubeObject], pods: Sequence[Pod]) -> Cluster:
-        """The cluster that is planned for."""
+        """Build the cluster for which a round is planned."""
         return Cluster([*seen, *pods])
 
     def told_steps(self, plan: VPARoundPlan, progress: Progress) -> StepsOf[Emit, None]:
-        """Tells of a round."""
+        """Report the plan of a round, and emit its event if the effect is not that of the previous round."""
         self._tell(plan)
         event = plan.event
         if event is not None and plan.effect != self._last:

@@ -71,18 +71,18 @@ class QueueMetrics:
         self._waited, self._worked = _Durations(), _Durations()
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, so that waits are unchanged."""
+        """Apply a change of the clock by so many nanoseconds, so that measured waits are unchanged."""
         self._added = {key: at + by for key, at in self._added.items()}
         self._begun = {key: at + by for key, at in self._begun.items()}
 
     def added(self, key: str, now: Moment) -> None:
-        """Record that a key was added."""
+        """Count a key that was added to the queue."""
         self._adds += 1
         self._depth += 1
         self._added.setdefault(key, now)
 
     def added_all(self, keys: Sequence[str], now: Moment) -> None:
-        """Record that keys were added."""
+        """Count keys that were added to the queue."""
         self._adds += len(keys)
         self._depth += len(keys)
         if self._added.keys().isdisjoint(keys):
@@ -92,11 +92,11 @@ class QueueMetrics:
                 self._added.setdefault(key, now)
 
     def retried(self, keys: int = 1) -> None:
-        """Record that keys will be retried later."""
+        """Count keys that will be retried later."""
         self._retries += keys
 
     def taken(self, key: str, now: Moment) -> None:
-        """Record that work on a key begins."""
+        """Register the start of the work on a key."""
         self._depth -= 1
         self._begun[key] = now
         added = self._added.pop(key, None)
@@ -104,20 +104,20 @@ class QueueMetrics:
             self._waited.add(now - added)
 
     def taken_all(self, keys: Sequence[str], now: Moment) -> None:
-        """Record that work on keys begins, one after the other."""
+        """Register the start of the work on keys, in order."""
         self._depth -= len(keys)
         self._begun.update(dict.fromkeys(keys, now))
         for added, count in _counted(self._added, keys):
             self._waited.add(now - added, count)
 
     def done(self, key: str, now: Moment) -> None:
-        """Record that work on a key has ended."""
+        """Register the end of the work on a key."""
         begun = self._begun.pop(key, None)
         if begun is not None:
             self._worked.add(now - begun)
 
     def done_all(self, keys: Sequence[str], now: Moment) -> None:
-        """Record that work on keys has ended."""
+        """Register the end of the work on keys."""
         for begun, count in _counted(self._begun, keys):
             self._worked.add(now - begun, count)
 
@@ -146,7 +146,7 @@ class QueueMetrics:
 
 
 def _counted(moments: dict[str, Moment], keys: Sequence[str]) -> Iterable[tuple[Moment, int]]:
-    """Takes the moments of keys out, as far as they have some; each with how many have it."""
+    """Remove the stored moments of keys, and return each with the number of keys that have it."""
     return Counter([moments.pop(key) for key in keys if key in moments]).items()
 
 
@@ -158,7 +158,7 @@ class _Durations:
     def __init__(self) -> None:
         self.buckets = [0] * (len(_BOUNDS) + 1)
         self.total = 0
-        self._last = (0, 0)  # a duration and its bucket: many that are taken together have waited as long
+        self._last = (0, 0)  # last duration and its bucket, as keys taken together have equal waits
 
     def add(self, duration: int, count: int = 1) -> None:
         self.total += duration * count
@@ -184,7 +184,7 @@ class WorkQueue:
         self._due: dict[str, int] = {}
         self._heap: list[tuple[int, int, Sequence[str]]] = []  # (due, order of adding, keys), void where not in _due
         self._times: list[int] = []  # the different times in the heap, ascending
-        self._sizes: dict[int, int] = {}  # by them, how many keys are to become ready
+        self._sizes: dict[int, int] = {}  # by due time, the number of keys
         self._number = 0
 
     @property
@@ -193,7 +193,7 @@ class WorkQueue:
         return frozenset(self._working)
 
     def clock_set(self, by: int) -> None:
-        """Shift the times after the clock was set by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
         self._due = {key: due + by for key, due in self._due.items()}
         self._heap = [(due + by, number, keys) for due, number, keys in self._heap]
         self._times = [due + by for due in self._times]

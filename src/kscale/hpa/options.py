@@ -44,12 +44,12 @@ _GATES_BY_PROFILE: Final[Mapping[str, frozenset[str]]] = {
 class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
     """Flags of kube-controller-manager that the HPA reads: upstream's flags of the same names.
 
-    ``profile`` says whose decision (:data:`PROFILES`): ``current`` (1.37), or ``legacy``, ``legacy-1.19`` and
-    ``legacy-1.18``, the controllers of 1.20, 1.19.0 and 1.18.0. Those have one worker whatever the flag says (there was
-    none), know few of the gates (``HPAScaleToZero``: whether 0 is a legal minimum; 1.20 ``HPAContainerMetrics``, too;
-    both off), and differ where ``docs/hpa.md`` says so. ``feature_gates`` overrides :data:`FEATURE_GATES` by name.
-    Raises :class:`~kscale.errors.InputError` for a profile or gate that is not known, and for less than one
-    worker.
+    ``profile`` selects the version of the controller (:data:`PROFILES`): ``current`` (1.37), or ``legacy``,
+    ``legacy-1.19`` and ``legacy-1.18`` for 1.20, 1.19.0 and 1.18.0. The legacy controllers have one worker whatever the
+    flag says (there was none), know few of the gates (``HPAScaleToZero``: whether 0 is a legal minimum; 1.20 also
+    ``HPAContainerMetrics``; both off), and differ where ``docs/hpa.md`` says so. ``feature_gates`` overrides
+    :data:`FEATURE_GATES` by name. Raises :class:`~kscale.errors.InputError` for an unknown profile or gate, and for
+    less than one worker.
     """
 
     concurrent_horizontal_pod_autoscaler_syncs: int = 5
@@ -77,54 +77,55 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
             raise InputError(Problem(text, field="concurrent_horizontal_pod_autoscaler_syncs"))
 
     def enabled(self, gate: str) -> bool:
-        """Whether a feature gate is on."""
+        """Check whether a feature gate is on."""
         return self.feature_gates.get(gate, FEATURE_GATES[gate] and not self.legacy)
 
     @property
     def legacy(self) -> bool:
-        """Whether the controller is one of 1.18 to 1.20."""
+        """Return whether the controller is one of 1.18 to 1.20."""
         return self.profile != CURRENT
 
     @property
     def workers(self) -> int:
-        """How many reconciles run at a time."""
+        """Return how many reconciles run at a time."""
         return 1 if self.legacy else self.concurrent_horizontal_pod_autoscaler_syncs
 
     @property
     def knows_container_metrics(self) -> bool:
-        """Whether the controller knows metrics of the type ``ContainerResource``."""
+        """Return whether the controller supports metrics of the type ``ContainerResource``."""
         return not self.legacy or self.feature_gates.get("HPAContainerMetrics", False)
 
     @property
     def release(self) -> int:
-        """The release of the calculator as its kernel knows it: the position of the profile in :data:`PROFILES`."""
+        """Return the calculator kernel's number of the release: the position of the profile in :data:`PROFILES`."""
         return PROFILES.index(self.profile)
 
     def terms(self, now: datetime | Moment) -> tuple[Moment, int, int, int]:
-        """What the calculator's kernel goes by: now, cpu initialization, initial readiness (nanoseconds), release."""
+        """Return the time inputs of the calculator's kernel: now, cpu initialization, initial readiness (ns), and
+        release."""
         return moment(now), self.cpu_initialization_ns, self.initial_readiness_ns, self.release
 
     @property
     def sync_period_ns(self) -> int:
-        """The sync period in nanoseconds."""
+        """Return the sync period in nanoseconds."""
         return duration(self.horizontal_pod_autoscaler_sync_period)
 
     @property
     def downscale_stabilization_ns(self) -> int:
-        """The scale-down window of HPAs without a behavior, in nanoseconds."""
+        """Return the scale-down window of HPAs without a behavior, in nanoseconds."""
         return duration(self.horizontal_pod_autoscaler_downscale_stabilization)
 
     @property
     def downscale_stabilization_seconds(self) -> int:
-        """The same in whole seconds: what a behavior that names none gets."""
+        """Return the default scale-down window of a behavior, in integral seconds."""
         return int(self.horizontal_pod_autoscaler_downscale_stabilization.total_seconds())
 
     @property
     def cpu_initialization_ns(self) -> int:
-        """The cpu initialization period in nanoseconds."""
+        """Return the cpu initialization period in nanoseconds."""
         return duration(self.horizontal_pod_autoscaler_cpu_initialization_period)
 
     @property
     def initial_readiness_ns(self) -> int:
-        """The initial readiness delay in nanoseconds."""
+        """Return the initial readiness delay in nanoseconds."""
         return duration(self.horizontal_pod_autoscaler_initial_readiness_delay)

@@ -122,10 +122,9 @@ def build_load(series: Series, kind: str = "total", recorded: Load | None = None
     """Build the total load from series of a kind.
 
     ``total``: the sum of all series. ``per-pod``: one series per pod; the mean of the pods, times the recorded
-    replicas.
-    ``average``: one series, times the recorded replicas. A value holds until its series' next one, for one step of that
-    series at most. Raises ``InputError`` if replicas are missing or begin after the series ends, or ``average`` has
-    several series.
+    replicas. ``average``: one series, times the recorded replicas. A value holds until its series' next one, for one
+    step of that series at most. Raises ``InputError`` if replicas are missing or begin after the series ends, or
+    ``average`` has several series.
     """
     if kind not in SERIES_KINDS:
         raise InputError(f"{kind!r} is not one of {', '.join(SERIES_KINDS)}")
@@ -162,7 +161,7 @@ def _sum_series(series: Series) -> tuple[NDArray[np.int64], NDArray[np.float64],
     for i in range(len(series.keys)):
         if bounds[i + 1] - bounds[i] > 1:
             own[i] = int(np.median(steps[bounds[i] : bounds[i + 1] - 1]))
-    # A series that ends is gone after a step; a late value, up to twice the step, is waited for.
+    # A series ends one step after its last value; gaps of less than two steps are bridged.
     end = np.where(~last & (steps < 2 * own[number]), following, time + own[number])
     if (np.searchsorted(times, end) - np.searchsorted(times, time) <= 1).all():
         return times, *alone
@@ -201,11 +200,9 @@ class Plant(msgspec.Struct, frozen=True, kw_only=True):
     """Behavior of the simulated target; durations in seconds.
 
     ``startup``: from a pod's creation to its readiness. ``lag``: age of a metric when it is read. ``window``: window of
-    a
-    metric. ``request``: request of each pod, for utilization targets, by resource if there are several. ``start``:
-    initial
-    replicas (None: the minimum, but at least 1, as an HPA at 0 that did not scale to zero itself is paused). The
-    controller is assumed to have just started: its first pass records the current replicas.
+    a metric. ``request``: request of each pod, for utilization targets, by resource if there are several. ``start``:
+    initial replicas (None: the minimum, but at least 1, as an HPA at 0 that did not scale to zero itself is paused).
+    The controller is assumed to have just started: its first pass records the current replicas.
     """
 
     startup: float = 30.0
@@ -223,10 +220,12 @@ class Plant(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One row a sync: ``time`` int64 ns; ``replicas``, ``ready``, ``desired``, ``proposal`` int32; ``decided_by`` int32
-    into ``metrics``, -1 where none did. One row a metric and one column a sync: ``load`` float64 (units, at that time),
-    ``usage`` int64 milli (what the metric said), ``capacity`` float64: load that the ready pods take at their target.
-    ``period``: seconds between syncs.
+    """Recorded columns of a replay.
+
+    One entry per sync: ``time`` int64 ns; ``replicas``, ``ready``, ``desired``, ``proposal`` int32; ``decided_by``
+    int32 into ``metrics``, -1 if none decided. One row per metric and one column per sync: ``load`` float64 (units, at
+    that time), ``usage`` int64 milli (the metric's value), ``capacity`` float64: load that the ready pods take at their
+    target. ``period``: seconds between syncs.
     """
 
     name: str
@@ -253,12 +252,33 @@ def replay(
     recorded: Load | None = None,
     span: tuple[int, int] | None = None,
 ) -> Replay:
-    """Replay one HPA (v2, defaulted) over the total load of its metrics, while all of them are known.
+    """Replay one HPA over the total load of its metrics, while all of them are known.
 
-    ``loads``: series by metric; a single one is read by the HPA's first metric. Metrics without a load are left out, as
-    if the HPA did not have them. ``recorded`` replicas open the loop: the plant follows them. ``span`` (ns): when to
-    begin and to end. Raises ``InputError`` for a metric that cannot be replayed, and a utilisation target without a
-    request.
+    Parameters
+    ----------
+    hpa : HorizontalPodAutoscaler
+        A defaulted v2 object.
+    loads : Loads
+        Series by metric; a single one is that of the HPA's first metric. Metrics without a load are left out, as if the
+        HPA did not have them.
+    plant : Plant
+        The simulated target.
+    options : HPAOptions, optional
+        Options of the controller.
+    recorded : Load, optional
+        Recorded replicas. The simulated target then follows them instead of the decisions (open loop).
+    span : tuple of int, optional
+        Begin and end in nanoseconds. Default: the common span of the loads.
+
+    Returns
+    -------
+    Replay
+        The columns of the replay.
+
+    Raises
+    ------
+    InputError
+        For a metric that cannot be replayed, and for a utilization target without a request.
     """
     options = options or HPAOptions()
     name = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
@@ -415,11 +435,11 @@ def _build_replay_metric(
 
 
 class ReplaySummary(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One HPA's week: pod-hours, seconds with more load of any metric than the ready pods take at their target,
+    """Summary of one HPA: pod-hours, seconds with more load of any metric than the ready pods take at their target,
     rescales, and at how many syncs each metric decided.
 
-    ``agreement`` (with recorded replicas): the share of syncs at which the HPA, shown the recorded size, asks for the
-    size recorded at the next one, from when it is recorded on. ``start``: replicas at the first sync.
+    ``agreement`` (with recorded replicas): the share of syncs at which the HPA, given the recorded replicas, decides
+    for the replicas recorded at the next sync, from the first record on. ``start``: replicas at the first sync.
     """
 
     name: str
@@ -434,7 +454,7 @@ class ReplaySummary(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class PlantText(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What was taken for the plant; durations in seconds, requests by resource (empty: of any)."""
+    """Parameters of the simulated target; durations in seconds, requests by resource (empty for any)."""
 
     startup: float
     metrics_lag: float
@@ -448,12 +468,12 @@ class PlantText(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class ReplayReport(Record, frozen=True):
     """HPAs over the same recorded load, side by side. Times are RFC 3339; series are by HPA name.
 
-    - ``begin``, ``end``: when the first and the last sync are (absent: at the API's zero time); ``syncs``: how many
-      there are, ``period_seconds`` apart.
-    - ``plant``: what was taken for the way in which the target answers.
-    - ``summaries``: the numbers to compare by, an HPA each, in the order given.
-    - ``replicas``: the size that each HPA finds at each sync, before it changes it. HPAs of one name are told apart by
-      a number behind it.
+    - ``begin``, ``end``: times of the first and the last sync (absent at the API's zero time); ``syncs``: their number,
+      ``period_seconds`` apart.
+    - ``plant``: parameters of the simulated target.
+    - ``summaries``: the numbers to compare, one entry per HPA, in input order.
+    - ``replicas``: the replicas that each HPA finds at each sync, before it changes them. HPAs of the same name get a
+      number as suffix.
     - ``unmodelled``: metrics without a series, which were left out.
     """
 
@@ -492,10 +512,30 @@ def replay_report(
     options: HPAOptions | None = None,
     recorded: Load | None = None,
 ) -> tuple[ReplayReport, list[Replay]]:
-    """Replay HPAs side by side, each on its own ``plant``, while all loads are known. ``recorded`` replicas add the
-    open-loop check.
+    """Replay HPAs side by side, each on its own ``plant``, while all loads are known.
 
-    Raises ``InputError`` for a load that no HPA has a metric for, and whatever :func:`~kscale.hpa.replay.replay` does.
+    Parameters
+    ----------
+    hpas : sequence of HorizontalPodAutoscaler
+        Defaulted v2 objects.
+    loads : Loads
+        Series by metric.
+    plant : Plant
+        The simulated target.
+    options : HPAOptions, optional
+        Options of the controller.
+    recorded : Load, optional
+        Recorded replicas, which add the open-loop check.
+
+    Returns
+    -------
+    tuple of ReplayReport and list of Replay
+        The comparison, and the columns of each HPA.
+
+    Raises
+    ------
+    InputError
+        For a load that no HPA has a metric for, and as :func:`~kscale.hpa.replay.replay` does.
     """
     if not hpas:
         raise InputError("no HorizontalPodAutoscaler to replay")
@@ -513,7 +553,7 @@ def replay_report(
         at = runs[0].time
         sizes, begin, end = recorded.at(at).astype(np.int32), recorded.time[0], recorded.time[-1]
         known = at[:-1] >= begin
-        if not known.any() or (end < at[0] and end > begin):  # a single size holds for good
+        if not known.any() or (end < at[0] and end > begin):  # a single recorded size applies to all times
             raise InputError(
                 f"the recorded replicas, from {to_text(int(begin))} to {to_text(int(end))}, do not overlap the load, "
                 f"from {to_text(int(at[0]))} to {to_text(int(at[-1]))}"

@@ -396,9 +396,9 @@ def _scale_containers(
         item = by_name.get(container.name)
         values: ResourceList | None = None if item is None else getattr(item, field)
         if values is None:
-            what = "no recommendation" if item is None else f"no {field}"
+            reason = "no recommendation" if item is None else f"no {field}"
             diagnostics.append(
-                f"container {container.name} has {what} to fit into the limit range of the pod ({resource}); left out"
+                f"container {container.name} has {reason} to fit into the limit range of the pod ({resource}); left out"
             )
             continue
         values[resource] = scale_quantity(resource, values.get(resource, _NO_BOUND), base, wanted, mode)[0]
@@ -421,12 +421,12 @@ def _cap_container(
     for values in (item.target, item.lower_bound, item.upper_bound):
         if values is None:
             continue
-        said = _apply_container_limit_range(values, bounds)
-        said += _cap_to_policy(values, own_policy)
+        value_notes = _apply_container_limit_range(values, bounds)
+        value_notes += _cap_to_policy(values, own_policy)
         if requests_only:
-            said += _cap_to_container_limit(values, current[1])
+            value_notes += _cap_to_container_limit(values, current[1])
         if values is item.target:
-            notes = said
+            notes = value_notes
     return notes
 
 
@@ -442,15 +442,15 @@ def _get_container_bounds(
         default = (limits.default or {}).get(name, _NO_BOUND)
 
         def boundary(
-            given: ResourceList | None,
+            bounds: ResourceList | None,
             name: str = name,
             request: Quantity = request,
             limit: Quantity = limit,
             default: Quantity = default,
         ) -> Quantity:
-            if given is None:
+            if bounds is None:
                 return _NO_BOUND
-            return get_boundary_request(name, request, limit, given.get(name, _NO_BOUND), default)
+            return get_boundary_request(name, request, limit, bounds.get(name, _NO_BOUND), default)
 
         minimum, maximum = boundary(limits.min), boundary(limits.max)
         plain = (limits.min or {}).get(name, _NO_BOUND)
@@ -461,12 +461,12 @@ def _get_container_bounds(
 def _apply_container_limit_range(values: ResourceList, bounds: dict[str, tuple[Quantity, Quantity]]) -> list[str]:
     notes = []
     for name in order_resources(values):
-        least, most = bounds.get(name, (_NO_BOUND, _NO_BOUND))
-        if not least.is_zero and values[name] < least:
-            values[name] = least
+        minimum, maximum = bounds.get(name, (_NO_BOUND, _NO_BOUND))
+        if not minimum.is_zero and values[name] < minimum:
+            values[name] = minimum
             notes.append(f"{name} capped to fit Min in container LimitRange")
-        if not most.is_zero and most < values[name]:
-            values[name] = most
+        if not maximum.is_zero and maximum < values[name]:
+            values[name] = maximum
             notes.append(f"{name} capped to fit Max in container LimitRange")
     return notes
 
@@ -476,12 +476,15 @@ def _cap_to_policy(values: ResourceList, policy: ContainerResourcePolicy | None)
         return []
     notes = []
     for name in order_resources(values):
-        least, most = (policy.min_allowed or {}).get(name, _NO_BOUND), (policy.max_allowed or {}).get(name, _NO_BOUND)
-        if not least.is_zero and values[name] < least:
-            values[name] = least
+        minimum, maximum = (
+            (policy.min_allowed or {}).get(name, _NO_BOUND),
+            (policy.max_allowed or {}).get(name, _NO_BOUND),
+        )
+        if not minimum.is_zero and values[name] < minimum:
+            values[name] = minimum
             notes.append(f"{name} capped to minAllowed")
-        if not most.is_zero and most < values[name]:
-            values[name] = most
+        if not maximum.is_zero and maximum < values[name]:
+            values[name] = maximum
             notes.append(f"{name} capped to maxAllowed")
     return notes
 

@@ -76,7 +76,7 @@ class AnnotationError(ValueError):
 
 
 def escape_json_pointer(token: str) -> str:
-    """Escape a key as part of a JSON pointer."""
+    """Return a key escaped for use in a JSON pointer."""
     return token.replace("~", "~0").replace("/", "~1")
 
 
@@ -126,7 +126,7 @@ class ProviderError(KscaleError, ValueError):
 
 
 class ContainerResources(NamedTuple):
-    """What one container is to get; None = nothing is said."""
+    """Resources that one container gets; None where nothing is set."""
 
     requests: ResourceList | None = None
     limits: ResourceList | None = None
@@ -221,7 +221,7 @@ class _OriginalResources(msgspec.Struct):
 
 
 def has_startup_boost(vpa: VerticalPodAutoscaler) -> bool:
-    """Whether a VPA has a startup boost, be it empty, for the pod or for some container (``HasStartupBoost``)."""
+    """Check whether a VPA has a startup boost, even an empty one, for the pod or a container (``HasStartupBoost``)."""
     policies = vpa.spec.resource_policy.container_policies if vpa.spec.resource_policy is not None else []
     return vpa.spec.startup_boost is not None or any(item.startup_boost is not None for item in policies)
 
@@ -234,7 +234,7 @@ def _get_boost(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPo
 
 
 def has_empty_boost(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPolicies) -> bool:
-    """Whether there is a ``startupBoost`` without ``cpu``, over which upstream crashes."""
+    """Check whether there is a ``startupBoost`` without ``cpu``, on which upstream crashes."""
     boost = _get_boost(container, vpa, policies)
     return boost is not None and boost.cpu is None
 
@@ -286,7 +286,7 @@ def apply_boost(
         limit = own_limits.get(CPU)
         if limit is not None and boosted.milli_value() > limit.milli_value():
             one = Quantity("1m")
-            requests[CPU] = limit - one if one < limit else limit  # stays Burstable
+            requests[CPU] = limit - one if one < limit else limit  # keeps the pod Burstable
     else:
         new_limits, _ = get_proportional_limits(own_limits, own_requests, {CPU: boosted}, {})
         if new_limits is not None and CPU in new_limits:
@@ -305,7 +305,7 @@ def format_original_resources(container: Container) -> str:
     return msgspec.json.encode(content).decode()
 
 
-# -- afterwards ------------------------------------------------------------------------------------------------
+# -- after admission ---------------------------------------------------------------------------------------------
 
 
 def find_boosted_containers(pod: Pod) -> list[str]:
@@ -318,7 +318,7 @@ def find_boosted_containers(pod: Pod) -> list[str]:
 
 
 def has_boost_in_progress(pod: Pod) -> bool:
-    """Whether some container is boosted."""
+    """Check whether any container is boosted."""
     return bool(find_boosted_containers(pod))
 
 

@@ -83,7 +83,7 @@ SCALE_REFRESH_INTERVAL: Final = 7 * SECOND
 
 
 class ScaleKey(NamedTuple):
-    """``resource`` is a group-resource: ``rollouts.argoproj.io``."""
+    """Key of a scale. ``resource`` is a group-resource such as ``rollouts.argoproj.io``."""
 
     namespace: str
     resource: str
@@ -99,7 +99,7 @@ class ScaleRefusedError(LookupError):
 
 
 class ScaleNeededError(KscaleError):
-    """A scale that nobody has asked for yet. Machines ask and go on; a plain call needs :class:`FixedScales`."""
+    """A needed scale has not been requested. Step machines request it; a plain call needs :class:`FixedScales`."""
 
     def __init__(self, key: ScaleKey) -> None:
         super().__init__(f"the scale of {key.resource} {key.namespace}/{key.name} is not known yet")
@@ -147,11 +147,9 @@ class ScaleCache:
     """Cache of requested scales and errors. Not safe for concurrent use.
 
     ``freshness``: nanoseconds after which a response is requested again (up to twice as long, by ``jitter`` from 0 to
-    1).
-    ``lifetime``: nanoseconds after which an unread response is dropped. Both apply only if the cache is refreshed.
+    1). ``lifetime``: nanoseconds after which an unread response is dropped. Both apply only if the cache is refreshed.
     ``most``: limit of entries, above which the longest unread ones are dropped. Upstream's cache grows without limit,
-    as
-    each standalone job has its own owner.
+    as each standalone job has its own owner.
     """
 
     __slots__ = ("_entries", "_freshness", "_jitter", "_lifetime", "_most", "now")
@@ -179,7 +177,7 @@ class ScaleCache:
         return f"<ScaleCache: {len(self)}>"
 
     def clock_set(self, by: int) -> None:
-        """Shift times by a change of the clock in nanoseconds, so that ages stay equal."""
+        """Apply a change of the clock in nanoseconds, so that ages stay equal."""
         for entry in self._entries.values():
             entry.refresh_after += by
             entry.delete_after += by
@@ -210,7 +208,7 @@ class ScaleCache:
         self._entries[key] = _CachedScale(answer, self._next(time), time + self._lifetime)
 
     def refresh_steps(self, now: datetime | Moment) -> StepsOf[GetScale, None]:
-        """Asks anew for what has become old, and drops what nobody reads (to be done every 7 s)."""
+        """Refresh old entries by new requests, and remove unread entries. Call it every 7 s."""
         progress = Progress(moment(now))
         for key in [key for key, entry in self._entries.items() if progress.now > entry.refresh_after]:
             answer = yield from _request_scale_steps(progress, key)
@@ -304,10 +302,10 @@ class UnknownKindError(LookupError):
 
 
 class ControllerKey(NamedTuple):
-    """A controller as an owner reference or a target names it.
+    """A controller as named by an owner reference or a target.
 
-    ``api_version``: group and version as written there (``apps/v1``); it tells which resources a kind that is not well
-    known is served as, and those that are well known are found without it. Empty: not told.
+    ``api_version``: group and version as written there (``apps/v1``), which is needed for the resources of kinds that
+    are not well known. Empty if unknown.
     """
 
     namespace: str
@@ -457,7 +455,7 @@ class _KindTrackingMapper(AnyKindRESTMapper):
 class DumpScales:
     """Scales of custom kinds from the objects and definitions of a dump.
 
-    ``assumed``: by namespace, what was assumed because the dump does not say it, in words.
+    ``assumed``: by namespace, the assumptions about what the dump lacks, as texts.
     """
 
     def __init__(self, cluster: ObjectSource) -> None:

@@ -275,20 +275,20 @@ class ObservationTally:
         self._later: list[Callable[[ObservationTally], None]] = []
 
     def later(self, tell: Callable[[ObservationTally], None]) -> None:
-        """Defer a callback until the sums are read.
+        """Schedule a callback for when the sums are read.
 
         ``tell`` receives this tally and should not hold a reference to it, so that unread sums can be freed.
         """
         self._later.append(tell)
 
     def count(self, name: str, labels: Labels, by: float = 1) -> None:
-        """Adds to a counter, or to what a gauge will be set to."""
+        """Add to a counter, or to the future value of a gauge."""
         key, texts = self._said(name, labels)
         _, before = self._counts.get(key, ({}, 0.0))
         self._counts[key] = texts, before + by
 
     def observe(self, name: str, labels: Labels, values: _Values) -> None:
-        """Observes values in a histogram, in their order; none says nothing."""
+        """Observe values in a histogram, in order; without values nothing happens."""
         if len(values) == 0:
             return
         key, texts = self._said(name, labels)
@@ -468,7 +468,7 @@ class LoopGauges:
         self._by_size: dict[str, list[int]] = {name: [0] * _SIZE_COUNT for name in _GAUGES_BY_MODE_AND_SIZE}
 
     def add(self, name: str, vpa: VerticalPodAutoscaler, pods: int, by: int) -> None:
-        """Adds to a gauge, named without prefix and suffix, for a VPA that controls so many pods."""
+        """Add to a gauge, named without prefix and suffix, for a VPA that controls ``pods`` pods."""
         name, size = f"{name}_total", get_size_log2(pods)
         if name in self._by_mode:
             cells, key = self._by_mode[name], (size, update_mode(vpa))

@@ -1,7 +1,7 @@
 """Flags of recommender, updater and admission controller, by upstream's names and defaults.
 
-Constants that no flag sets are in ``histogram.py`` (buckets, the least weight) and ``checkpoint.py`` (version).
-What only concerns a process (addresses, certificates, clients, leader election) is for whoever starts one.
+Constants that no flag sets are in ``histogram.py`` (buckets, minimum weight) and ``checkpoint.py`` (version). Options
+that only concern a running process (addresses, certificates, clients, leader election) belong to the drivers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ IN_PLACE_GATE: Final = "InPlace"
 
 
 def is_gate_enabled(gates: Mapping[str, bool], name: str) -> bool:
-    """Whether a feature gate is on. All gates of the VPA are alpha: off unless switched on, by name or ``AllAlpha``."""
+    """Check whether a feature gate is on, by name or by ``AllAlpha``. All gates of the VPA are alpha, so the default is
+    off."""
     return gates.get(name, gates.get("AllAlpha", False))
 
 
@@ -72,18 +73,19 @@ def _find_namespace_problems(one: str, ignored: list[str]) -> list[Problem]:
 
 
 class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """What the recommender depends on: upstream's flags of the same names. Amounts are in the unit that a flag's name
-    tells; memory in MiB where it is MB.
+    """Options of the recommender: upstream's flags of the same names. Amounts are in the unit that a flag's name
+    states;
+    memory is in MiB where it is MB.
 
-    - Whose VPAs: ``recommender_name`` (``default`` takes those that name none, too), ``vpa_object_namespace`` (empty:
-      all), ``ignored_vpa_object_namespaces``; ``memory_saver``: only pods that some VPA selects are remembered.
-    - The loop: ``recommender_interval``, ``update_worker_count`` (statuses and checkpoints written side by side),
+    - VPAs: ``recommender_name`` (``default`` also handles those that name none), ``vpa_object_namespace`` (empty:
+      all), ``ignored_vpa_object_namespaces``; ``memory_saver``: only pods that some VPA selects are stored.
+    - Loop: ``recommender_interval``, ``update_worker_count`` (statuses and checkpoints written concurrently),
       ``checkpoints_timeout``, ``checkpoints_gc_interval``, ``storage`` (``prometheus``: no checkpoints are written).
-    - Usage: of metrics-server, or with ``use_external_metrics`` of the metrics named, whose containers are told by the
-      label ``container_name_label``.
-    - The estimate: margin, percentiles, minimums of a pod, confidence intervals.
-    - The form: ``round_*``, ``humanize_memory``, whole cores by annotation, the most that is ever recommended.
-    - The aggregation: windows of memory peaks, half lives, what a kill for memory adds.
+    - Usage: from metrics-server, or with ``use_external_metrics`` from the named metrics, whose label
+      ``container_name_label`` is the container.
+    - Estimate: margin, percentiles, minimums of a pod, confidence intervals.
+    - Format: ``round_*``, ``humanize_memory``, integer cores by annotation, the maximum recommendation.
+    - Aggregation: windows of memory peaks, half lives, the increase after an OOM kill.
     """
 
     recommender_name: str = "default"
@@ -130,45 +132,46 @@ class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def use_checkpoints(self) -> bool:
-        """Whether history is kept in checkpoints, and not in Prometheus."""
+        """Return whether history is stored in checkpoints, and not in Prometheus."""
         return self.storage != "prometheus"
 
     def ignores(self, namespace: str) -> bool:
-        """Whether VPAs and checkpoints of a namespace are left alone (``shouldIgnoreNamespace``)."""
+        """Check whether VPAs and checkpoints of a namespace are ignored (``shouldIgnoreNamespace``)."""
         return _ignores_namespace(namespace, self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
 
     def problems(self) -> list[Problem]:
-        """What upstream refuses at start-up, in its words, and what has no effect; with the option's name as field."""
-        found = _find_namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
-        found += _find_gate_problems(self.feature_gates)
+        """Return what upstream rejects at start-up, with its texts, and options without effect. ``field`` is the
+        option."""
+        problems = _find_namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
+        problems += _find_gate_problems(self.feature_gates)
         if self.min_checkpoints != 10:
             text = "min-checkpoints has no effect: update-worker-count says how many are written at least"
-            found.append(Problem(text, field="min_checkpoints"))
+            problems.append(Problem(text, field="min_checkpoints"))
         if self.update_worker_count < 1:
             text = f"{self.update_worker_count} workers never update a VPA"
-            found.append(Problem(text, field="update_worker_count"))
-        return found + _find_interval_problems(self.recommender_interval, "recommender_interval")
+            problems.append(Problem(text, field="update_worker_count"))
+        return problems + _find_interval_problems(self.recommender_interval, "recommender_interval")
 
 
 class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """What the updater depends on.
+    """Options of the updater.
 
-    - Whose VPAs: ``vpa_object_namespace`` (empty: all), ``ignored_vpa_object_namespaces``.
-    - The loop: ``updater_interval``, which is also its deadline; with ``use_admission_controller_status`` nothing is
-      done unless the lease of the admission controller is fresh: that named
+    - VPAs: ``vpa_object_namespace`` (empty: all), ``ignored_vpa_object_namespaces``.
+    - Loop: ``updater_interval``, which is also its deadline; with ``use_admission_controller_status`` nothing is
+      done unless the lease of the admission controller is fresh: the one named
       ``admission_controller_status_lease_name`` in ``admission_controller_status_lease_namespace`` (empty:
-      ``kube-system``), made or renewed less than ``admission_controller_status_lease_timeout`` ago (more than zero).
+      ``kube-system``), created or renewed less than ``admission_controller_status_lease_timeout`` ago (more than zero).
     - How many pods at once: ``min_replicas``, ``eviction_tolerance`` (a fraction of the replicas),
-      ``eviction_rate_limit`` a second (0 or less: none), ``eviction_rate_burst``, ``in_place_skip_disruption_budget``.
+      ``eviction_rate_limit`` per second (0 or less: none), ``eviction_rate_burst``,
+      ``in_place_skip_disruption_budget``.
     - Which pods: ``pod_update_threshold``, ``in_recommendation_bounds_eviction_lifetime_threshold``,
       ``evict_after_oom_threshold``.
-    - ``feature_gates``: upstream's ``--feature-gates``, name -> whether it is on; one that is not there is as
-      ``AllAlpha`` says, and without that off. ``InPlace`` and
-      ``CPUStartupBoost`` allow the update mode and the end of boosts, ``PerVPAConfig`` a VPA's own
-      ``evictAfterOOMSeconds``.
-    - ``profile``: whose updater: ``current`` (1.7.3, and 1.8.1 or newer); ``1.8.0`` for that of 1.8.0 or older, in
-      which a container that was killed for memory soon after its start counts however long ago that was; ``legacy``
-      for that of 2020 (:mod:`kscale.vpa.updater.legacy`), which reads :data:`LEGACY_UPDATER_FLAGS` alone.
+    - ``feature_gates``: upstream's ``--feature-gates``, name -> whether it is on; a missing gate has the value of
+      ``AllAlpha``, else it is off. ``InPlace`` and ``CPUStartupBoost`` allow the update mode and the end of boosts,
+      ``PerVPAConfig`` a VPA's own ``evictAfterOOMSeconds``.
+    - ``profile``: version of the updater: ``current`` (1.7.3, and 1.8.1 or newer); ``1.8.0`` for 1.8.0 or older, in
+      which a container that was OOM-killed soon after its start counts however long ago that was; ``legacy`` for the
+      updater of 2020 (:mod:`kscale.vpa.updater.legacy`), which reads only :data:`LEGACY_UPDATER_FLAGS`.
     """
 
     vpa_object_namespace: str = ""
@@ -194,47 +197,46 @@ class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def legacy(self) -> bool:
-        """Whether the updater is that of 2020."""
+        """Return whether the profile is the updater of 2020."""
         return self.profile == LEGACY
 
     def ignores(self, namespace: str) -> bool:
-        """Whether VPAs of a namespace are left alone."""
+        """Check whether VPAs of a namespace are ignored."""
         return _ignores_namespace(namespace, self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
 
     def problems(self) -> list[Problem]:
-        """What upstream refuses at start-up, in its words, with the option's name as field.
+        """Return what upstream rejects at start-up, with its texts; ``field`` is the option.
 
-        With the profile ``legacy`` options that differ from their default and that the updater of 2020 did not have
-        are problems, too.
+        With the profile ``legacy``, options that the updater of 2020 did not have must be at their default.
         """
-        found = _find_namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
-        found += _find_gate_problems(self.feature_gates)
+        problems = _find_namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
+        problems += _find_gate_problems(self.feature_gates)
         if self.profile not in (CURRENT, BEFORE_1_8_1, LEGACY):
             text = f"unknown profile {self.profile!r}; there are {CURRENT}, {BEFORE_1_8_1}, {LEGACY}"
-            found.append(Problem(text, field="profile"))
+            problems.append(Problem(text, field="profile"))
         if self.legacy:
             today = UpdaterOptions()
-            found += [
+            problems += [
                 Problem("the updater of 2020 has no such flag", field=name)
                 for name in self.__struct_fields__
                 if name not in LEGACY_UPDATER_FLAGS and getattr(self, name) != getattr(today, name)
             ]
         if self.admission_controller_status_lease_timeout <= timedelta():
             text = "--admission-controller-status-lease-timeout must be positive."
-            found.append(Problem(text, field="admission_controller_status_lease_timeout"))
-        return found + _find_interval_problems(self.updater_interval, "updater_interval")
+            problems.append(Problem(text, field="admission_controller_status_lease_timeout"))
+        return problems + _find_interval_problems(self.updater_interval, "updater_interval")
 
 
 class AdmissionOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """What the admission controller depends on.
+    """Options of the admission controller.
 
-    - ``max_allowed_cpu_boost``: the most CPU that a startup boost may give (zero: no bound).
-    - The lease by which it says that it lives: its name (``status_lease_name``), its namespace
+    - ``max_allowed_cpu_boost``: maximum CPU that a startup boost may give (zero: no limit).
+    - The lease that shows that the controller is alive: its name (``status_lease_name``), its namespace
       (``status_lease_namespace``; empty: ``kube-system``), and ``status_lease_update_interval``, the time between two
-      renewals (more than zero), which is also the most that each may take.
-    - ``feature_gates``: upstream's ``--feature-gates``, name -> whether it is on; one that is not there is as
-      ``AllAlpha`` says, and without that off. ``InPlace``,
-      ``CPUStartupBoost`` and ``PerVPAConfig`` allow VPAs that use them, ``CPUStartupBoost`` also boosts new pods.
+      renewals (more than zero), which is also the time limit of each.
+    - ``feature_gates``: upstream's ``--feature-gates``, name -> whether it is on; a missing gate has the value of
+      ``AllAlpha``, else it is off. ``InPlace``, ``CPUStartupBoost`` and ``PerVPAConfig`` allow VPAs that use them,
+      ``CPUStartupBoost`` also boosts new pods.
     """
 
     max_allowed_cpu_boost: Quantity = Quantity.zero()
@@ -247,14 +249,14 @@ class AdmissionOptions(msgspec.Struct, kw_only=True, frozen=True):
         check_fields(self)
 
     def problems(self) -> list[Problem]:
-        """What upstream refuses at start-up, in its words, with the option's name as field."""
-        found = _find_gate_problems(self.feature_gates)
+        """Return what upstream rejects at start-up, with its texts; ``field`` is the option."""
+        problems = _find_gate_problems(self.feature_gates)
         if self.status_lease_update_interval <= timedelta():
             text = "--status-lease-update-interval must be positive."
-            found.append(Problem(text, field="status_lease_update_interval"))
-        return found
+            problems.append(Problem(text, field="status_lease_update_interval"))
+        return problems
 
 
 def _find_interval_problems(interval: timedelta, field: str) -> list[Problem]:
-    """Of what goes by ticks: Go's ticker of no time never ticks."""
+    """Return a problem if the interval is not positive, as Go's ticker then never ticks."""
     return [] if interval > timedelta() else [Problem("no round follows upon the first one", field=field)]

@@ -39,7 +39,10 @@ _CACHE_SIZE: Final = 2**16
 
 
 def to_resource_amount(x: float) -> int:
-    """``ResourceAmountFromFloat``: cut off at the point, held between 0 and 1e14. NaN is -2^63, as on amd64."""
+    """Convert a float to an amount: truncated, and clamped to 0 ... 1e14 (``ResourceAmountFromFloat``).
+
+    NaN becomes -2^63, as on amd64.
+    """
     if x > 1e14:
         return MAX_AMOUNT
     if x < 0:
@@ -48,39 +51,39 @@ def to_resource_amount(x: float) -> int:
 
 
 def float_to_int64(x: float) -> int:
-    """``int64(x)`` on amd64."""
+    """Convert a float as Go's ``int64(x)`` does on amd64."""
     return _histogram.go_int64(x)
 
 
 def scale_amount(a: int, factor: float) -> int:
-    """``ScaleResource``."""
+    """Scale an amount by a factor, truncated (``ScaleResource``)."""
     return to_resource_amount(float(a) * factor)
 
 
 def cores_to_millicores(cores: float) -> int:
-    """Millicores, cut off: 0.0172071 is 17."""
+    """Convert cores to millicores, truncated: 0.0172071 gives 17."""
     return to_resource_amount(cores * 1000.0)
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def to_cpu_quantity(millicores: int) -> Quantity:
-    """Millicores as a quantity."""
+    """Convert millicores to a quantity."""
     return Quantity.from_int(millicores, DECIMAL_SI, -3)
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def to_memory_quantity(size: int) -> Quantity:
-    """Bytes as a quantity, in binary units where they come out whole."""
+    """Convert bytes to a quantity, in binary units if the result is an integer."""
     return Quantity.from_int(size, BINARY_SI)
 
 
 def round_up_quantity(quantity: Quantity) -> Quantity:
-    """``RoundUp(0)``: to a whole number, away from zero."""
+    """Round a quantity to an integer, away from zero (``RoundUp(0)``)."""
     return Quantity.from_int(quantity.value(), quantity.format)
 
 
 def order_resources(names: Iterable[str]) -> list[str]:
-    """Upstream walks maps in random order; here it is cpu, memory, then the others by name."""
+    """Sort resource names as cpu, memory, then the others by name (upstream's order is random)."""
     present = set(names)
     return [name for name in (CPU, MEMORY) if name in present] + sorted(present - {CPU, MEMORY})
 
@@ -118,27 +121,30 @@ def get_current_resources(pod: Pod, container: str) -> tuple[ResourceList | None
 
 
 def get_resources_sources(pod: Pod) -> tuple[str, ...]:
-    """Where upstream reads the resources of each container, then of each init container: the label ``source`` of its
-    metric."""
+    """Return where upstream reads the resources of each container, then of each init container.
+
+    The texts are values of the metric label ``source``.
+    """
     spec, status = pod.spec, pod.status
-    found = _get_sources("Container", spec.containers, status.container_statuses)
+    sources = _get_sources("Container", spec.containers, status.container_statuses)
     if not spec.init_containers:
-        return found
-    return found + _get_sources("InitContainer", spec.init_containers, status.init_container_statuses)
+        return sources
+    return sources + _get_sources("InitContainer", spec.init_containers, status.init_container_statuses)
 
 
 def _get_sources(field: str, containers: Sequence[Container], statuses: Sequence[ContainerStatus]) -> tuple[str, ...]:
     if not statuses:
         return (f"Pod.Spec.{field}s",) * len(containers)
     first = {status.name: status for status in reversed(statuses)}
-    told = {name for name, status in first.items() if status.resources is not None}
+    with_resources = {name for name, status in first.items() if status.resources is not None}
     return tuple(
-        f"Pod.Status.{field}Statuses" if container.name in told else f"Pod.Spec.{field}s" for container in containers
+        f"Pod.Status.{field}Statuses" if container.name in with_resources else f"Pod.Spec.{field}s"
+        for container in containers
     )
 
 
 def has_lower_resource(a: RecommendedPodResources | None, b: RecommendedPodResources | None) -> bool:
-    """Whether some target of ``b`` is lower than the one of ``a`` for the same container and resource."""
+    """Check whether any target of ``b`` is lower than that of ``a`` for the same container and resource."""
     if a is None or b is None:
         return False
     targets = {item.container_name: item.target or {} for item in b.container_recommendations}

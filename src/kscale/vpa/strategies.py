@@ -49,9 +49,9 @@ SampleArray = npt.NDArray[np.float64]
 
 @dataclass(slots=True)
 class ContainerUsage:
-    """All that is known of one container name of a workload.
+    """All data about one container name of a workload.
 
-    ``cpu`` (cores) and ``memory`` (bytes): pod -> its samples in time order; empty unless the strategy asks for them.
+    ``cpu`` (cores) and ``memory`` (bytes): pod -> its samples in time order; empty unless the strategy needs them.
     """
 
     cpu: dict[str, SampleArray] = field(default_factory=dict)
@@ -63,10 +63,11 @@ class ContainerUsage:
 
 
 class StrategyAdvice(NamedTuple):
-    """What a strategy says of a container: CPU in millicores, memory in bytes; None = no advice. The bounds are those
-    of upstream's recommender where there are any.
+    """Advice of a strategy for a container: CPU in millicores, memory in bytes; None for no advice. The bounds are
+    those
+    of upstream's recommender if there are any.
 
-    The targets are ``cpu_request`` (millicores) and ``memory_request`` (bytes), limits that go with them ``cpu_limit``
+    The targets are ``cpu_request`` (millicores) and ``memory_request`` (bytes), the matching limits ``cpu_limit``
     (millicores) and ``memory_limit`` (bytes). A request may stay from ``cpu_lower`` to ``cpu_upper`` (millicores), from
     ``memory_lower`` to ``memory_upper`` (bytes). ``cpu_uncapped`` (millicores) and ``memory_uncapped`` (bytes) are
     targets before a policy caps them.
@@ -85,7 +86,7 @@ class StrategyAdvice(NamedTuple):
 
 
 class NoSettings(msgspec.Struct, frozen=True):
-    """Nothing to change."""
+    """Settings of a strategy without settings."""
 
 
 class Strategy:
@@ -284,7 +285,8 @@ def _drop_empty(pods: Iterable[SampleArray]) -> list[SampleArray]:
 
 
 class PercentileSettings(msgspec.Struct, frozen=True):
-    """``cpu_percentile`` in percent; memory is the peak and ``memory_buffer_percentage`` on top; least requests."""
+    """Settings of percentiles: ``cpu_percentile`` in percent; memory is the peak plus ``memory_buffer_percentage``;
+    minimum requests."""
 
     cpu_percentile: Percent = 95.0
     memory_buffer_percentage: Buffer = 15.0
@@ -376,7 +378,7 @@ class RecommenderStrategy(Strategy):
     needs_samples: ClassVar[bool] = False
 
     def advise(self, usage: ContainerUsage) -> StrategyAdvice:
-        """Requests = target."""
+        """Return the recommender's target as the advised requests."""
         item = usage.recommendation
         if item is None:
             return StrategyAdvice()

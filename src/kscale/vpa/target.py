@@ -1,8 +1,8 @@
 """Find the pods that a VPA targets and the VPA that controls a pod (upstream: ``pkg/target``,
 ``pkg/utils/vpa/api.go``).
 
-The plain functions look things up; where that needs a scale that is not known they raise
-:class:`~kscale.vpa.controllers.ScaleNeededError`, and their ``*_steps`` ask for it.
+If an unknown scale is needed, the plain functions raise :class:`~kscale.vpa.controllers.ScaleNeededError`; their
+``*_steps`` request it.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _get_owner_key(namespace: str, reference: OwnerReference) -> ControllerKey:
 
 
 def is_stronger_vpa(a: VerticalPodAutoscaler, b: VerticalPodAutoscaler) -> bool:
-    """Whether ``a`` wins over ``b``: older, or equally old with the smaller name."""
+    """Check whether ``a`` takes precedence over ``b``: older, or equally old with the smaller name."""
     mine, theirs = _parse_creation_time(a), _parse_creation_time(b)
     return mine < theirs if mine != theirs else a.name < b.name
 
@@ -229,7 +229,7 @@ ControlledPods = tuple[VerticalPodAutoscaler, list[Pod]]
 
 
 def is_active_vpa(vpa: VerticalPodAutoscaler) -> bool:
-    """Whether a VPA updates pods, or boosts their start."""
+    """Check whether a VPA updates pods, or boosts their start."""
     return update_mode(vpa) in _ACTIVE_MODES or has_startup_boost(vpa)
 
 

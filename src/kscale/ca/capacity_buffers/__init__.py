@@ -1,9 +1,9 @@
-"""Spare capacity that namespaces ask for (``capacitybuffer``, ``processors/capacitybuffer``).
+"""Capacity buffers: spare capacity that namespaces request (upstream: ``capacitybuffer``,
+``processors/capacitybuffer``).
 
-``replicas``: how many pods a buffer is; ``translation``: what the buffers' controller writes into its status, within
-``resource_quotas``; ``reconciling``: that controller as a step machine, with ``fake_pods``, ``managed_template`` and
-``scalable_objects``, and when it last was at each buffer (``reconciliation_times``);
-``injection``: its pods in a loop of scale-up; ``build_buffer_events``: what a scale-up says of them."""
+``controller``: the controller that writes the status of buffers, within resource quotas. ``pod_templates``: templates
+and fake pods of buffers. ``injection``: the fake pods of buffers in a loop of scale-up, and their events.
+"""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ _MAX_REPLICAS = (1 << 31) - 1
 
 
 class CapacityBufferError(ValueError):
-    """Why a buffer cannot be provided, in upstream's words."""
+    """A buffer cannot be provided. The message is upstream's."""
 
 
 def compute_buffer_replicas(spec: CapacityBufferSpec, template: PodTemplateSpec, scale: int | None = None) -> int:
@@ -206,7 +206,7 @@ ResourceAmounts = dict[str, Fraction]
 
 
 class AllocatedQuotas(msgspec.Struct, kw_only=True):
-    """The buffers as the quotas leave them, in their order; ``errors``: quotas whose pods cannot be told."""
+    """Buffers as limited by resource quotas, in order. ``errors``: quotas whose pods could not be determined."""
 
     buffers: list[CapacityBuffer] = []
     errors: list[str] = []
@@ -311,7 +311,8 @@ def _get_scopes(quota: ResourceQuota) -> list[ScopeSelectorRequirement]:
 
 
 def _is_in_scope(pod: Pod, scope: ScopeSelectorRequirement) -> bool:
-    """Whether a pod of a buffer, which is there for good, is in a scope. Raises SelectorError."""
+    """Check whether a buffer's pod, which never terminates, is in the scope. Raises SelectorError for an invalid
+    selector."""
     match scope.scope_name:
         case "NotTerminating":
             return True
@@ -362,7 +363,7 @@ _MANAGED_STRATEGIES: Final = (ACTIVE_PROVISIONING_STRATEGY, "", None)
 
 
 def is_managed_buffer(buffer: CapacityBuffer) -> bool:
-    """Whether this controller looks after the buffer."""
+    """Check whether this controller manages the buffer, by its provisioning strategy."""
     return buffer.spec.provisioning_strategy in _MANAGED_STRATEGIES
 
 
@@ -444,11 +445,11 @@ class ReconciliationTimes:
         self._by_uid: dict[str, Moment] = {}
 
     def update(self, buffers: Iterable[CapacityBuffer], at: Moment) -> None:
-        """Record that these buffers are reconciled."""
+        """Set the reconciliation time of these buffers."""
         self._by_uid.update(dict.fromkeys((buffer.metadata.uid for buffer in buffers), at))
 
     def prune(self, buffers: Iterable[CapacityBuffer]) -> None:
-        """Forgets all but these."""
+        """Remove the times of all other buffers."""
         there = {buffer.metadata.uid for buffer in buffers}
         self._by_uid = {uid: at for uid, at in self._by_uid.items() if uid in there}
 
@@ -456,8 +457,7 @@ class ReconciliationTimes:
         """Return the oldest reconciliation time, and the oldest creation time of new buffers, as observations.
 
         Both are at most ``now``, in integer Unix seconds. A buffer that has conditions but was not reconciled since
-        this
-        process started counts in neither.
+        this process started counts in neither.
         """
         oldest = {"true": now, "false": now}
         for buffer in buffers:

@@ -51,9 +51,9 @@ __all__ = [
 
 
 def build_buffer_events(status: ScaleUpStatus, buffers: Mapping[str, CapacityBuffer]) -> list[Event]:
-    """The events about the buffers, in the order of their first pods.
+    """Build the events about buffers after a scale-up, in the order of the buffers' first pods.
 
-    ``buffers``: the buffer of each pod that was injected, by the pod's ``namespace/name``.
+    ``buffers`` maps each injected pod (``namespace/name``) to its buffer.
     """
     events: list[Event] = []
     if not buffers:
@@ -68,8 +68,8 @@ def build_buffer_events(status: ScaleUpStatus, buffers: Mapping[str, CapacityBuf
             limited = status.result == SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL
             why = MAX_NODES_TOTAL_REASON if limited else ", ".join(format_not_triggered_reasons(pod, existing))
             reasons.setdefault(buffers[pod.pod].key, []).append(why)
-        for key, found in reasons.items():
-            text = f"capacity buffer {len(found)} fake pods didn't trigger scale-up: {','.join(found)}"
+        for key, pod_reasons in reasons.items():
+            text = f"capacity buffer {len(pod_reasons)} fake pods didn't trigger scale-up: {','.join(pod_reasons)}"
             events.append(_build_buffer_event(by_key[key], "NotTriggerScaleUp", text))
     if status.scale_ups:
         plan = " ".join(map(str, status.scale_ups))
@@ -92,9 +92,9 @@ def _build_buffer_event(buffer: CapacityBuffer, reason: str, message: str) -> Ev
 
 
 class InjectedFakePods(msgspec.Struct, kw_only=True, frozen=True):
-    """Pods (``namespace/name``) that stand in a loop without being there.
+    """Keys (``namespace/name``) of simulated pods in a loop, which do not exist in the cluster.
 
-    ``missing``: those that controllers have yet to make; ``buffers``: those of capacity buffers, with their buffers.
+    ``missing``: pods that controllers have not created yet; ``buffers``: pods of capacity buffers, with their buffers.
     """
 
     missing: frozenset[str] = frozenset()
@@ -107,7 +107,7 @@ class InjectedFakePods(msgspec.Struct, kw_only=True, frozen=True):
         return bool(self.missing or self.buffers)
 
     def without(self, status: ScaleUpStatus) -> ScaleUpStatus:
-        """What is told of a scale-up: pods that nobody has made are in no list."""
+        """Return the status of a scale-up without fake pods; the same object if there are none."""
         if not self:
             return status
         return replace(
@@ -120,7 +120,7 @@ class InjectedFakePods(msgspec.Struct, kw_only=True, frozen=True):
         )
 
     def events(self, status: ScaleUpStatus, uid_of: PodUidLookup) -> list[Event]:
-        """What upstream says after a scale-up: of the buffers, then of each pod that is there."""
+        """Build the events of a scale-up, first about buffers, then about each existing pod."""
         return [*build_buffer_events(status, self.buffers), *build_scale_up_events(self.without(status), uid_of=uid_of)]
 
 
@@ -128,7 +128,7 @@ _BUFFER_API_VERSION: Final = "autoscaling.x-k8s.io/v1beta1"
 
 
 class InjectedBufferPods(msgspec.Struct, kw_only=True):
-    """Pods to put behind those that need nodes, before the rules for lists of pods are asked.
+    """Fake pods to append to the pending pods before the pod list processors run.
 
     ``buffers``: the buffer of each pod by the pod's uid; ``warnings``: what upstream only logs.
     """
@@ -146,12 +146,12 @@ def inject_buffer_pods_steps(
     strategies: Collection[str] = (ACTIVE_PROVISIONING_STRATEGY,),
     safe_to_evict: bool = True,
 ) -> StepsOf[WriteStatus, InjectedBufferPods]:
-    """The pods of every buffer that may be provided, and what is said of it in its status.
+    """Build the fake pods of every provisionable buffer, and write the Provisioning condition of buffers.
 
-    ``templates`` by ``namespace/name``. A buffer counts if its strategy is among ``strategies``, if it is ready or
-    provided already, and if its template has not changed since; a status that could not be written stops nothing.
+    A buffer counts if its strategy is among ``strategies``, if it is ready or already provisioned, and if its template
+    is unchanged since then. ``templates`` are by ``namespace/name``. A failed status write becomes a warning.
     """
-    p, found = Progress(moment(now)), InjectedBufferPods()
+    p, injected = Progress(moment(now)), InjectedBufferPods()
     for buffer in buffers:
         status = buffer.status
         if (
@@ -167,17 +167,17 @@ def inject_buffer_pods_steps(
         if problem is not None:
             written = set_buffer_condition(buffer, PROVISIONING_CONDITION, False, problem[0], p.now, problem[1])
             if written is not buffer:
-                yield from _write_buffer_status(p, written, found)
+                yield from _write_buffer_status(p, written, injected)
             continue
         assert template is not None
         assert status.replicas is not None
         for pod in _build_buffer_pods(buffer, template.template, status.replicas, safe_to_evict):
-            found.pods.append(pod)
-            found.buffers[pod.metadata.uid] = buffer
+            injected.pods.append(pod)
+            injected.buffers[pod.metadata.uid] = buffer
         yield from _write_buffer_status(
-            p, set_buffer_condition(buffer, PROVISIONING_CONDITION, True, "FakePodsInjected", p.now), found
+            p, set_buffer_condition(buffer, PROVISIONING_CONDITION, True, "FakePodsInjected", p.now), injected
         )
-    return found
+    return injected
 
 
 def place_buffer_pods(
@@ -185,11 +185,11 @@ def place_buffer_pods(
 ) -> Snapshot:
     """Return the snapshot with the pods of capacity buffers on the nodes where they fit.
 
-    A loop does so before its scale-down: unschedulable pods find a place first, then those of buffers, by priority.
-    What fits nowhere is left out.
+    A loop does so before its scale-down. Unschedulable pods are placed first, then pods of buffers, by priority. Pods
+    that fit nowhere are left out.
     """
     informers = snapshot.informers
-    found = as_if_done(
+    injected = as_if_done(
         inject_buffer_pods_steps(informers.capacity_buffers, informers.pod_templates, now=now), now=now
     ).value
     counted = drop_uncounted_pods(snapshot, options)
@@ -198,7 +198,7 @@ def place_buffer_pods(
         waiting.in_play, bypassed=options.bypassed_scheduler_names, allowed=options.allowed_scheduler_names
     )
     unschedulable = waiting.take(np.flatnonzero(waiting.among([*lists.unschedulable, *lists.unprocessed])))
-    needed = unschedulable.followed_by(found.pods)
+    needed = unschedulable.followed_by(injected.pods)
     needed = needed.kept_by(lambda pods: filter_out_expendable_pods(pods, options.expendable_pods_priority_cutoff))
     return place(counted, needed.records, profile=profile).snapshot_after
 
@@ -218,7 +218,7 @@ def _has_template_changed(buffer: CapacityBuffer, templates: Mapping[str, PodTem
 
 
 def _find_provisioning_problem(buffer: CapacityBuffer, template: PodTemplate | None) -> tuple[str, str] | None:
-    """Why it cannot be provided: reason and message."""
+    """Return reason and message why a buffer cannot be provisioned; None if it can."""
     status = buffer.status
     ready = find(status.conditions, READY_FOR_PROVISIONING_CONDITION)
     if status.pod_template_ref is None or status.replicas is None or (ready is not None and ready.status == "False"):
@@ -231,10 +231,12 @@ def _find_provisioning_problem(buffer: CapacityBuffer, template: PodTemplate | N
     return None
 
 
-def _write_buffer_status(p: Progress, buffer: CapacityBuffer, found: InjectedBufferPods) -> StepsOf[WriteStatus, None]:
+def _write_buffer_status(
+    p: Progress, buffer: CapacityBuffer, injected: InjectedBufferPods
+) -> StepsOf[WriteStatus, None]:
     error = (yield from p.act(WriteStatus(buffer))).error
     if error is not None:
-        found.warnings.append(f"Failed to update buffer status for buffer {buffer.name}, error: {error.message}")
+        injected.warnings.append(f"Failed to update buffer status for buffer {buffer.name}, error: {error.message}")
 
 
 def _build_buffer_pods(

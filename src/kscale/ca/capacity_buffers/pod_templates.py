@@ -121,7 +121,7 @@ def ensure_managed_template(
         done = yield from p.act(Create(created))
     else:
         return None, f"capacity buffer client can't get pod template: {current.error.message}"
-    if done.error is None:  # its generation, and what the API server filled in
+    if done.error is None:  # read the generation and the API server's defaults
         current = yield from p.act(request)
         done = current
     if done.error is not None:
@@ -187,7 +187,7 @@ def _build_pod(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def default_pod_requests(pod: dict[str, Any]) -> dict[str, Any]:
-    """Fill in requests where only limits are set: of the containers, and of the pod itself."""
+    """Return the pod with requests filled in where only limits are set: of containers and of the pod itself."""
     spec = dict(pod["spec"])
     for kind in ("containers", "initContainers"):
         if spec.get(kind):
@@ -216,7 +216,7 @@ def _sum_container_requests(spec: dict[str, Any]) -> Any:
 
 
 def _is_pod_level_resource(name: str) -> bool:
-    """Whether a pod as a whole may ask for it."""
+    """Check whether a pod can request the resource for all its containers together."""
     return name in ("cpu", "memory") or name.startswith(_HUGE_PAGES_PREFIX)
 
 
@@ -299,7 +299,7 @@ def _resolve_from_template(p: Progress, namespace: str, about: ScalableRef) -> S
     response = yield from p.act(GetWhole(kind=about.kind, api_version=version, namespace=namespace, name=about.name))
     if response.error is not None:
         text = response.error.message
-        if response.error.reason == NOT_FOUND:  # as a lister says it
+        if response.error.reason == NOT_FOUND:  # in the words of a lister
             group = "" if about.api_group == "core" else f".{about.api_group}"
             text = f'{about.kind.lower()}{group} "{about.name}" not found'
         return None, None, f"failed to get Deployment: failed to get {about.kind}: {text}"

@@ -1,8 +1,8 @@
-"""What the autoscaler believes about its node groups: readiness, requests under way, back-off, sizes to expect.
+"""State of node groups: readiness, scale-up and scale-down requests, back-off and expected sizes.
 
-Upstream: ``clusterstate/clusterstate.go``. The state is plain data: it goes in, the new one comes out, and it survives
-JSON. Where upstream acts in the middle (giving up on nodes that never came) :func:`update_nodes_steps` is a step
-machine; :func:`update_nodes` runs it as if every action succeeded.
+Upstream: ``clusterstate/clusterstate.go``. The state is plain data that can be stored as JSON; functions return a new
+state. :func:`update_nodes_steps` is a step machine, because upstream acts during the update (it gives up on nodes that
+never registered); :func:`update_nodes` runs it as if every action succeeded.
 """
 
 from __future__ import annotations

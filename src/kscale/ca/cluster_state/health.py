@@ -73,7 +73,10 @@ def compute_acceptable_ranges(
 
 
 def find_incorrect_sizes(state: ClusterStateRegistry, groups: Groups, now: Moment) -> dict[str, IncorrectSize]:
-    """Find groups whose node count differs from their target; keep since when if it is unchanged."""
+    """Find the groups whose node count differs from their target.
+
+    A group with unchanged numbers keeps the time at which the difference was first observed.
+    """
     incorrect: dict[str, IncorrectSize] = {}
     for group in groups:
         known = state.readiness.get(group.id)
@@ -95,7 +98,7 @@ def find_incorrect_sizes(state: ClusterStateRegistry, groups: Groups, now: Momen
 
 
 def get_autoscaled_nodes_count(state: ClusterStateRegistry) -> tuple[int, int]:
-    """(nodes of groups that have started, target sizes of the groups)."""
+    """Return the number of started nodes in the groups, and the sum of the groups' target sizes."""
     current = sum(len(known.registered) - len(known.not_started) for known in state.readiness.values())
     return current, sum(item.current_target for item in state.ranges.values())
 
@@ -103,15 +106,16 @@ def get_autoscaled_nodes_count(state: ClusterStateRegistry) -> tuple[int, int]:
 def get_backoff_status(
     state: ClusterStateRegistry, group: str, now: datetime | Moment, *, has_template: bool = True
 ) -> Backoff | None:
-    """The back-off in force for a group; a group without template is never in back-off."""
+    """Return the active back-off of a group; None without one, or if the group has no template."""
     now = moment(now)
     return get_active_backoff(state.backoffs, group, now) if has_template else None
 
 
 def is_cluster_healthy(state: ClusterStateRegistry, options: AutoscalingOptions) -> bool:
-    """Healthy unless more nodes than ``ok_total_unready_count`` and than the percentage of all are unready.
+    """Check whether the number of unready nodes is acceptable.
 
-    Release 1.3 counts machines that should long have registered as well.
+    A cluster is unhealthy if it has more unready nodes than ``ok_total_unready_count`` and more than
+    ``max_total_unready_percentage`` of all nodes. Release 1.3 also counts long unregistered instances.
     """
     unready = len(state.total.unready)
     if options.legacy:
@@ -121,7 +125,11 @@ def is_cluster_healthy(state: ClusterStateRegistry, options: AutoscalingOptions)
 
 
 def is_group_healthy(state: ClusterStateRegistry, group: str, options: AutoscalingOptions) -> bool:
-    """Healthy unless too many nodes are missing. A group of unknown size is not."""
+    """Check whether few enough nodes of a group are missing. False for a group of unknown size.
+
+    A group is unhealthy if more nodes are missing than ``ok_total_unready_count`` and more than
+    ``max_total_unready_percentage`` of its present nodes.
+    """
     expected = state.ranges.get(group)
     if expected is None:
         return False
@@ -142,7 +150,7 @@ def is_safe_to_scale_up(
     *,
     has_template: bool = True,
 ) -> bool:
-    """Healthy and not in back-off."""
+    """Check whether a group is healthy and not in back-off."""
     now = moment(now)
     if not is_group_healthy(state, group, options):
         return False
@@ -150,14 +158,14 @@ def is_safe_to_scale_up(
 
 
 class UpcomingNodes(msgspec.Struct, kw_only=True, frozen=True):
-    """How many nodes of a group are still to come, and the names of those that are there but have not started."""
+    """Number of upcoming nodes of a group, and the names of those that have registered but not started."""
 
     count: int
     registered: list[str] = []
 
 
 def count_upcoming_nodes(state: ClusterStateRegistry, group: str) -> int:
-    """How many nodes the group should have and has not, whatever became of them; negative for too many."""
+    """Return how many nodes the group lacks compared to its target size; negative if it has too many."""
     expected = state.ranges.get(group)
     if expected is None:
         return 0
@@ -170,30 +178,30 @@ def count_upcoming_nodes(state: ClusterStateRegistry, group: str) -> int:
 
 
 def is_scaling_up(state: ClusterStateRegistry, group: str) -> bool:
-    """Whether nodes were asked for and are still to come."""
+    """Check whether requested nodes of the group have not registered yet."""
     return group in state.scale_up_requests and count_upcoming_nodes(state, group) > 0
 
 
 def get_upcoming_nodes(
     state: ClusterStateRegistry, groups: Groups, now: datetime | Moment, *, templates: Container[str] | None = None
 ) -> dict[str, UpcomingNodes]:
-    """By group, in the provider's order, the nodes that are expected: asked for, not there, not in back-off.
+    """Return the expected nodes by group: requested, not present, and not in back-off.
 
-    ``templates``: ids of groups that have a template (None: all have); of the others back-off is not known.
-    A group that is still being created expects its whole target size (0 if that cannot be read).
+    Groups are in the provider's order. ``templates``: ids of groups that have a template (None: all have); for others
+    no back-off applies. A group that is still being created expects its target size (0 if it cannot be read).
     """
     now = moment(now)
-    found: dict[str, UpcomingNodes] = {}
+    upcoming: dict[str, UpcomingNodes] = {}
     for group in groups:
         if group.upcoming:
             size = 0 if group.target_size_error is not None else group.size
-            found[group.id] = UpcomingNodes(count=size)
+            upcoming[group.id] = UpcomingNodes(count=size)
         elif is_scaling_up(state, group.id):
             has_template = templates is None or group.id in templates
             if get_backoff_status(state, group.id, now, has_template=has_template) is not None:
                 continue
             known = state.readiness.get(group.id)
-            found[group.id] = UpcomingNodes(
+            upcoming[group.id] = UpcomingNodes(
                 count=count_upcoming_nodes(state, group.id), registered=[] if known is None else list(known.not_started)
             )
-    return found
+    return upcoming

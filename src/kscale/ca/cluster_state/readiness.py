@@ -1,8 +1,7 @@
 """Classify every node: ready, starting, deleted, unregistered (upstream: ``updateReadinessStats``,
 ``getNotRegisteredNodes``).
 
-Whether one node is Ready is read in :mod:`kscale.ca.nodes`, whether it still has a machine in
-:mod:`~.has_instance`; machines without a node are in :mod:`~.unregistered`.
+Whether one node is Ready is read in :mod:`kscale.ca.nodes`.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ __all__ = [
 def find_nodes_without_instance(
     nodes: Sequence[Node], names: Sequence[str], odd: Collection[int], has_instance: Mapping[str, bool]
 ) -> set[int]:
-    """Positions of the nodes whose machine is gone: as the provider says; of a node of which it says nothing, if it
-    has the taint ``ToBeDeletedByClusterAutoscaler``.
+    """Return the positions of nodes whose instance does not exist anymore.
 
-    ``odd``: the positions of those that are not simply ready (:func:`kscale.ca.nodes.is_ready_and_active`);
-    ``has_instance``: the provider's answers by node name.
+    The provider's answers (``has_instance``, by node name) decide. A node without answer counts if it has the taint
+    ``ToBeDeletedByClusterAutoscaler``. ``odd``: the positions of nodes for which
+    :func:`kscale.ca.nodes.is_ready_and_active` is False.
     """
     missing = {i for i in odd if names[i] not in has_instance and has_taint(nodes[i], TO_BE_DELETED_TAINT)}
     if not all(has_instance.values()):
@@ -60,9 +59,9 @@ def classify_nodes(
     options: AutoscalingOptions,
     has_instance: Mapping[str, bool],
 ) -> tuple[dict[str, GroupReadiness], GroupReadiness]:
-    """(nodes of each group that has any, nodes of the cluster), each in every list that it belongs to.
+    """Return the readiness lists of each group that has nodes, and those of the cluster.
 
-    ``has_instance``: the provider's answers by node name.
+    A node is in every list that it belongs to. ``has_instance``: the provider's answers by node name.
     """
     nodes, names, odd = registered.nodes, registered.names, registered.odd
     group_of = groups.ids_of_nodes(names)
@@ -77,7 +76,9 @@ def classify_nodes(
         if not ready or suspended or is_gone:
             not_ready[i] = is_gone, suspended
     members = groups.members(names)
-    by_group = {group: GroupReadiness(registered=[*of]) for group, of in members.items() if group is not None}
+    by_group = {
+        group: GroupReadiness(registered=[*node_names]) for group, node_names in members.items() if group is not None
+    }
     total = GroupReadiness(registered=[*names], ready=_exclude_names(names, {names[i] for i in not_ready}))
     elsewhere: dict[str | None, set[str]] = {}
     for i in not_ready:
@@ -104,8 +105,10 @@ def _exclude_names(names: Sequence[str], others: Collection[str]) -> list[str]:
 
 
 def _get_node_startup_time(i: int, group_of: Sequence[str | None], groups: Groups, options: AutoscalingOptions) -> int:
-    """How long node ``i`` may take to start, in nanoseconds. Upstream has one variable for all nodes: one whose group
-    says nothing inherits from the node before it."""
+    """Return how long node ``i`` may take to start, in nanoseconds.
+
+    Upstream has one variable for all nodes: a node whose group has no value inherits that of the node before it.
+    """
     for group in reversed(group_of[: i + 1]):
         own = None if group is None else _get_group_startup_time(groups[group], options.node_group_defaults)
         if own is not None:
@@ -121,10 +124,12 @@ def _get_group_startup_time(group: NodeGroup, defaults: NodeGroupAutoscalingOpti
         return None
 
 
-def _get_readiness_lists(node: Node, gone: bool, suspended: bool, young_since: int) -> tuple[str, ...]:
-    """The lists besides ``registered`` that a node belongs to which is not simply ready; made after ``young_since`` it
-    may still be starting."""
-    if gone:
+def _get_readiness_lists(node: Node, deleted: bool, suspended: bool, young_since: int) -> tuple[str, ...]:
+    """Return the lists, besides ``registered``, of a node that is not simply ready.
+
+    A node created after ``young_since`` counts as still starting.
+    """
+    if deleted:
         return ("deleted",)
     if suspended:
         return ("suspended",)
@@ -133,20 +138,23 @@ def _get_readiness_lists(node: Node, gone: bool, suspended: bool, young_since: i
     return ("unready", "resource_unready") if get_readiness(node).reason == RESOURCE_NOT_READY_REASON else ("unready",)
 
 
-def _get_legacy_readiness_lists(node: Node, gone: bool, now: Moment) -> tuple[str, ...]:
-    """The same in release 1.3: a node is starting whose conditions have not changed since it was made. One that takes
-    too long (``LongNotStarted``) counts as unready wherever anything is counted."""
-    if gone:
+def _get_legacy_readiness_lists(node: Node, deleted: bool, now: Moment) -> tuple[str, ...]:
+    """Return the lists of such a node by the rules of release 1.3.
+
+    A node is starting if its conditions have not changed since it was created. A node that takes too long
+    (``LongNotStarted``) counts as unready everywhere.
+    """
+    if deleted:
         return ("deleted",)
-    made = moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp")
+    created = moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp")
     starting = any(
         (each.type, each.status) in _LEGACY_NOT_STARTED_CONDITIONS
-        and changed_at(node, each) - made < LEGACY_STATUS_SETTING_DELAY
+        and changed_at(node, each) - created < LEGACY_STATUS_SETTING_DELAY
         for each in node.status.conditions
     )
     if not starting:
         return ("unready",)
-    return ("not_started",) if later(made, LEGACY_NODE_STARTUP_TIME) >= now else ("unready", "long_not_started")
+    return ("not_started",) if later(created, LEGACY_NODE_STARTUP_TIME) >= now else ("unready", "long_not_started")
 
 
 def find_unregistered_nodes(
@@ -172,8 +180,10 @@ def find_unregistered_nodes(
 def classify_unregistered_nodes(
     state: ClusterStateRegistry, groups: Groups, now: Moment, defaults: NodeGroupAutoscalingOptions
 ) -> None:
-    """Puts the state's unregistered instances into its lists: for long, or not yet. One whose group the cloud cannot
-    tell is in neither, nor is one that is of no group any more."""
+    """Add the state's unregistered instances to the readiness lists, by whether their provision time is over.
+
+    Instances of an unknown group, or of one that does not list them anymore, are in neither list.
+    """
     for name, item in state.unregistered.items():
         if name in groups.node_errors:
             continue

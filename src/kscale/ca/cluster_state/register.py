@@ -35,9 +35,10 @@ SCALE_DOWN_TIMEOUT: Final[ComparedDuration] = 300 * SECOND
 def register_scale_up(
     state: ClusterStateRegistry, group: NodeGroup, delta: int, now: datetime | Moment, options: AutoscalingOptions
 ) -> ClusterStateRegistry:
-    """After a group's size was raised by ``delta`` (or lowered: negative).
+    """Register a change of a group's target size by ``delta`` (negative: decreased).
 
-    A request grows by what is added; adding nodes starts its time anew. Ignored if the group's options cannot be read.
+    A pending request grows by ``delta``; a positive ``delta`` restarts its time. The state is returned unchanged if the
+    group's options cannot be read.
     """
     now = moment(now)
     try:
@@ -63,15 +64,17 @@ def register_scale_up(
 def register_scale_down(
     state: ClusterStateRegistry, group: str, node: str, now: datetime | Moment
 ) -> ClusterStateRegistry:
-    """After the cloud accepted the deletion of a node."""
+    """Register a node deletion that the cloud provider accepted."""
     now = moment(now)
     request = ScaleDownRequest(group=group, node=node, time=now, expected_delete_time=later(now, SCALE_DOWN_TIMEOUT))
     return replace(state, scale_down_requests=[*state.scale_down_requests, request])
 
 
 def get_scale_up_time(state: ClusterStateRegistry, group: NodeGroup | None) -> Moment:
-    """When the scale-up of a group that is under way was last added to (``NodeGroupScaleUpTime``). Raises
-    :class:`~kscale.ca.AutoscalerError` where there is none."""
+    """Return the time at which the group's scale-up request last grew (``NodeGroupScaleUpTime``).
+
+    Raises :class:`~kscale.ca.AutoscalerError` without a group or a request.
+    """
     if group is None:
         raise AutoscalerError("", "failed to find scaleUpRequest for node group: unexpected node group passed")
     request = state.scale_up_requests.get(group.id)
@@ -90,7 +93,7 @@ def register_failed_scale_up(
     *,
     has_template: bool = True,
 ) -> ClusterStateRegistry:
-    """After a scale-up failed. A group without template never enters back-off, as upstream has it."""
+    """Register a failed scale-up. A group without template never enters back-off, as upstream."""
     now = moment(now)
     failure = ScaleUpFailure(time=now, delta=delta, error=error)
     failures = {**state.failures, group: [*state.failures.get(group, []), failure]}
@@ -110,7 +113,7 @@ def register_failed_scale_up(
 def update_scale_down_candidates(
     state: ClusterStateRegistry, unneeded: Iterable[str], groups: Groups, now: datetime | Moment
 ) -> ClusterStateRegistry:
-    """After a pass of scale-down that found these nodes unneeded. A node of no group is left out."""
+    """Set the unneeded nodes of the last scale-down pass, by group; nodes without group are omitted."""
     now = moment(now)
     candidates: dict[str, list[str]] = {}
     for name in unneeded:
@@ -124,5 +127,5 @@ def update_scale_down_candidates(
 
 
 def clear_scale_up_failures(state: ClusterStateRegistry) -> ClusterStateRegistry:
-    """At the start of a loop: what failed in the one before has been told."""
+    """Return the state without the scale-up failures of the previous loop, which are already reported."""
     return replace(state, failures={}) if state.failures else state

@@ -44,7 +44,7 @@ AUTOSCALER_INITIALIZING: Final = "Initializing"
 
 
 class _StatusStruct(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Members as upstream names them. What is UNSET is left out; a time that is not known is null."""
+    """Base of status structs, with upstream's member names. UNSET is left out; an unknown time is null."""
 
 
 class UnreadyCount(_StatusStruct, kw_only=True, frozen=True):
@@ -74,7 +74,7 @@ class NodeCounts(_StatusStruct, kw_only=True, frozen=True):
 
 
 class StatusCondition(_StatusStruct, kw_only=True, frozen=True):
-    """What all conditions have: when it was looked at, and since when the status is what it is (RFC 3339)."""
+    """Fields of all conditions. Probe time and transition time are in RFC 3339."""
 
     status: str | UnsetType = UNSET
     last_probe_time: str | None = None
@@ -82,13 +82,13 @@ class StatusCondition(_StatusStruct, kw_only=True, frozen=True):
 
 
 class ClusterHealth(StatusCondition, kw_only=True, frozen=True):
-    """``Healthy`` or ``Unhealthy``."""
+    """Health of the cluster: ``Healthy`` or ``Unhealthy``."""
 
     node_counts: NodeCounts = NodeCounts()
 
 
 class GroupHealth(StatusCondition, kw_only=True, frozen=True):
-    """``Healthy`` or ``Unhealthy``, and the group's sizes."""
+    """Health of a group: ``Healthy`` or ``Unhealthy``, and the group's sizes."""
 
     node_counts: NodeCounts = NodeCounts()
     cloud_provider_target: int = 0
@@ -97,30 +97,30 @@ class GroupHealth(StatusCondition, kw_only=True, frozen=True):
 
 
 class ClusterScaleUp(StatusCondition, kw_only=True, frozen=True):
-    """``InProgress`` or ``NoActivity``."""
+    """Scale-up status of the cluster: ``InProgress`` or ``NoActivity``."""
 
 
 class BackoffInfo(_StatusStruct, kw_only=True, frozen=True):
-    """Why a group is left alone."""
+    """Reason of a group's back-off."""
 
     error_code: str | UnsetType = UNSET
     error_message: str | UnsetType = UNSET
 
 
 class GroupScaleUp(StatusCondition, kw_only=True, frozen=True):
-    """``InProgress``, ``Unhealthy``, ``Backoff`` or ``NoActivity``."""
+    """Scale-up status of a group: ``InProgress``, ``Unhealthy``, ``Backoff`` or ``NoActivity``."""
 
     backoff_info: BackoffInfo = BackoffInfo()
 
 
 class ScaleDownCandidates(StatusCondition, kw_only=True, frozen=True):
-    """``CandidatesPresent`` or ``NoCandidates``."""
+    """Scale-down status: ``CandidatesPresent`` or ``NoCandidates``."""
 
     candidates: int | UnsetType = UNSET
 
 
 class ClusterWideStatus(_StatusStruct, kw_only=True, frozen=True):
-    """Of the whole cluster."""
+    """Status of the whole cluster."""
 
     health: ClusterHealth = ClusterHealth()
     scale_up: ClusterScaleUp = ClusterScaleUp()
@@ -128,7 +128,7 @@ class ClusterWideStatus(_StatusStruct, kw_only=True, frozen=True):
 
 
 class NodeGroupStatus(_StatusStruct, kw_only=True, frozen=True):
-    """Of one group."""
+    """Status of one group."""
 
     name: str | UnsetType = UNSET
     health: GroupHealth = GroupHealth()
@@ -137,7 +137,7 @@ class NodeGroupStatus(_StatusStruct, kw_only=True, frozen=True):
 
 
 class ClusterAutoscalerStatus(_StatusStruct, kw_only=True, frozen=True):
-    """The whole document, but for ``time``, which is said where it is written."""
+    """The complete status document, except for ``time``, which is added when it is written."""
 
     autoscaler_status: str = AUTOSCALER_RUNNING
     message: str | UnsetType = UNSET
@@ -146,12 +146,12 @@ class ClusterAutoscalerStatus(_StatusStruct, kw_only=True, frozen=True):
 
 
 def build_initializing_status(message: str = "") -> ClusterAutoscalerStatus:
-    """What is shown before a loop could look at anything."""
+    """Build the status that is shown before the first complete loop."""
     return ClusterAutoscalerStatus(autoscaler_status=AUTOSCALER_INITIALIZING, message=message or UNSET)
 
 
 class ScaleUpRequest(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Nodes that were asked for and have not all come."""
+    """Requested nodes that have not all registered yet."""
 
     increase: Count
     time: Moment
@@ -199,7 +199,7 @@ class GroupReadiness(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class AcceptableRange(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """How many nodes a group may have without anything being wrong."""
+    """Node counts of a group that are acceptable, and its current target."""
 
     min_nodes: Count = 0
     max_nodes: Count = 0
@@ -207,7 +207,7 @@ class AcceptableRange(msgspec.Struct, kw_only=True, frozen=True, rename="camel")
 
 
 class IncorrectSize(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """A group that has another number of nodes than its target says, and since when."""
+    """A difference between a group's node count and its target, and when it was first observed."""
 
     current: Count
     expected: Count
@@ -215,7 +215,7 @@ class IncorrectSize(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ClusterStateRegistry(msgspec.Struct, kw_only=True, rename="camel"):
-    """Everything that is kept from loop to loop, by group id. Functions of this package return new states."""
+    """State of the node groups between loops, by group id. Functions of this package return new states."""
 
     scale_up_requests: dict[str, ScaleUpRequest] = {}
     scale_down_requests: list[ScaleDownRequest] = []

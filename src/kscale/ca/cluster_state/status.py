@@ -55,24 +55,23 @@ def build_cluster_status(
     options: AutoscalingOptions,
     templates: Container[str] | None = None,
 ) -> ClusterAutoscalerStatus:
-    """The status after a loop.
+    """Build the status after a loop. Call it once per loop and store the result.
 
-    ``state.last_status`` is the one before it: a condition that has not changed keeps its time of transition, so this
-    is asked once a loop, and the answer kept. ``templates``: ids of groups that have one (None: all); of the others
-    back-off is not known.
+    A condition with unchanged status keeps its transition time from ``state.last_status``. ``templates``: ids of groups
+    that have a template (None: all have); for others no back-off applies.
     """
     now = moment(now)
     before = state.last_status
     known = {} if before is None or before.node_groups is UNSET else {each.name: each for each in before.node_groups}
     probed = _format_probe_time(state.last_update, options)
     scanned = _format_probe_time(state.last_scale_down_update, options)
-    found = []
+    group_statuses = []
     for group in groups:
         if group.upcoming:
             continue
         old = known.get(group.id, NodeGroupStatus())
         has_template = templates is None or group.id in templates
-        found.append(
+        group_statuses.append(
             NodeGroupStatus(
                 name=group.id,
                 health=_with_transition_time(old.health, _build_group_health(state, group, options, probed)),
@@ -84,22 +83,22 @@ def build_cluster_status(
                 ),
             )
         )
-    whole = ClusterWideStatus() if before is None else before.cluster_wide
+    previous = ClusterWideStatus() if before is None else before.cluster_wide
     healthy = is_cluster_healthy(state, options)
-    growing = any(each.scale_up.status == IN_PROGRESS for each in found)
+    growing = any(each.scale_up.status == IN_PROGRESS for each in group_statuses)
     health = ClusterHealth(
         status=HEALTHY if healthy else UNHEALTHY, node_counts=_build_node_counts(state.total), last_probe_time=probed
     )
     scale_up = ClusterScaleUp(status=IN_PROGRESS if growing else NO_ACTIVITY, last_probe_time=probed)
     return ClusterAutoscalerStatus(
         cluster_wide=ClusterWideStatus(
-            health=_with_transition_time(whole.health, health),
-            scale_up=_with_transition_time(whole.scale_up, scale_up),
+            health=_with_transition_time(previous.health, health),
+            scale_up=_with_transition_time(previous.scale_up, scale_up),
             scale_down=_with_transition_time(
-                whole.scale_down, _build_scale_down_candidates(sum(map(len, state.candidates.values())), scanned)
+                previous.scale_down, _build_scale_down_candidates(sum(map(len, state.candidates.values())), scanned)
             ),
         ),
-        node_groups=found or UNSET,
+        node_groups=group_statuses or UNSET,
     )
 
 
@@ -107,13 +106,13 @@ _C = TypeVar("_C", bound=StatusCondition)
 
 
 def _with_transition_time(old: _C, new: _C) -> _C:
-    """The new condition, with the time at which its status became what it is."""
+    """Return the new condition with the time at which its status became the current one."""
     same = old.status == new.status
     return replace(new, last_transition_time=old.last_transition_time if same else new.last_probe_time)
 
 
 def _format_probe_time(time: Moment | None, options: AutoscalingOptions) -> str | None:
-    """As the API prints it: in whole seconds, but in the text of release 1.3 in nanoseconds."""
+    """Format a time as the API does, in integral seconds; for release 1.3 with nanoseconds. None stays None."""
     if time is None:
         return None
     printed, rest = to_text(time), time % SECOND
@@ -164,7 +163,7 @@ def _build_group_scale_up(
     if is_scaling_up(state, group.id):
         status = IN_PROGRESS
     elif not is_group_healthy(state, group.id, options):
-        status = IN_BACKOFF if options.legacy else UNHEALTHY  # release 1.3 had one word for both
+        status = IN_BACKOFF if options.legacy else UNHEALTHY  # release 1.3 does not distinguish the two
     elif backoff is not None:
         status = IN_BACKOFF
         info = BackoffInfo(
@@ -183,9 +182,9 @@ def _build_scale_down_candidates(count: int, scanned: str | None) -> ScaleDownCa
 
 
 def truncate_message(text: str, most: int) -> str:
-    """At most so many bytes, with a marker at the end of what was cut, if there is room for one.
+    """Return at most ``most`` bytes of the text, with a truncation marker at the end if it fits.
 
-    A character that is cut in two is left out: the API server holds no half characters.
+    A character that would be split is left out.
     """
     raw = text.encode()
     if len(raw) <= most:

@@ -45,9 +45,10 @@ ClusterUpdateAction = DecreaseTargetSize | Emit
 
 
 class ClusterUpdate(msgspec.Struct, kw_only=True):
-    """A new state, and the groups with what their targets are now (the ranges of the state go by those before).
+    """The new state, and the groups with their current targets. The ranges of the state are based on the previous
+    targets.
 
-    ``events``: what upstream would have sent, if it was run as if every action succeeded.
+    ``events``: what upstream would have emitted, if it was run as if every action succeeded.
     """
 
     state: ClusterStateRegistry
@@ -65,7 +66,10 @@ def update_nodes(
     templates: Container[str] | None = None,
     has_instance: Mapping[str, bool] | None = None,
 ) -> ClusterUpdate:
-    """The state after a look at the nodes, as if every action succeeded; see :func:`update_nodes_steps`."""
+    """Return the state after an observation of the nodes, as if every action succeeded.
+
+    See :func:`update_nodes_steps` for the parameters.
+    """
     steps = update_nodes_steps(
         state, nodes, groups, now=now, options=options, templates=templates, has_instance=has_instance
     )
@@ -83,14 +87,38 @@ def update_nodes_steps(
     templates: Container[str] | None = None,
     has_instance: Mapping[str, bool] | None = None,
 ) -> StepsOf[ClusterUpdateAction, ClusterUpdate]:
-    """Classifies nodes, ends requests that are fulfilled or overdue, and works out what sizes to expect.
+    """Classify the nodes, end fulfilled and overdue requests, and compute the expected sizes.
 
-    - ``templates``: ids of groups that have a template (None: all have); only those enter back-off.
-    - ``has_instance``: the provider's answers by node name; for a node without answer a machine is assumed unless the
-      node is tainted for deletion.
+    Yields a :class:`~kscale.effects.DecreaseTargetSize` for every scale-up request that timed out, by the total size
+    that was requested, even if some of the nodes exist.
 
-    Yields a :class:`~kscale.effects.DecreaseTargetSize` for every request that timed out: all that was asked for is
-    taken back, whatever has come of it. Raises :class:`AutoscalerError` if a group's target size cannot be read.
+    Parameters
+    ----------
+    state : ClusterStateRegistry
+        State after the previous loop.
+    nodes : iterable of Node, or RegisteredNodes
+        All registered nodes.
+    groups : Groups
+        The provider's groups.
+    now : datetime or Moment
+        Time of the observation.
+    options : AutoscalingOptions, optional
+        Default: upstream's defaults.
+    templates : container of str, optional
+        Ids of groups that have a template (None: all have). Only these enter back-off.
+    has_instance : mapping of str to bool, optional
+        The provider's answers by node name. A node without answer is assumed to have an instance, unless it is tainted
+        for deletion.
+
+    Returns
+    -------
+    ClusterUpdate
+        The new state, and the groups with decreased targets.
+
+    Raises
+    ------
+    AutoscalerError
+        If a group's target size cannot be read.
     """
     options = options or AutoscalingOptions()
     targets = get_target_sizes(groups)
@@ -98,7 +126,7 @@ def update_nodes_steps(
     update.look_at(RegisteredNodes.of(nodes), has_instance or {})
     update.set_ranges()
     yield from update.end_requests()
-    if not options.legacy:  # release 1.3 knew nothing of machines that could not be made
+    if not options.legacy:  # Release 1.3 does not know instance creation errors.
         yield from update.creation_errors()
     update.set_ranges()
     update.state.incorrect_sizes = find_incorrect_sizes(update.state, groups, update.now)
@@ -157,14 +185,14 @@ class _ClusterStateUpdate:
                 continue
             if count_upcoming_nodes(self.state, name) <= 0 or group is None:
                 self._drop_request(name)
-                if self.options.legacy:  # a scale-up that succeeded ended the back-off then
+                if self.options.legacy:  # a successful scale-up ends the back-off
                     self.state.backoffs = {key: each for key, each in self.state.backoffs.items() if key != name}
             elif self._is_overdue(request):
                 took = format_duration(self.now - request.time)
                 yield from self.warn("ScaleUpTimedOut", f"Nodes added to group {name} failed to register within {took}")
                 message = f"Scale-up timed out for node group {name} after {took}"
                 self._fail(name, ScaleUpError(class_="Other", code="timeout", message=message), request.increase)
-                if not self.options.legacy:  # release 1.3 left the target as it was
+                if not self.options.legacy:  # release 1.3 keeps the target
                     yield from self._revert(group, request.increase)
                 self._drop_request(name)
         self.state.scale_down_requests = [
@@ -172,7 +200,7 @@ class _ClusterStateUpdate:
         ]
 
     def _is_overdue(self, request: ScaleUpRequest) -> bool:
-        """In release 1.3 a request was late at that very moment."""
+        """Check whether a request timed out; in release 1.3 already at the very moment of its deadline."""
         if self.options.legacy:
             return request.expected_add_time <= self.now
         return request.expected_add_time < self.now

@@ -3,10 +3,6 @@
 Upstream: the klog calls in ``core/static_autoscaler.go``, ``core/scaleup/orchestrator/orchestrator.go``,
 ``core/scaledown/eligibility/eligibility.go`` and ``core/scaledown/unneeded/nodes.go``; of release 1.3 the glog calls
 in ``core/static_autoscaler.go``, ``core/scale_up.go`` and ``core/scale_down.go``.
-
-Upstream: the calls of klog in ``core/static_autoscaler.go``, ``core/scaleup/orchestrator/orchestrator.go``,
-``core/scaledown/eligibility/eligibility.go`` and ``core/scaledown/unneeded/nodes.go``; of release 1.3 those of glog in
-``core/static_autoscaler.go``, ``core/scale_up.go`` and ``core/scale_down.go``.
 """
 
 from __future__ import annotations

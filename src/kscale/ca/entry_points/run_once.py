@@ -79,15 +79,37 @@ def run_once(
     rank: RankResponder | None = None,
     prices: PriceResponder | None = None,
 ) -> LoopReport:
-    """Run one loop as if everything succeeded: a dry run of :func:`run_once_steps`. Nothing is changed.
+    """Run one loop as if everything succeeded: a dry run of :func:`run_once_steps`. The inputs are not changed.
 
-    ``groups`` are as the cloud provider or a file describes them, or as the previous loop left them
-    (``report.groups``). Target sizes that the loop of ``state`` requested count until the nodes have come, unless a
-    group is described with another size than before.
+    Deletions run to their end, and evicted pods are removed at once: the report has the state after that.
 
-    ``has_instance`` is what the cloud provider reports of instances, by node name (a missing node is unknown). ``rank``
-    answers for the grpc expander, ``prices`` for a provider with prices. Deletions run to their end, and evicted pods
-    are removed at once: the report has the state after that.
+    Parameters
+    ----------
+    cluster : Cluster or Snapshot
+        The observed cluster.
+    groups : Groups or iterable of NodeGroup or dict
+        As the cloud provider or a file describes them, or as the previous loop left them (``report.groups``). Target
+        sizes that the loop of ``state`` requested count until the nodes have registered, unless a group is described
+        with another size than before.
+    now : datetime or Moment
+        Start of the loop.
+    options : AutoscalingOptions, optional
+        Default: upstream's defaults.
+    state : LoopState, optional
+        State of the previous loop.
+    inputs : LoopInputs, optional
+        Further inputs.
+    has_instance : mapping of str to bool, optional
+        Whether the cloud provider reports an instance, by node name. A missing node is unknown.
+    rank : callable, optional
+        Responder for the ``grpc`` expander.
+    prices : callable, optional
+        Responder for a provider with prices.
+
+    Returns
+    -------
+    LoopReport
+        Decisions, actions, events and the state for the next loop.
     """
     now = moment(now)
     loop_inputs, options = inputs or LoopInputs(), options or AutoscalingOptions()
@@ -121,14 +143,35 @@ def run_once_steps(
 ) -> StepsOf[RunOnceAction, LoopReport]:
     """Run one loop as a step machine.
 
-    ``cluster`` is the observed cluster. ``groups`` are as the previous loop left them (``report.groups``), or as the
-    provider reports them; the loop asks the provider again (:class:`~kscale.effects.Refresh`), which may answer that
-    they are unchanged. ``state`` is that of the previous loop; a process that continues with the saved state of another
-    starts with :func:`kscale.ca.reset_for_new_process`.
+    Parameters
+    ----------
+    cluster : Cluster or Snapshot
+        The observed cluster.
+    groups : Groups or iterable of NodeGroup or dict
+        As the previous loop left them (``report.groups``), or as the provider reports them. The loop queries the
+        provider again (:class:`~kscale.effects.Refresh`), which may answer that they are unchanged.
+    now : datetime or Moment
+        Start of the loop.
+    options : AutoscalingOptions, optional
+        Default: upstream's defaults.
+    state : LoopState, optional
+        State of the previous loop. A process that continues with the saved state of another starts with
+        :func:`kscale.ca.reset_for_new_process`.
+    inputs : LoopInputs, optional
+        Further inputs.
 
-    Raises InputError for options that upstream refuses at start-up and for impossible groups, and
-    :class:`kscale.ca.AutoscalerError` for an invalid chain of expanders. Errors within the loop are in the report; so
-    is a pod that turns out to be malformed when the loop decodes it (``image: 5``).
+    Returns
+    -------
+    Steps of LoopReport
+        The step machine. Errors within the loop are in the report, including a pod that turns out to be malformed when
+        the loop decodes it (``image: 5``).
+
+    Raises
+    ------
+    InputError
+        For options that upstream rejects at start-up, and for impossible groups.
+    AutoscalerError
+        For an invalid chain of expanders (:class:`kscale.ca.AutoscalerError`).
     """
     options = options or AutoscalingOptions()
     check_scale_up_options(options)

@@ -37,25 +37,47 @@ def scale_down(
     inputs: ScaleDownInputs | None = None,
     exhaustive: bool = False,
 ) -> ScaleDownPlan:
-    """Decide one loop of scale-down. Nothing is deleted: the caller acts, and says next time what happened.
+    """Plan one loop of scale-down. Nothing is deleted: the caller executes the plan, and reports the result to the next
+    loop.
 
-    ``inputs``: what there is to say besides, deletions under way above all (:class:`kscale.ca.ScaleDownInputs`).
+    A loop that may not scale down at all (``scale_down_enabled``, graceful degradation) evaluates nothing. With the
+    ``legacy`` profile in the options the planner of release 1.3 decides (:mod:`kscale.ca.legacy.scale_down`).
 
-    ``exhaustive`` answers another question than upstream's loop, outside exact mode: which nodes could go together, if
-    all of them were judged, none had to wait, and nothing but minimum sizes and resources limited their number.
-    Candidates that failed are asked again until none more can go, with the pods that moved where they are now; another
-    order of candidates may give another set. A node that turns out to be held by a minimum, by its group, or by pods
-    that are to finish first is left out, and the others are judged without it. Besides, ``plan.alone`` judges every
-    eligible node as if no other went, when it is first read. The state comes back as it was.
+    Parameters
+    ----------
+    cluster : Cluster or Snapshot
+        The observed cluster.
+    groups : Groups or iterable of NodeGroup or dict
+        The node groups.
+    now : datetime or Moment
+        Time of the loop.
+    options : AutoscalingOptions, optional
+        Default: upstream's defaults.
+    state : LoopState, optional
+        State of the previous loop.
+    inputs : ScaleDownInputs, optional
+        Further inputs, mainly the deletions in progress (:class:`kscale.ca.ScaleDownInputs`).
+    exhaustive : bool
+        Find the nodes that could be removed together if all of them were evaluated, none had to wait, and only
+        minimum sizes and resources limited their number. This is not upstream's loop and outside exact mode. Candidates
+        that failed are evaluated again until no more can be removed, with moved pods at their new places; another order
+        of candidates may give another set. A node that must stay because of a minimum, its group, or pods that must
+        finish first is left out, and the others are evaluated without it. ``plan.alone`` evaluates, when it is first
+        read, every eligible node as if no other was removed. The state is returned unchanged.
 
-    A loop that may not scale down at all (``scale_down_enabled``, graceful degradation) judges nothing.
+    Returns
+    -------
+    ScaleDownPlan
+        The nodes to delete, the reasons of the others, and the next state.
 
-    With the ``legacy`` profile in the options the planner of release 1.3 decides (:mod:`kscale.ca.legacy.scale_down`).
-
-    Raises InputError for a disruption budget with a broken selector, for a ``now`` that is no moment or is before the
-    last loop's, and for what the legacy profile does not know: ``exhaustive``, ``recent_evictions``, ``upcoming``,
-    ``max_simulations``, ``threads`` and capacity buffers. Raises
-    :class:`kscale.ca.AutoscalerError` for a node without CSINode where the options ask for CSI-node-aware simulation.
+    Raises
+    ------
+    InputError
+        For a disruption budget with an invalid selector, for a ``now`` that is no time or is before the last loop's,
+        and for what the legacy profile does not support: ``exhaustive``, ``recent_evictions``, ``upcoming``,
+        ``max_simulations``, ``threads`` and capacity buffers.
+    AutoscalerError
+        For a node without CSINode if the options enable CSI-node-aware simulation (:class:`kscale.ca.AutoscalerError`).
     """
     options = options or AutoscalingOptions()
     before, inputs = state or LoopState(), inputs or ScaleDownInputs()

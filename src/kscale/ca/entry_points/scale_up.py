@@ -81,8 +81,7 @@ def scale_up(
         Further inputs.
     rank : RankResponder, optional
         Answers for the grpc expander (:class:`kscale.drivers.GrpcExpander` queries its server). Without it that
-        expander
-        keeps every option.
+        expander keeps every option.
 
     Returns
     -------
@@ -225,7 +224,10 @@ def scale_up_steps(
 
 
 def check_scale_up_options(options: AutoscalingOptions) -> None:
-    """Raises what :func:`scale_up_steps` says of options."""
+    """Validate the options as :func:`scale_up_steps` does.
+
+    Raises InputError for invalid options, AutoscalerError for an unknown expander.
+    """
     problems = options.problems()
     if problems:
         raise InputError(problems)

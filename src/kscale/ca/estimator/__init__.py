@@ -1,4 +1,4 @@
-"""How many nodes of one kind make pods fit (upstream: ``estimator/``)."""
+"""How many copies of a node template pods need (upstream: ``estimator/``)."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def rank_requests(asked: NDArray[np.float64], template: NodeTemplate) -> NDArray
         if amount > 0:
             score += asked[:, column] / float(amount)
     _, rank = np.unique(-score, return_inverse=True)
-    return rank.astype(np.uint16) if len(rank) <= 1 << 16 else rank  # few bits are sorted without comparing
+    return rank.astype(np.uint16) if len(rank) <= 1 << 16 else rank  # 16 bits use radix sort
 
 
 def order_groups_decreasing(asks: NDArray[np.intp], places: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
@@ -126,7 +126,7 @@ def find_best_fast_path(groups: Sequence[tuple[PodClass | None, int]], template:
     return best
 
 
-_LONG_GROUP_SIZE = 200  # pods of a group from which on copying group by group is faster
+_LONG_GROUP_SIZE = 200  # group size above which copying group by group is faster
 
 
 class EstimateCache:
@@ -149,7 +149,7 @@ class EstimateCache:
         ranks = rank_requests(pods.asked, template)
         key = id(pods), ranks.tobytes()
         cached = self._orders.get(key)
-        if cached is None:  # kept with the pods: their identity is part of what it is known by
+        if cached is None:  # cached with the pods, so that their id stays valid
             cached = self._orders[key] = pods, order_groups_decreasing(pods.asks, ranks)
         return cached[1]
 
@@ -343,7 +343,7 @@ class _ThreadShare:
         self._session = Session(snapshot, pods.unique, templates, profile)
         self.one_thread = self._session.has_ledger or bool(self._session.profile.predicates)
         self.results: list[EstimateResult] = []
-        _find_name_clash(snapshot, templates[0])  # what it keeps with the snapshot is made before there are threads
+        _find_name_clash(snapshot, templates[0])  # fill its cache before threads start
 
     def run(self, stopped: Event) -> None:
         repeats = EstimateCache()
@@ -355,7 +355,7 @@ class _ThreadShare:
                 result = estimate_in_session(self._snapshot, self._pods, template, i, options, self._session, repeats)
                 self.results.append(result)
         except BaseException:
-            stopped.set()  # the other threads end after the template they are at
+            stopped.set()  # the other threads end after their current template
             raise
 
 
@@ -367,7 +367,7 @@ def _run_shares(shares: Sequence[_ThreadShare], *, together: bool) -> None:
         return
     with ThreadPoolExecutor(max(len(shares) - 1, 1)) as pool:
         others = [pool.submit(share.run, stopped) for share in shares[1:]]
-        shares[0].run(stopped)  # in this thread, so that Ctrl-C is seen inside an estimate
+        shares[0].run(stopped)  # in this thread, so that Ctrl-C interrupts an estimate
     for other in others:
         other.result()
 

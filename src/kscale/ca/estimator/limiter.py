@@ -33,8 +33,10 @@ NO_NODES_ALLOWED = -1
 
 
 class NodeGroupSize(msgspec.Struct, frozen=True, kw_only=True):
-    """The size of a node group (``id``), for the capacity threshold: ``target_size`` of ``max_size`` nodes.
-    ``target_size_error``: the provider could not tell it."""
+    """Size of a node group (``id``) for the capacity threshold: ``target_size`` of ``max_size`` nodes.
+
+    ``target_size_error``: the provider could not return the target size.
+    """
 
     id: str = ""
     max_size: int = 0
@@ -63,9 +65,10 @@ class EstimateOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def coerce_estimate_options(options: Any, count: int) -> list[EstimateOptions]:
-    """The options of ``count`` estimates: None, or one a template, each of them None or options.
+    """Return the options of ``count`` estimates, one per template; None stands for the defaults.
 
-    Raises InputError for anything else, and for options whose fields are of another type than they say.
+    Raises InputError if ``options`` is no list of ``count`` entries, or if an entry or one of its fields has a wrong
+    type.
     """
     if options is None:
         return [EstimateOptions()] * count
@@ -82,7 +85,7 @@ def _check_estimate_options(options: Any) -> EstimateOptions:
     if not isinstance(options, EstimateOptions):
         raise InputError(f"options is {short(options)}, not EstimateOptions")
     try:
-        # A struct takes what it is given; reading it again checks what the types say.
+        # Struct constructors do not check types; decoding does.
         msgspec.convert(msgspec.structs.asdict(options), EstimateOptions)
     except msgspec.ValidationError as problem:
         text, _, at = str(problem).partition(" - at `$.")
@@ -92,14 +95,14 @@ def _check_estimate_options(options: Any) -> EstimateOptions:
 
 
 def get_stricter_limit(base: int, target: int) -> int:
-    """The stricter of two limits: 0 = no limit, negative = nothing allowed."""
+    """Return the stricter of two limits; 0 means no limit, negative that nothing is allowed."""
     if base < 0 or target < 0:
         return -1
     return target if target > 0 and (base == 0 or base > target) else base
 
 
 def get_sng_capacity(options: EstimateOptions) -> int:
-    """What the group and its similar groups can still grow by; no room at all allows nothing."""
+    """Return by how many nodes the group and its similar groups can grow; -1 without any room, 0 without context."""
     if options.no_context:
         return 0
     groups: list[NodeGroupSize] = [*options.similar_node_groups]
@@ -116,7 +119,7 @@ def _has_unknown_size(group: NodeGroupSize) -> bool:
 
 
 def get_cluster_capacity(options: EstimateOptions) -> int:
-    """What ``MaxNodesTotal`` leaves."""
+    """Return how many nodes ``MaxNodesTotal`` still allows; 0 without limit or context, -1 if none."""
     if options.no_context or options.cluster_max_nodes == 0:
         return 0
     if options.cluster_max_nodes < 0 or options.cluster_max_nodes <= options.current_node_count:
@@ -132,13 +135,13 @@ _THRESHOLD_LIMITS: dict[str, Callable[[EstimateOptions], int]] = {
 
 
 def describe_limit(options: EstimateOptions) -> str:
-    """Which threshold it is that stops an estimate; empty if none would."""
-    limit, said = 0, ""
+    """Return a description of the threshold that limits an estimate; empty if none does."""
+    limit, description = 0, ""
     for name in options.thresholds:
         stricter_now = get_stricter_limit(limit, _THRESHOLD_LIMITS[name](options))
         if stricter_now != limit:
-            limit, said = stricter_now, _THRESHOLD_TEXTS[name](options)
-    return said
+            limit, description = stricter_now, _THRESHOLD_TEXTS[name](options)
+    return description
 
 
 def _describe_sng_capacity(options: EstimateOptions) -> str:
@@ -156,7 +159,10 @@ _THRESHOLD_TEXTS: dict[str, Callable[[EstimateOptions], str]] = {
 
 
 def compute_node_limit(options: EstimateOptions) -> int:
-    """All thresholds folded, in order: 0 = no limit, negative = nothing may be added."""
+    """Compute the strictest limit of all thresholds; 0 means no limit, negative that nothing may be added.
+
+    Raises InputError for an unknown threshold.
+    """
     limit = 0
     for name in options.thresholds:
         if name not in _THRESHOLD_LIMITS:

@@ -180,7 +180,7 @@ class EstimateResult:
     ) -> None:
         self.snapshot = snapshot
         self.template = template
-        self._number = number  # of the template in the session
+        self._number = number  # number of the template in the session
         self.options = options
         self.records = pods.records
         self.pod_of = pod_of
@@ -294,8 +294,7 @@ class EstimateResult:
         """Map every pod without a place to the verdict on an empty new node.
 
         ``ok`` means that the pod would fit an empty node, but no further node was permitted, or that it does not fit
-        beside
-        the pods placed before it.
+        beside the pods placed before it.
         """
         left = np.flatnonzero(self.placement_numbers < 0)
         numbers = self._class_of[left].tolist()
@@ -327,8 +326,7 @@ class EstimateResult:
         """Return a proven lower bound on the number of nodes for the pods on new nodes.
 
         With ``effort`` the bound also uses column generation (extra ``[solver]``), with at most so much work, in units
-        of
-        about a microsecond. Affinity, spread and volumes do not count in a bound.
+        of about a microsecond. Affinity, spread and volumes do not count in a bound.
         """
         from kscale.scheduling.bounds import Instance, best_bound_of, column_generation_of
         from kscale.scheduling.bounds.effort import Effort, checked_bound

@@ -1,1 +1,1 @@
-"""Expanders: which of several possible scale-ups to make. One file each, one registry, one chain."""
+"""Expanders: strategies that choose one of several possible scale-ups, and the chain of them."""

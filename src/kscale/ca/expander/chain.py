@@ -165,9 +165,9 @@ class ExpanderStep(msgspec.Struct, kw_only=True):
 
 
 class Expansion(msgspec.Struct, kw_only=True):
-    """The choice. ``survivors`` is what the last filter left (all if none ran); ``tied`` says that chance chose.
+    """Result of a chain of expanders. ``best`` is the chosen option; None if no option survived.
 
-    ``best`` is None when nothing survived.
+    ``survivors`` are the options that the last filter kept (all if none ran); ``tied``: ``best`` was chosen at random.
     """
 
     best: Option | None
@@ -197,15 +197,38 @@ def expand_steps(
     rng: Rng | None = None,
     filters: Mapping[str, ExpanderFilter] | None = None,
 ) -> StepsOf[RankOptions | GetPrices, Expansion]:
-    """Run the chain as a step machine.
+    """Run a chain of expanders as a step machine.
 
-    It yields :class:`~kscale.effects.RankOptions` for ``grpc``, and :class:`~kscale.effects.GetPrices` where the prices
-    of ``price`` have to be requested. ``given`` holds the inputs of expanders besides the options. ``now`` is the start
-    time, or the progress of the machine that this is a part of. ``filters`` are further expanders by name.
+    It yields :class:`~kscale.effects.RankOptions` for ``grpc``, and :class:`~kscale.effects.GetPrices` if the prices
+    of ``price`` must be requested. The first filter sees even a single option; once exactly one survives, the later
+    filters are skipped.
 
-    The first filter sees even a single option; once exactly one survives the later filters are skipped. Remaining ties
-    are broken by ``rng``, or without one by taking the first survivor. Raises :class:`kscale.ca.AutoscalerError` for an
-    invalid chain, :class:`InputError` for ``filter_by_price`` without prices if they cannot be requested.
+    Parameters
+    ----------
+    options : sequence of Option
+        The possible scale-ups.
+    expanders : sequence of str
+        Names of expanders.
+    given : ExpanderInput, optional
+        Inputs of the expanders besides the options.
+    now : datetime, Moment or Progress
+        Start time, or the progress of the machine that this one is a part of.
+    rng : Rng, optional
+        Breaks remaining ties. Without it the first survivor is chosen.
+    filters : mapping of str to callable, optional
+        Further expanders by name.
+
+    Returns
+    -------
+    Steps of Expansion
+        The step machine.
+
+    Raises
+    ------
+    AutoscalerError
+        For an invalid chain (:class:`kscale.ca.AutoscalerError`).
+    InputError
+        For ``price`` without prices if they cannot be requested.
     """
     given = given or ExpanderInput()
     known = {**EXPANDER_FILTERS, **(filters or {})}
@@ -238,12 +261,30 @@ def expand(
     rng: Rng | None = None,
     rank: RankResponder | None = None,
 ) -> Expansion:
-    """Chooses an option by a chain of expanders (names, or the text of ``--expander``).
+    """Choose an option by a chain of expanders, as if every action succeeded.
 
-    ``given``: what expanders look at besides the options; ``rng`` settles ties, without it the first survivor is taken.
+    Parameters
+    ----------
+    options : sequence of Option
+        The possible scale-ups.
+    expanders : str or sequence of str
+        Names of expanders, or the text of ``--expander``.
+    given : ExpanderInput, optional
+        Inputs of the expanders besides the options.
+    rng : Rng, optional
+        Breaks ties. Without it the first survivor is chosen.
+    rank : callable, optional
+        Responder for the ``grpc`` expander. Without it that expander keeps every option.
 
-    ``rank`` answers for the ``grpc`` expander; without it there is no client and that expander keeps every option.
-    Raises :class:`InputError` for ``ask_prices`` without prices: nobody is there to be asked.
+    Returns
+    -------
+    Expansion
+        The best option, the survivors and the result of every expander.
+
+    Raises
+    ------
+    InputError
+        If ``ask_prices`` is set without prices, as there is no cloud provider to query.
     """
     names = expanders.split(",") if isinstance(expanders, str) else expanders
     respond = build_dry_run_responder(given, rank)
@@ -263,7 +304,7 @@ def build_dry_run_responder(
 
     def respond(action: Action) -> Ranking | Prices | ApiError:
         if isinstance(action, GetPrices):
-            assert prices is not None  # else nothing asks
+            assert prices is not None  # checked above
             try:
                 return prices(action)
             except ProviderError as error:

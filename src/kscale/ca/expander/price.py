@@ -49,9 +49,9 @@ _ZERO_QUANTITY = Quantity.zero()
 
 
 class GroupPrices(msgspec.Struct, kw_only=True, frozen=True):
-    """Per hour: ``nodes`` by the name of a group's template node, pods by ``per_core`` and ``per_gib`` requested.
+    """Prices per hour: ``nodes`` by name of a group's template node, pods by ``per_core`` and ``per_gib`` requested.
 
-    ``amounts``: pods by identity, with the cores and GiB that they request, of those that were asked about.
+    ``amounts``: cached cores and GiB of pods, by identity.
     """
 
     nodes: dict[str, float]
@@ -275,7 +275,7 @@ def _get_pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:
     total = 0.0
     for run in option.pods:
         one = per_hour(run.pod)
-        for _ in range(run.count):  # a sum of doubles depends on its steps
+        for _ in range(run.count):  # the sum depends on the order of additions
             total += one
     return total
 
@@ -283,9 +283,9 @@ def _get_pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:
 def filter_by_price_steps(
     p: Progress, options: Sequence[Option], given: ExpanderInput
 ) -> StepsOf[GetPrices, FilterResult]:
-    """Filter by ``given.prices``, or by prices that the cloud provider returns if there are none.
+    """Apply the price filter with ``given.prices``, or with prices that the cloud provider returns if there are none.
 
-    The provider is asked for the price of each option's template, and of one pod of each run; for that, a scale-up
+    The provider is queried for the price of each option's template, and of one pod of each run; for that, a scale-up
     lists pods one by one.
     """
     if given.prices is not None:
@@ -293,15 +293,15 @@ def filter_by_price_steps(
     nodes = {option.group: given.nodes[option.group] for option in options if option.group in given.nodes}
     pods = {run.pod.key: run for option in options for run in option.pods}
     start, end = given.hour
-    question = GetPrices(
+    query = GetPrices(
         nodes=(*nodes.values(),),
         pods=(_STABILIZATION_POD_DATA, *(run.data for run in pods.values())),
         start=start,
         end=end,
     )
-    outcome = yield from p.act(question)
+    outcome = yield from p.act(query)
     if outcome.error is not None:
-        prices = Prices(nodes=(outcome.error,) * len(nodes), pods=(outcome.error,) * len(question.pods))
+        prices = Prices(nodes=(outcome.error,) * len(nodes), pods=(outcome.error,) * len(query.pods))
     else:
         prices = outcome.value
     stabilization, *of_pods = prices.pods
@@ -314,8 +314,10 @@ def filter_by_price_steps(
 
 
 class _CloudPrices(msgspec.Struct, frozen=True, kw_only=True):
-    """Prices for the time that was asked about, whatever is asked now. ``nodes``: by identity; ``pods``: by their
-    keys."""
+    """Prices that the cloud provider returned for one period, whatever period is requested later.
+
+    ``nodes``: by identity; ``pods``: by key.
+    """
 
     nodes: dict[int, float | ApiError]
     pods: dict[str, float | ApiError]

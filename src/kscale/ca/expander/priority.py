@@ -68,7 +68,7 @@ class GoPattern:
     def __init__(self, pattern: str) -> None:
         pattern = _SURROGATE_PATTERN.sub("\ufffd", pattern)
         go_error = _find_go_only_error(pattern)
-        if go_error is not None:  # what stands before it is told first
+        if go_error is not None:  # an earlier error takes precedence
             error = _compile_re2(pattern[: go_error[0]])[1]
             if error is None or error[0] == _NOT_CLOSED_ERROR:
                 raise GoPatternError(f"error parsing regexp: {go_error[1]}")
@@ -120,7 +120,7 @@ def _format_go_error(kind: str, part: str, pattern: str) -> str:
         kind, part = "trailing backslash at end of expression", ""
     elif kind == _TOO_LARGE_ERROR:
         part = pattern
-    elif part in ("(?<=", "(?<!"):  # the beginning of a name, to Go
+    elif part in ("(?<=", "(?<!"):  # Go parses this as the beginning of a group name
         rest = pattern[pattern.find(part) :]
         kind, part = "invalid named capture", rest[: rest.find(">") + 1] or rest
     return f"error parsing regexp: {_GO_ERROR_KINDS.get(kind, kind)}: `{part}`"

@@ -35,9 +35,9 @@ HOUR: Final[OtherDuration] = 3600 * SECOND
 
 
 class PodRun(msgspec.Struct, frozen=True):
-    """``count`` pods alike in everything that requests and prices read, one after the other; ``pod`` is one of them.
+    """A run of ``count`` consecutive pods with equal requests and prices; ``pod`` is one of them.
 
-    ``record``: what the pod was read from, if that is known.
+    ``record``: the record that the pod was read from, if known.
     """
 
     pod: Pod
@@ -46,7 +46,7 @@ class PodRun(msgspec.Struct, frozen=True):
 
     @property
     def data(self) -> dict[str, Any]:
-        """The pod's API data: as it came, else what the struct keeps."""
+        """Return the pod's API data, as read if the record is known, else converted from the struct."""
         return to_dict(self.pod) if self.record is None else self.record.data()
 
 
@@ -67,10 +67,10 @@ class Option(msgspec.Struct, kw_only=True, frozen=True):
     """One way to scale up: ``node_count`` new nodes of ``group`` would take ``pods`` (in placement order).
 
     - ``similar``: ids of the groups that may share the scale-up with it, in the provider's order (upstream's
-      ``SimilarNodeGroups``). Empty: none may, or groups are not balanced; what ``price`` leaves has none.
-    - ``exists``: False for a group that would first have to be made.
-    - ``debug``: upstream's ``Debug``, what is said of the option: ``price`` puts its arithmetic behind it, and the
-      server of the ``grpc`` expander is shown it.
+      ``SimilarNodeGroups``). Empty if none may, or without balancing; ``price`` removes them.
+    - ``exists``: False for a group that would have to be created first.
+    - ``debug``: upstream's ``Debug``, a text about the option: ``price`` appends its calculation, and the ``grpc``
+      expander sends it to the server.
     """
 
     group: str
@@ -86,7 +86,7 @@ class Option(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class PriceModel(Protocol):
-    """What the cloud provider charges. A price that cannot be told raises :class:`kscale.ca.AutoscalerError`."""
+    """Prices of a cloud provider. An unknown price raises :class:`kscale.ca.AutoscalerError`."""
 
     def node_price(self, node: Node, start: Moment, end: Moment) -> float: ...
 
@@ -101,19 +101,19 @@ class Rng(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpanderInput:
-    """What the expanders of a chain may look at besides the options.
+    """Inputs of the expanders of a chain besides the options.
 
     - ``nodes``: the template node of each group.
     - ``priorities``: data of ConfigMap ``cluster-autoscaler-priority-expander`` in ``namespace``; None: no such map.
-    - ``prices`` and ``cluster_node_count`` (None: the node lister failed): what the price expander needs.
-    - ``ask_prices``: where there are no ``prices`` the cloud is asked (:class:`~kscale.effects.GetPrices`). Doors that
-      act as if everything succeeded refuse it where they are not given who answers (``prices=`` of ``run_once``).
-    - ``price_per_core_hour``, ``price_per_gib_hour``: what pods are worth by their requests, where a loop makes the
-      prices out of those of the groups (:mod:`kscale.ca.expander.price`); None: as the groups' own prices say.
+    - ``prices`` and ``cluster_node_count`` (None: the node lister failed): inputs of the price expander.
+    - ``ask_prices``: without ``prices`` the cloud provider is queried (:class:`~kscale.effects.GetPrices`). Entry
+      points that run as if everything succeeded reject this unless they get a responder (``prices=`` of ``run_once``).
+    - ``price_per_core_hour``, ``price_per_gib_hour``: prices of the pods' requests, if a loop derives prices from those
+      of the groups (:mod:`kscale.ca.expander.price`); None: derived from the groups' prices.
     - ``gpu_label``: the node label that names the type of GPU: ``price`` counts nodes that have it as unfit, and the
       scale-up counts GPUs by it for its limits.
-    - ``now``: prices are asked for the hour from here.
-    - ``compared``: keys of pods that upstream has stripped by comparing them, which an outside ranker can see
+    - ``now``: prices are requested for the hour that begins now.
+    - ``compared``: keys of pods that upstream has stripped by comparing them, which an external ranker can see
       (:mod:`kscale.ca.scale_up.equivalence_groups`).
     """
 
@@ -135,18 +135,17 @@ class ExpanderInput:
 
     @property
     def hour(self) -> tuple[Moment, Moment]:
-        """From when to when prices are asked for."""
+        """Return start and end of the hour for which prices are requested."""
         start = self.now or 0
         return start, start + HOUR
 
 
 class FilterResult(msgspec.Struct, kw_only=True):
-    """What one expander left of the options, in their order.
+    """Result of one expander: the remaining options, in order.
 
-    ``scores`` (by group id; the smaller the better) and ``notes`` (upstream's log texts by group id) hold what the
-    expander computed, ``parts`` the numbers that a score was made of, by name; ``skipped`` says of which options it
-    computed nothing and why. ``warnings``: what upstream logs of an outside ranker's answer, and what was left out of
-    the question.
+    ``scores`` (by group id; smaller is better) and ``notes`` (upstream's log texts by group id) are what the expander
+    computed, ``parts`` the numbers of a score by name; ``skipped``: options without a score, and why. ``warnings``:
+    what upstream logs of an external ranker's response, and what was left out of the request.
     """
 
     survivors: list[Option]

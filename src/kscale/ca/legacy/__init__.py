@@ -1,1 +1,1 @@
-"""What Cluster Autoscaler 1.3 decided, behind the option ``profile="legacy"``."""
+"""Decisions of Cluster Autoscaler 1.3 (``profile="legacy"``)."""

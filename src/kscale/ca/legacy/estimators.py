@@ -1,7 +1,6 @@
 """The estimators of Cluster Autoscaler 1.3: ``basic`` (removed in 1.16) and binpacking with upcoming nodes.
 
-They are the estimators that walk-throughs of 2019 describe. Both count the nodes that are already upcoming
-(``coming``).
+Both count the nodes that are already upcoming (``coming``).
 """
 
 from __future__ import annotations
@@ -102,7 +101,9 @@ def estimate_basic(pods: Iterable[Pod], template: TemplateLike, coming: Sequence
 
 
 class LegacyBinpackingEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """``node_count`` new nodes; ``placement``: pod -> ``coming-<i>`` or ``new-<i>``, in the order they were placed."""
+    """Result of the estimate: ``node_count`` new nodes; ``placement``: pod -> ``coming-<i>`` or ``new-<i>``, in the
+    order
+    of placement."""
 
     node_count: int
     placement: dict[str, str]

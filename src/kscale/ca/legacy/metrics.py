@@ -1,13 +1,7 @@
-"""The metrics of release 1.3, and today's observations rewritten for them.
+"""The metrics of release 1.3, and current observations rewritten for them (upstream: ``metrics.go``).
 
-The parts of a loop that both releases share observe today's metrics. :func:`rewrite_observations_steps` rewrites
+The parts of a loop that both releases share observe the current metrics. :func:`rewrite_observations_steps` rewrites
 these observations and drops the metrics that release 1.3 lacks.
-
-The parts of a loop that both releases share observe today's metrics. :func:`rewrite_observations_steps` runs a
-machine of such parts and rewrites what it observes: fewer labels, other reasons, and nothing of metrics that release
-1.3 lacks.
-
-Upstream: metrics.go.
 """
 
 from __future__ import annotations

@@ -318,7 +318,7 @@ def _drain_and_delete(
 
 
 def _mark_legacy_to_be_deleted(p: Progress, node: Node) -> StepsOf[TaintAction | Emit, AutoscalerError | None]:
-    """Taint the node without cordoning it, as release 1.3 does."""
+    """Add the deletion taint without cordoning the node, as release 1.3 does. Returns the error, if any."""
     refusal = yield from mark_to_be_deleted(p, node, cordon=False)
     if refusal is None:
         return None
@@ -416,7 +416,7 @@ class LegacyAutoscalerLoop:
             yield from p.clock()
             self.up.state = replace(self.up.state, taints_cleaned=True)
         timer = FunctionTimer(p, "updateClusterState")
-        without_flag = replace(options, scale_up_from_zero=False)  # it is younger
+        without_flag = replace(options, scale_up_from_zero=False)  # release 1.3 lacks this flag
         idle = check_actionable(len(scene.lists.all), len(scene.lists.ready), without_flag, self.inputs.process_age)
         if idle is not None:
             self.up.forget_unneeded()
@@ -546,7 +546,7 @@ class LegacyAutoscalerLoop:
         self.up.state = replace(plan.state, cluster=cluster)
         yield from p.observe(build_observation("unneeded_nodes_count", len(plan.unneeded)))
         yield from timer.stop()
-        if plan.chosen is None:  # cool-down, or a node is being drained
+        if plan.chosen is None:  # cooldown, or a node is being drained
             return
         if options.node_autoprovisioning_enabled:
             yield from remove_unneeded_groups(p, scene, self.report, options)

@@ -240,8 +240,7 @@ class LegacyRemovalSimulator:
         """Find a place on other nodes for these pods of a node, one after the other.
 
         A pod goes to its hint if it fits there, else to the first node in the list that it fits. Other candidates take
-        pods
-        like any other node. All placements are reverted afterwards.
+        pods like any other node. All placements are reverted afterwards.
         """
         engine, n = self._engine, self.index[name]
         here = self._on[n]
@@ -257,7 +256,7 @@ class LegacyRemovalSimulator:
                 key, pod_class = self._pods.names[i], int(self._class[i])
                 target = self.index.get(self._hints.get(key, ""), -1)
                 if target < 0 or not takes[target] or engine.check(pod_class, target) != _engine.FITS:
-                    engine.cursor = engine.alive_nodes - 1  # the search begins behind it, at the head of the list
+                    engine.cursor = engine.alive_nodes - 1  # the search starts at the head of the list
                     target = engine.any_node(pod_class, takes)
                 if target < 0:
                     return UnremovableCandidate(
@@ -453,7 +452,7 @@ class _LegacyScaleDown:
         return {name: unneeded_since.get(name, self.now) for name in [*removable_names, *empty]}
 
     def _is_low(self, name: str) -> bool:
-        """Whether a node is used so little that it is worth a simulation."""
+        """Check whether a node's utilization is low enough for a simulation of its removal."""
         node = self.nodes[self.simulator.index[name]]
         reason = None
         if name in self.unremovable_until:

@@ -405,9 +405,11 @@ class LegacyOption(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class LegacyScaleUpResult(msgspec.Struct, kw_only=True):
-    """What came of it. ``left_out``: groups that were not asked or need no node, with the text that was logged;
-    ``verdicts``: by group, what stood against each pod that does not fit; ``sharing``: the groups among which the new
-    nodes were divided, the best option's first; ``resized``: the sizes that the cloud accepted, and when."""
+    """Result of a scale-up. ``left_out``: groups that were skipped or need no node, with the logged text.
+
+    ``verdicts``: by group, why each unplaced pod does not fit; ``sharing``: the groups among which the new nodes were
+    divided, starting with that of the best option; ``resized``: the sizes that the cloud accepted, and when.
+    """
 
     scaled_up: bool = False
     error: AutoscalerError | None = None
@@ -687,7 +689,7 @@ def _explain_skipped_group(
 
 
 def _balance_legacy(groups: Sequence[NodeGroup], new_nodes: int) -> list[ScaleUpInfo]:
-    """Divide the new nodes among the groups.
+    """Split the new nodes among the groups.
 
     Same as the current rule, except that a group above its maximum reduces the room of the others.
     """

@@ -93,13 +93,13 @@ class LegacyScaleUpPlan(ScaleUpPlan):
             self.error = done.error.record
         best = done.best if done is not None and done.scaled_up else None
         helped = list(best.pods) if best is not None else []
-        # What the base class makes when asked for is made at once here: it is little.
-        said = self.__dict__
-        said["existing"] = dict(existing or {})
-        said["triggered"] = [keys[i] for i in helped]
-        said["options"] = _build_choices(done, best.group if best is not None else None)
-        said["pending"] = _build_pending_pods(done, keys, set(helped), result)
-        said["unmodelled"] = list(done.unmodelled) if done is not None else []
+        # Set the base class's lazy attributes at once, as they are small here.
+        attributes = self.__dict__
+        attributes["existing"] = dict(existing or {})
+        attributes["triggered"] = [keys[i] for i in helped]
+        attributes["options"] = _build_choices(done, best.group if best is not None else None)
+        attributes["pending"] = _build_pending_pods(done, keys, set(helped), result)
+        attributes["unmodelled"] = list(done.unmodelled) if done is not None else []
 
     @property
     def triggered_count(self) -> int:
@@ -127,7 +127,7 @@ def _build_choices(done: LegacyScaleUpResult | None, chosen: str | None) -> list
             choices.append(ScaleUpChoice(group=name, skipped=[reason] if reason is not None else []))
             continue
         scores = [
-            build_expander_score(step, name, kept=any(left.group == name for left in step.filtered.survivors))
+            build_expander_score(step, name, survived=any(left.group == name for left in step.filtered.survivors))
             for step in done.steps
         ]
         choices.append(
@@ -268,7 +268,7 @@ class LegacyScaleUpLoop:
         self.made |= machine_types | dict(templates)
         update = yield from update_nodes_steps(
             state.cluster, scene.lists.registered, scene.groups, now=scene.now, options=scene.options
-        )  # a group without template enters back-off, too
+        )  # without ``templates``: groups without template enter back-off, too
         self.state = replace(state, cluster=update.state)
 
     def forget_unneeded(self) -> None:
@@ -277,7 +277,7 @@ class LegacyScaleUpLoop:
         self.state = replace(self.state, scale_down=memory)
 
     def is_healthy(self) -> StepsOf[Emit, bool]:
-        """Whether the loop goes on; no node is unneeded in a cluster that is not healthy."""
+        """Check whether the loop continues. In an unhealthy cluster no node is unneeded."""
         if is_cluster_healthy(self.state.cluster, self.scene.options):
             return True
         self.forget_unneeded()
@@ -323,7 +323,7 @@ class LegacyScaleUpLoop:
         }
         gate = should_scale_up([r.pod for r in asked], ready_nodes=len(scene.lists.ready), now=now, options=options)
         before.scale_down_disabled |= gate.scale_down_disabled
-        if gate.result == SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL:  # that release had no such result, and only logged it
+        if gate.result == SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL:  # release 1.3 has no such result and only logs it
             before.warnings.append("Max total nodes in cluster reached")
             self._ended["result"] = SCALE_UP_NO_OPTIONS_AVAILABLE
             return False

@@ -1,1 +1,1 @@
-"""What happens to the lists of pods before a scale-up (``core/podlistprocessor``): one rule a module, all pure."""
+"""Processing of pod lists before a scale-up, one pure function per rule (upstream: ``core/podlistprocessor``)."""

@@ -59,7 +59,7 @@ def _clear_container(container: Container) -> Container:
 
 
 _PENDING_POD_KINDS_KEY: Final = "kinds of waiting pods"
-_MAX_UNUSED_KINDS: Final = 256  # kinds that nobody has
+_MAX_UNUSED_KINDS: Final = 256  # kinds without pods
 
 
 class PendingPodList:
@@ -127,7 +127,7 @@ class PendingPodList:
         return selected[self.kind]
 
     def followed_by(self, pods: Sequence[Pod]) -> PendingPodList:
-        """Append pods that are in no snapshot."""
+        """Return the list with pods appended that are in no snapshot; the same list for no pods."""
         return PendingPodList.of([*self.records, *map(PodRecord, pods)]) if pods else self
 
     def kept_by(self, rule: Callable[[list[Pod]], Iterable[Pod]]) -> PendingPodList:
@@ -158,7 +158,7 @@ def _number_kinds(unknown: PodRows, known: dict[Hashable, tuple[int, Pod]]) -> N
 def _order_by_first_use(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return the numbers that occur, in the order of their first use, and the index of each entry there (int32[n])."""
     first = np.full(int(numbers.max(initial=0)) + 1, len(numbers))
-    first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # of a number that comes twice the last entry counts
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # reversed, so that the first occurrence is stored last
     present = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(numbers))]
     rank = np.empty(len(first), dtype=np.int32)
     rank[present] = np.arange(len(present))
@@ -183,12 +183,13 @@ DEFAULT_SCHEDULER_NAME = "default-scheduler"
 
 
 class PodLists(msgspec.Struct, kw_only=True):
-    """Pods by what they are, each list in input order.
+    """Pods by state, each list in input order. Finished pods are in no list.
 
-    - ``scheduled``: bound to a node; ``nominated``: about to be, after a preemption.
-    - ``unschedulable``: the scheduler said so; ``unprocessed``: of a bypassed scheduler that has not spoken.
-    - ``ignored``: being deleted, gated, or not looked at by the scheduler yet; ``excluded``: of a scheduler that is not
-      among the allowed ones. Pods that have ended are in no list.
+    - ``scheduled``: bound to a node; ``nominated``: about to be bound, after a preemption.
+    - ``unschedulable``: reported as such by the scheduler; ``unprocessed``: of a bypassed scheduler that has not
+      processed them yet.
+    - ``ignored``: being deleted, gated, or not yet processed by the scheduler; ``excluded``: of a scheduler that is not
+      allowed.
     """
 
     scheduled: list[Pod] = []
@@ -258,12 +259,12 @@ def is_expendable(pod: Pod, cutoff: int) -> bool:
 
 
 def filter_out_expendable_pods(pods: Iterable[Pod], cutoff: int) -> list[Pod]:
-    """The pods that count, in their order."""
+    """Return the pods that are not expendable (priority below ``cutoff``), in order."""
     return [pod for pod in pods if not is_expendable(pod, cutoff)]
 
 
 def find_expendable_placed_pods(snapshot: Snapshot, cutoff: int) -> NDArray[np.int64]:
-    """Placed pods that are expendable, by position in ``snapshot.pods``: int64[n]."""
+    """Return the positions of expendable placed pods in ``snapshot.pods``, int64[n]."""
     low = np.flatnonzero(snapshot.placed.priorities < cutoff)
     if cutoff <= 0 or not len(low):
         return low
@@ -272,5 +273,5 @@ def find_expendable_placed_pods(snapshot: Snapshot, cutoff: int) -> NDArray[np.i
 
 
 def drop_expendable_pods(snapshot: Snapshot, cutoff: int) -> Snapshot:
-    """The snapshot without its expendable pods: upstream's has none of them."""
+    """Return the snapshot without its expendable placed pods, as upstream's snapshot."""
     return snapshot.without_placed(find_expendable_placed_pods(snapshot, cutoff))

@@ -3,9 +3,6 @@ proactive scale-up (upstream: ``core/podlistprocessor``, ``processors/podinjecti
 
 Upstream looks up the back-off of controllers whose fake pods stay unschedulable under another key than it stores it,
 so it never has an effect; it is omitted here.
-
-Upstream also keeps a back-off of controllers whose pods stayed without a place, but looks for it under another key than
-it writes it: it never has an effect, and is not here.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ __all__ = [
 
 
 def filter_out_daemon_set_pods(pods: Iterable[Pod]) -> list[Pod]:
-    """The other pods, in their order."""
+    """Return the pods that no DaemonSet owns, in order."""
     return [pod for pod in pods if not is_daemonset_pod(pod)]
 
 
@@ -63,16 +60,17 @@ class PodAgeResult(msgspec.Struct, kw_only=True):
 
 
 def filter_out_young_pods(pods: Iterable[Pod], now: Moment, delay: int = 0) -> PodAgeResult:
-    """Keeps a pod if more than its delay (nanoseconds) has passed since it was made: with 0, one made just now waits.
+    """Separate pods whose delay since creation has passed from younger ones.
 
-    A pod's annotation may lengthen the delay; one that cannot be read or is shorter does not count.
+    ``delay`` is in nanoseconds. A pod's annotation may lengthen it; a shorter or invalid one is ignored. With delay 0,
+    a pod created exactly at ``now`` is still young.
     """
-    found = PodAgeResult()
+    result = PodAgeResult()
     for pod in pods:
-        own = _get_scale_up_delay(pod, delay, found.warnings)
+        own = _get_scale_up_delay(pod, delay, result.warnings)
         old = now - from_text(pod.metadata.creation_timestamp) > own
-        (found.pods if old else found.young).append(pod)
-    return found
+        (result.pods if old else result.young).append(pod)
+    return result
 
 
 def _get_scale_up_delay(pod: Pod, common: int, warnings: list[str]) -> int:
@@ -102,29 +100,30 @@ class DrainedPodsResult(msgspec.Struct, kw_only=True):
 
 
 def is_recreatable(pod: Pod) -> bool:
-    """Whether the pod would come back elsewhere. Pods without controller count as if they did."""
+    """Check whether the pod would be created again elsewhere. Pods without controller count as recreatable."""
     return not (is_static_pod(pod) or is_mirror_pod(pod) or is_daemonset_pod(pod))
 
 
 def add_drained_pods(
     pods: Sequence[Pod], draining: Iterable[str], pods_on: Callable[[str], Iterable[Pod] | None]
 ) -> DrainedPodsResult:
-    """The pods, then copies without node of those on the nodes being drained. Pods being deleted are left out.
+    """Return the pods, followed by copies without node of the pods on nodes being drained.
 
-    ``pods_on`` gives the pods of a node, None for a node that does not exist.
+    Pods being deleted are left out. ``pods_on`` returns the pods of a node, or None if the node does not exist, which
+    becomes a warning.
     """
-    found = DrainedPodsResult(pods=list(pods))
+    result = DrainedPodsResult(pods=list(pods))
     for name in draining:
         on_node = pods_on(name)
         if on_node is None:
-            found.warnings.append(f"Couldn't get node {name} info, assuming the node got deleted already")
+            result.warnings.append(f"Couldn't get node {name} info, assuming the node got deleted already")
             continue
-        found.pods += [
+        result.pods += [
             replace(pod, spec=replace(pod.spec, node_name=""))
             for pod in on_node
             if pod.metadata.deletion_timestamp is None and is_recreatable(pod)
         ]
-    return found
+    return result
 
 
 class _ControllerPods(msgspec.Struct):
@@ -134,7 +133,10 @@ class _ControllerPods(msgspec.Struct):
 
 
 def get_desired_pod_count(controller: KubeObject) -> int | None:
-    """How many pods a controller wants to have at a time; None for one that makes them in another way."""
+    """Return how many pods a controller wants to run at a time.
+
+    None for kinds without such a number, and for StatefulSets without parallel pod management.
+    """
     if isinstance(controller, Job):
         return _get_desired_job_pod_count(controller)
     if not isinstance(controller, ReplicaSet | StatefulSet):
@@ -153,15 +155,16 @@ def _get_desired_job_pod_count(job: Job) -> int:
 
 
 def is_scheduling_gated(pod: Pod) -> bool:
-    """Whether the scheduler says that gates hold it."""
+    """Check whether the scheduler has reported the pod as gated."""
     condition = find(pod.status.conditions, "PodScheduled")
     return condition is not None and condition.status == "False" and condition.reason == "SchedulingGated"
 
 
 def build_missing_pods(controllers: Iterable[KubeObject], pods: Iterable[Pod]) -> list[Pod]:
-    """What controllers with at least one pod lack, as copies of their newest pod, in the order of the controllers.
+    """Build the pods that controllers have not created yet, as copies of their newest pod, in the controllers' order.
 
-    ``pods``: on nodes, unschedulable, and gated ones; one that has gates counts when the scheduler has said so.
+    Controllers without any pod get none. ``pods``: placed, unschedulable and gated pods. A pod with scheduling gates
+    counts once the scheduler has reported it as gated.
     """
     owned: dict[str, _ControllerPods] = {}
     for controller in controllers:
@@ -199,12 +202,15 @@ def _copy_sample_pod(sample: Pod, owner: str, number: int) -> Pod:
 
 
 def enforce_injection_limit(pods: Sequence[str], made_up: Collection[str], limit: int) -> NDArray[np.int64]:
-    """Which pods stay (positions): beyond ``limit`` (``--pod-injection-limit``) the first of those made up go."""
-    gone = len(pods) - limit
-    kept = []
+    """Return the positions of the pods to keep under ``limit`` (``--pod-injection-limit``), int64[n].
+
+    As many as exceed the limit are dropped, starting with the first fake pods (``made_up``). Other pods are kept.
+    """
+    excess = len(pods) - limit
+    positions = []
     for at, pod in enumerate(pods):
-        if gone > 0 and pod in made_up:
-            gone -= 1
+        if excess > 0 and pod in made_up:
+            excess -= 1
         else:
-            kept.append(at)
-    return np.array(kept, dtype=np.int64)
+            positions.append(at)
+    return np.array(positions, dtype=np.int64)

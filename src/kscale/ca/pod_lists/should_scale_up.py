@@ -51,7 +51,10 @@ CONSUME_ANNOTATIONS: Final = (CONSUME_PROVISIONING_REQUEST, DEPRECATED_CONSUME_P
 
 @typed
 def has_provisioning_request_consumer(pods: Iterable[Pod]) -> bool:
-    """The enforcer of provisioning requests: some pod says, in the new form or the old one, that it consumes one."""
+    """Check whether any pod consumes a ProvisioningRequest, by its current or its old annotation.
+
+    This is the enforcer of provisioning requests: such a pod enforces a scale-up.
+    """
     return any(pod_annotation(pod, key) is not None for pod in pods for key in CONSUME_ANNOTATIONS)
 
 
@@ -65,9 +68,9 @@ _SCALE_DOWN_LOOP_PERIOD: Final = 4
 
 
 def get_max_looks(options: AutoscalingOptions, max_looks: int | None) -> int | None:
-    """How many looks at pods there is time for (None: for all); none if the time-out is over before it begins.
+    """Return how many pods may be checked in the available time; None without limit.
 
-    ``max_looks`` is what the caller says there is time for: it counts where there is a time-out.
+    The limit is ``max_looks`` with graceful degradation, and 0 if the timeout is zero or negative.
     """
     if not options.enable_graceful_degradation:
         return None
@@ -75,27 +78,28 @@ def get_max_looks(options: AutoscalingOptions, max_looks: int | None) -> int | N
 
 
 def update_degradation_counter(counter: int, unprocessed: int, options: AutoscalingOptions) -> tuple[int, list[Event]]:
-    """The counter of loops that ran out of time, and the event of the first such loop and of the first good one.
+    """Return the new number of consecutive loops that ran out of time, and the events to emit.
 
-    Only asked where graceful degradation is enabled; ``unprocessed`` is how many pods were not looked at.
+    There is an event for the first such loop, and for the first loop that finishes in time. ``unprocessed`` is the
+    number of pods that were not checked. Call it only with graceful degradation enabled.
     """
     if unprocessed > 0:
-        said = build_status_event(options, "Warning", "GracefulDegradationStarted", _STARTED_TEXT)
-        return counter + 1, [said] if counter == 0 else []
-    said = build_status_event(options, "Normal", "GracefulDegradationStopped", _STOPPED_TEXT)
-    return 0, [said] if counter > 0 else []
+        event = build_status_event(options, "Warning", "GracefulDegradationStarted", _STARTED_TEXT)
+        return counter + 1, [event] if counter == 0 else []
+    event = build_status_event(options, "Normal", "GracefulDegradationStopped", _STOPPED_TEXT)
+    return 0, [event] if counter > 0 else []
 
 
 def is_reserved_for_scale_down(counter: int, options: AutoscalingOptions) -> bool:
-    """Whether a loop that may be degraded leaves scale-up out."""
+    """Check whether a degraded loop is reserved for scale-down, so that it skips scale-up."""
     return options.enable_graceful_degradation and counter > 0 and counter % _SCALE_DOWN_LOOP_PERIOD == 0
 
 
 @typed
 def can_scale_down(counter: int, options: AutoscalingOptions) -> bool:
-    """Whether a loop may scale down: always, but while loops are degraded only in one of four.
+    """Check whether a loop may scale down. It always may, except that degraded loops may only every fourth time.
 
-    ``counter`` is the one *after* the pods of the loop were looked at: ``plan.state.scale_up.degraded_loops``.
+    ``counter`` is the value after the loop's pods were checked: ``plan.state.scale_up.degraded_loops``.
     """
     if not options.scale_down_enabled:
         return False
@@ -107,9 +111,9 @@ UNSCHEDULABLE_POD_WITH_GPU_TIME_BUFFER: Final[ComparedDuration] = 30 * SECOND
 
 
 class ScaleUpGate(msgspec.Struct, kw_only=True, frozen=True):
-    """``result`` is empty if the loop goes on, else what it ends with.
+    """Decision whether a loop scales up. ``result`` is empty if it does, else the result of the loop.
 
-    ``scale_down_disabled``: more pods may be on their way, so this loop removes no node either.
+    ``scale_down_disabled``: more pods may follow soon, so this loop removes no node either.
     """
 
     result: str = ""
@@ -118,14 +122,13 @@ class ScaleUpGate(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def are_all_pods_new(pods: Iterable[Pod], now: Moment) -> bool:
-    """Whether more pods may be on their way: the oldest is not yet two seconds old, or the oldest that asks for a GPU
-    not yet thirty."""
+    """Check whether more pods may follow soon: all pods are younger than 2 seconds, or all GPU pods younger than 30."""
     ages = [(from_text(pod.metadata.creation_timestamp), pod) for pod in pods]
     if not ages:
         return False
-    if min(made for made, _ in ages) + UNSCHEDULABLE_POD_TIME_BUFFER > now:
+    if min(created for created, _ in ages) + UNSCHEDULABLE_POD_TIME_BUFFER > now:
         return True
-    gpu = [made for made, pod in ages if pod_requests_gpu(pod)]
+    gpu = [created for created, pod in ages if pod_requests_gpu(pod)]
     return bool(gpu) and min(gpu) + UNSCHEDULABLE_POD_WITH_GPU_TIME_BUFFER > now
 
 
@@ -138,11 +141,10 @@ def should_scale_up(
     degraded_loops: int = 0,
     enforced: bool = False,
 ) -> ScaleUpGate:
-    """The first rule that stops the loop.
+    """Return the first rule that prevents a scale-up in this loop; ``result`` is empty if none does.
 
-    ``enforced``: an enforcer wants the scale-up whatever the other rules say. A degraded loop that is reserved for
-    scale-down says so whatever else holds: ``degraded_loops`` counts loops that ran out of time, in a row, this one
-    included.
+    ``enforced``: an enforcer overrides the other rules. A loop reserved for scale-down is in cooldown in any case;
+    ``degraded_loops`` is the number of consecutive loops that ran out of time, including this one.
     """
     gate = _check_gate(pods, ready_nodes, now, options)
     if is_reserved_for_scale_down(degraded_loops, options):

@@ -1,8 +1,8 @@
-"""Capacity that is asked for before the pods (``provisioningrequest``, ``processors/provreq``).
+"""ProvisioningRequests: capacity that is requested before the pods exist (upstream: ``provisioningrequest``,
+``processors/provreq``).
 
-In the order of a loop: ``upkeep`` (requests that are too old), ``consumers`` (pods that wait for one), ``injection``
-(the next request as pods), ``booking`` (capacity that is kept), then ``wrapper_orchestrator`` (requests and other pods
-take turns) with ``check_capacity`` and ``best_effort_atomic`` (the two classes). ``in_loop`` puts them together.
+``processors``: expiry, consumers, injection and capacity booking, in the order of a loop. ``orchestrator``: scale-ups
+for the classes check-capacity and best-effort-atomic, in turn with those for other pods.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class CheckCapacityResult(msgspec.Struct, kw_only=True):
 
     @property
     def error(self) -> ErrorRecord | None:
-        """Combine all errors into one; None without errors."""
+        """Return one error that combines all errors; None without errors."""
         if not self.errors:
             return None
         first, *others = sorted(set(self.errors))
@@ -97,10 +97,10 @@ def check_capacity_steps(
     now: Moment,
     timebox: int | None = None,
 ) -> StepsOf[WriteStatus | Wait, CheckCapacityResult]:
-    """Check for each request in order whether all of its pods fit; if so, they stay for the next request.
+    """Test each request in order: whether all its pods fit. If so, they stay placed for the next request.
 
-    No further request is checked after ``timebox`` nanoseconds (None: no limit). Conditions are written to ``requests``
-    after all checks.
+    No further request is tested after ``timebox`` nanoseconds (None: no limit). Conditions are written to ``requests``
+    after all tests.
     """
     p, checked = Progress(moment(now)), CheckCapacityResult(snapshot=snapshot)
     for original, pods in asked:
@@ -150,10 +150,10 @@ ScaleUpRunner = Callable[[PlaceResult, Sequence[PodRecord]], StepsOf[_ActionType
 
 
 class AtomicProvisionResult(msgspec.Struct, kw_only=True):
-    """``status`` is what the loop is told.
+    """Result of a scale-up for an atomic request. ``status`` is the result for the loop.
 
     ``done``: the scale-up, None if none was needed; ``existing``: pod -> node, for pods that need no new node of a
-    request that is provided; ``failure``: the scale-up succeeded, but the request was not told.
+    request that is provided; ``failure``: the scale-up succeeded, but the request's status could not be written.
     """
 
     status: ScaleUpStatus

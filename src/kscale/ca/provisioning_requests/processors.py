@@ -87,7 +87,7 @@ _MAX_EVENTS: Final = 50
 
 
 class ConsumersResult(msgspec.Struct, kw_only=True):
-    """The pods that no request is made for; the others; what is said of the first fifty of these."""
+    """Pods without a request, pods that consume one, and the events about the first fifty consumers."""
 
     pods: list[Pod] = []
     consumers: list[Pod] = []
@@ -124,7 +124,7 @@ _MAX_UPDATED: Final = 20
 
 
 class RefreshResult(msgspec.Struct, kw_only=True):
-    """``namespace/name`` of requests whose booking is over, that were never provided, and that were deleted.
+    """Requests (``namespace/name``) whose booking expired, that failed, and that were deleted.
 
     ``warnings``: what upstream only logs.
     """
@@ -138,7 +138,7 @@ class RefreshResult(msgspec.Struct, kw_only=True):
 def refresh_requests_steps(
     requests: LoopRequests, *, now: Moment, instance: str = ""
 ) -> StepsOf[WriteStatus | Delete, RefreshResult]:
-    """Expire old bookings and requests, and delete requests that ended a week ago.
+    """Mark old bookings as expired and old requests as failed, and delete requests that ended a week ago.
 
     - A booking expires after ten minutes.
     - A request without any result fails after a week.
@@ -201,7 +201,8 @@ def _record_outcome(
 
 
 class BookingResult(msgspec.Struct, kw_only=True):
-    """``pods``: to be placed on the snapshot (:func:`kscale.place`), so that nobody else takes their places."""
+    """Pods of booked capacity. ``pods`` must be placed on the snapshot (:func:`kscale.place`) to reserve their
+    places."""
 
     pods: list[Pod] = []
     warnings: list[str] = []
@@ -243,8 +244,10 @@ def _should_book_capacity(request: ProvisioningRequest, instance: str) -> bool:
 
 
 class RetryBackoff(msgspec.Struct, kw_only=True, frozen=True):
-    """How long a request for which nothing was found waits: ``first``, then twice as long each time up to ``last``
-    (nanoseconds); ``most`` requests are remembered, 0: all."""
+    """Back-off of requests without capacity: ``first``, then twice as long each time up to ``last`` (nanoseconds).
+
+    ``most``: maximum number of requests that are stored, 0 for no limit.
+    """
 
     first: OtherDuration = 60 * SECOND
     last: OtherDuration = 600 * SECOND
@@ -255,7 +258,7 @@ _DEFAULT_BACKOFF: Final = RetryBackoff()
 
 
 class InjectedRequests(msgspec.Struct, kw_only=True):
-    """``requests``: those whose turn it is, with their pods.
+    """Requests to process now, with their pods (``requests``).
 
     ``retries`` go into the next loop; ``processed``: when a request was last accepted or given up, None for none;
     ``warnings``: what upstream only logs.
@@ -347,7 +350,7 @@ def _add_condition_warning(
 
 
 def _is_due(request: ProvisioningRequest, retries: RetryTimes, backoff: RetryBackoff, now: Moment) -> bool:
-    """Whether its turn may come; it waits for longer after the next failure then."""
+    """Check whether a request may be processed again. The delay grows with each failure."""
     uid = request.metadata.uid
     if has_condition(request, FAILED_CONDITION, PROVISIONED_CONDITION):
         retries.pop(uid, None)
@@ -419,7 +422,7 @@ class ProvisioningRequestProcessor:
         return {uid: node for uid, node in hints.items() if uid.rsplit("-", 2)[0] in self.requests}
 
     def upkeep(self, now: datetime | Moment) -> StepsOf[WriteStatus | Delete, None]:
-        """Expire, fail and delete requests that are too old."""
+        """Refresh the requests (:func:`refresh_requests_steps`) and collect the warnings."""
         now = moment(now)
         done = yield from refresh_requests_steps(self.requests, now=now, instance=self._instance)
         self.warnings += done.warnings

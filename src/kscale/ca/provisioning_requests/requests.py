@@ -1,7 +1,5 @@
-"""ProvisioningRequests of a loop: classes, conditions and pods (upstream: ``provisioningrequest``).
-
-Upstream: ``provisioningrequest/supported_classes.go``.
-"""
+"""ProvisioningRequests of a loop: classes, conditions and pods (upstream: ``provisioningrequest``,
+``provisioningrequest/supported_classes.go``)."""
 
 from __future__ import annotations
 
@@ -46,16 +44,19 @@ _INSTANCE_PARAMETER: Final = "processorInstance"
 
 
 def is_supported_request(request: ProvisioningRequest, instance: str = "") -> bool:
-    """``instance`` is ``--check-capacity-processor-instance``: with a name it only checks capacity."""
+    """Check whether this autoscaler handles a request of this class.
+
+    ``instance`` is ``--check-capacity-processor-instance``: with a name, only check-capacity requests are handled.
+    """
     if request.spec.provisioning_class_name == BEST_EFFORT_ATOMIC_CLASS:
         return not instance
     return is_check_capacity_request(request, instance)
 
 
 def is_check_capacity_request(request: ProvisioningRequest, instance: str = "") -> bool:
-    """Whether it is of the class that checks capacity, for this very instance.
+    """Check whether a request is of the check-capacity class for exactly this instance.
 
-    The instance stands in a parameter, or (the old form) before the name of the class.
+    The instance is a parameter of the request, or (the old form) a prefix of the class name.
     """
     name, wanted = request.spec.provisioning_class_name, (request.spec.parameters or {}).get(_INSTANCE_PARAMETER, "")
     if wanted:
@@ -74,7 +75,7 @@ CAPACITY_NOT_FOUND_MESSAGE: Final = "Capacity is not found, CA will try to find 
 
 
 def has_condition(request: ProvisioningRequest, *types: RequestConditionType) -> bool:
-    """Whether any of these conditions is True."""
+    """Check whether any of these conditions of the request is True."""
     return any(is_true(request.status.conditions, type_) for type_ in types)
 
 
@@ -88,8 +89,10 @@ def set_request_condition(
     holds: bool = True,
     observed: bool = True,
 ) -> ProvisioningRequest:
-    """The request with a condition, which takes the place of the one of its type: with a time of its own, always, and,
-    if ``observed``, with the generation of the request."""
+    """Return the request with a condition set, which replaces the one of the same type.
+
+    The transition time is always ``now``. With ``observed`` the condition has the request's generation.
+    """
     now = moment(now)
     new = Condition(
         type=type_,
@@ -106,7 +109,7 @@ def set_request_condition(
 
 
 def mark_accepted(request: ProvisioningRequest, now: Moment) -> ProvisioningRequest:
-    """Somebody looks at it."""
+    """Return the request with the condition Accepted."""
     return set_request_condition(
         request, ACCEPTED_CONDITION, "Accepted", "ProvisioningRequest is accepted by ClusterAutoscaler", now
     )
@@ -121,14 +124,14 @@ class MissingTemplatesError(ValueError):
 
 
 def build_request_pods(request: ProvisioningRequest, templates: Mapping[str, PodTemplate]) -> list[Pod]:
-    """The pods of all its sets, as the API server would fill them in. ``templates`` by ``namespace/name``.
+    """Build the pods of all pod sets of a request, with API defaults. ``templates`` are by ``namespace/name``.
 
-    Raises :class:`MissingTemplatesError`.
+    Raises :class:`MissingTemplatesError` if a referenced template is missing.
     """
     sets = request.spec.pod_sets
     names = [pod_set.pod_template_ref.name for pod_set in sets]
-    found = [templates.get(f"{request.namespace}/{name}") for name in names]
-    missing = [name for name, template in zip(names, found, strict=True) if template is None]
+    pod_templates = [templates.get(f"{request.namespace}/{name}") for name in names]
+    missing = [name for name, template in zip(names, pod_templates, strict=True) if template is None]
     if missing:
         raise MissingTemplatesError(
             f"missing pod templates, {len(sets)} pod templates were referenced, {len(missing)} templates were missing: "
@@ -142,12 +145,12 @@ def build_request_pods(request: ProvisioningRequest, templates: Mapping[str, Pod
         controller=True,
     )
     pods = []
-    for number, (pod_set, template) in enumerate(zip(sets, found, strict=True)):
+    for number, (pod_set, template) in enumerate(zip(sets, pod_templates, strict=True)):
         assert template is not None
-        made = template.template
-        spec = with_defaults(made.spec, made.metadata.labels, namespace=request.namespace)
+        pod_template = template.template
+        spec = with_defaults(pod_template.spec, pod_template.metadata.labels, namespace=request.namespace)
         annotations = {
-            **(made.metadata.annotations or {}),
+            **(pod_template.metadata.annotations or {}),
             CONSUME_ANNOTATIONS[0]: request.name,
             PROVISIONING_CLASS_ANNOTATION: request.spec.provisioning_class_name,
         }
@@ -159,20 +162,20 @@ def build_request_pods(request: ProvisioningRequest, templates: Mapping[str, Pod
                 namespace=request.namespace,
                 uid=f"{request.namespace}/{name}",
                 creation_timestamp=request.metadata.creation_timestamp,
-                labels=made.metadata.labels,
+                labels=pod_template.metadata.labels,
                 annotations=annotations,
                 owner_references=[owner],
-                finalizers=made.metadata.finalizers,
+                finalizers=pod_template.metadata.finalizers,
             )
             pods.append(Pod(api_version="v1", kind="Pod", metadata=metadata, spec=spec, status=PodStatus()))
     return pods
 
 
 class LoopRequests:
-    """The requests in their order, and the pod templates by ``namespace/name``.
+    """The ProvisioningRequests of a loop in order, and the pod templates by ``namespace/name``.
 
-    What is written of a request holds for the rest of the loop, also if the API server refuses it: upstream changes
-    what its informer keeps.
+    A written request is used for the rest of the loop, even if the API server rejects it: upstream changes the object
+    in its informer.
     """
 
     def __init__(self, requests: Iterable[ProvisioningRequest], templates: Mapping[str, PodTemplate]) -> None:
@@ -186,31 +189,34 @@ class LoopRequests:
         return key in self._held
 
     def get(self, key: str) -> ProvisioningRequest | None:
-        """The request ``namespace/name``."""
+        """Return the request with this ``namespace/name``; None if there is none."""
         return self._held.get(key)
 
     def pods_of(self, request: ProvisioningRequest) -> list[Pod]:
-        """Raises :class:`~kscale.ca.provisioning_requests.requests.MissingTemplatesError`."""
+        """Build the pods of a request (:func:`build_request_pods`).
+
+        Raises :class:`~kscale.ca.provisioning_requests.requests.MissingTemplatesError`.
+        """
         return build_request_pods(request, self._templates)
 
     def write(self, p: Progress, request: ProvisioningRequest) -> StepsOf[WriteStatus, str]:
-        """Writes its status; why that was refused, empty if it was not."""
+        """Write the status of a request. Returns the error message; empty on success."""
         outcome = yield from p.act(WriteStatus(request))
         version = outcome.value or request.metadata.resource_version
         self._held[request.key] = replace(request, metadata=replace(request.metadata, resource_version=version))
         return "" if outcome.error is None else outcome.error.message
 
     def delete(self, p: Progress, request: ProvisioningRequest) -> StepsOf[Delete, str]:
-        """Deletes it; why that was refused, empty if it was not."""
+        """Delete a request. Returns the error message; empty on success."""
         about = request.metadata
-        gone = Delete(
+        deletion = Delete(
             kind="ProvisioningRequest",
             api_version="autoscaling.x-k8s.io/v1",
             namespace=about.namespace,
             name=about.name,
             uid=about.uid,
         )
-        outcome = yield from p.act(gone)
+        outcome = yield from p.act(deletion)
         if outcome.error is not None:
             return outcome.error.message
         del self._held[request.key]

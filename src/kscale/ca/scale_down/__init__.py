@@ -1,1 +1,1 @@
-"""Scale-down: which nodes can go."""
+"""Scale-down: which nodes are removed, and the execution of removals."""

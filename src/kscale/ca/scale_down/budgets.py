@@ -33,7 +33,7 @@ class NodeInGroup(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class BudgetGroup(msgspec.Struct, kw_only=True, frozen=True):
-    """What the budget needs of a group, by its ``id``.
+    """Inputs of the budgets for a group with this ``id``.
 
     ``registered`` is the number of its nodes in the snapshot
     (:func:`kscale.ca.scale_down.candidates.filter_registered_nodes`); only atomic groups need it and ``target``. An
@@ -50,10 +50,10 @@ class BudgetGroup(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class DeletionsInProgress(msgspec.Struct, kw_only=True, frozen=True):
-    """How many nodes there are whose deletion has begun and has not ended.
+    """Numbers of nodes whose deletion is in progress.
 
-    ``empty``: those without pods to move; ``drained``: those that are drained. Both are taken from what may be deleted
-    at once, ``drained`` from what may be drained at once too.
+    ``empty``: those without pods to move; ``drained``: those that are drained. Both reduce the number of deletions,
+    ``drained`` also the number of drains.
     """
 
     empty: int = 0
@@ -69,8 +69,8 @@ class GroupNodes(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class CroppedNodes(msgspec.Struct, kw_only=True, frozen=True):
-    """What may be deleted now, per group, atomic groups first: nodes without pods that have to move (``empty``), and
-    nodes to ``drain``."""
+    """Nodes that may be deleted now, per group, atomic groups first: ``empty`` nodes without pods to move, and nodes to
+    ``drain``."""
 
     empty: list[GroupNodes]
     drain: list[GroupNodes]
@@ -90,7 +90,7 @@ class _BudgetCropper:
         self.out = CroppedNodes(empty=[], drain=[])
 
     def take_atomic(self, group_id: str, empty: list[str], drain: list[str]) -> None:
-        """Takes an atomic group whole, or not at all when only a part of it was chosen."""
+        """Take all nodes of an atomic group, or none if only some of them were chosen."""
         group = self.groups[group_id]
         if group.target_error is not None:
             return
@@ -148,7 +148,10 @@ def _take_nodes(buckets: _NodesByGroup, budget: int, out: list[GroupNodes]) -> i
 def _split_by_atomicity(
     nodes: Sequence[NodeInGroup], groups: Mapping[str, BudgetGroup]
 ) -> tuple[_NodesByGroup, _NodesByGroup]:
-    """Nodes by group in order of first appearance: (atomic, individual). Nodes of no or a failing group are dropped."""
+    """Split the nodes by group into atomic and individual ones, in order of first appearance.
+
+    Nodes without group, or of a group whose options cannot be read, are dropped.
+    """
     atomic: _NodesByGroup = {}
     individual: _NodesByGroup = {}
     for item in nodes:
@@ -161,7 +164,7 @@ def _split_by_atomicity(
 
 
 def assign_groups(names: Iterable[str], groups: Groups) -> list[NodeInGroup]:
-    """Nodes with the ids of their groups; one of no group, or whose group cannot be told, has none."""
+    """Return the nodes with the ids of their groups; empty without group or if the group is unknown."""
     names = [*names]
     group_of = groups.ids_of_nodes(names)
     return [NodeInGroup(node=name, group=group or "") for name, group in zip(names, group_of, strict=True)]
@@ -170,11 +173,9 @@ def assign_groups(names: Iterable[str], groups: Groups) -> list[NodeInGroup]:
 def build_budget_groups(
     groups: Groups, options: AutoscalingOptions, snapshot_nodes: Iterable[Node]
 ) -> list[BudgetGroup]:
-    """What :func:`crop_nodes` needs of every group, worked out from the provider's answers and the nodes of the
-    snapshot.
-    """
+    """Build the inputs of :func:`crop_nodes` for every group."""
     nodes = list(snapshot_nodes)
-    found = []
+    budget_groups = []
     for group in groups:
         error = None
         atomic = False
@@ -182,7 +183,7 @@ def build_budget_groups(
             atomic = group.options_or(options.node_group_defaults).zero_or_max_node_scaling
         except ProviderError as failure:
             error = failure.message
-        found.append(
+        budget_groups.append(
             BudgetGroup(
                 id=group.id,
                 atomic=atomic,
@@ -192,7 +193,7 @@ def build_budget_groups(
                 options_error=error,
             )
         )
-    return found
+    return budget_groups
 
 
 @typed
@@ -205,12 +206,30 @@ def crop_nodes(
     max_scale_down_parallelism: int = 10,
     max_drain_parallelism: int = 1,
 ) -> CroppedNodes:
-    """Crops the nodes chosen for deletion, ``empty`` and to ``drain``, to what is left of
-    ``max_scale_down_parallelism`` (nodes that go at once) and ``max_drain_parallelism`` (of these, nodes that are
-    drained) by what is ``in_progress``.
+    """Select as many of the nodes chosen for deletion as the budgets allow.
 
-    Atomic groups come first and go whole or not at all; the first of them may exceed the budget unless it is
-    exactly 0. Of the others as many nodes as fit are taken, empty ones before those to drain.
+    Atomic groups come first and are deleted completely or not at all. The first of them may exceed the budget, unless
+    the budget is exactly 0. From other groups as many nodes as fit are taken, empty nodes before nodes to drain.
+
+    Parameters
+    ----------
+    empty : sequence of NodeInGroup
+        Empty nodes chosen for deletion.
+    drain : sequence of NodeInGroup
+        Nodes with pods chosen for deletion.
+    groups : sequence of BudgetGroup
+        Their groups (:func:`build_budget_groups`).
+    in_progress : DeletionsInProgress, optional
+        Deletions in progress, which reduce both budgets.
+    max_scale_down_parallelism : int
+        Maximum number of nodes deleted at a time.
+    max_drain_parallelism : int
+        Maximum number of these nodes that are drained at a time.
+
+    Returns
+    -------
+    CroppedNodes
+        The nodes to delete now.
     """
     in_progress = in_progress or DeletionsInProgress()
     by_id = {group.id: group for group in groups}

@@ -64,11 +64,7 @@ def count_registered_nodes(nodes: Iterable[Node], group: NodeGroup) -> int:
 def filter_atomic_groups(
     candidates: Sequence[str], *, groups: Groups, options: AutoscalingOptions, snapshot_nodes: Iterable[Node]
 ) -> AtomicFilterResult:
-    """Drops candidates of zero-or-max groups that are not wholly among the candidates.
-
-    Wholly: as many as the group's target size, or as its nodes in the snapshot. Groups are judged in the order of
-    their first candidate.
-    """
+    """Remove candidates of zero-or-max groups of which not all nodes are candidates."""
     result = AtomicFilterResult(kept=[], unremovable={})
     atomic: dict[str, list[str]] = {}
     for name in candidates:
@@ -122,10 +118,10 @@ def prefilter_nodes(names: Sequence[str], groups: Groups) -> list[str]:
 
 
 def compute_emptiness_tiers(pods: MovingPods, codes: NDArray[np.uint8], nodes: int) -> NDArray[np.int64]:
-    """Compute how empty each node is from the drain codes of its pods (:class:`~.drain_codes.DrainCodes`):
-    int64[nodes].
+    """Compute how empty each node is from the drain codes of its pods, int64[nodes].
 
-    The result is cached while the codes are unchanged.
+    For the codes see :class:`~kscale.ca.scale_down.moving_pods.DrainCodes`. The result is cached while the codes are
+    unchanged.
     """
     cached = pods.memo.of(_CachedTiers, _CachedTiers)
     if cached.last is not None and np.array_equal(cached.last[0], codes):
@@ -144,7 +140,7 @@ def compute_emptiness_tiers(pods: MovingPods, codes: NDArray[np.uint8], nodes: i
 
 
 class _CachedTiers:
-    """Of what was said last; kept with pods."""
+    """The last emptiness tiers, cached with the pods."""
 
     def __init__(self) -> None:
         self.last: tuple[NDArray[np.uint8], NDArray[np.int64]] | None = None
@@ -176,7 +172,7 @@ def sort_by_tier(names: Sequence[str], tiers: ArrayLike, previous: Collection[st
 
 
 def sort_by_scores(names: Sequence[str], scores: Sequence[ArrayLike]) -> list[str]:
-    """Sort by decreasing score; where the first scores are equal the next decides. Equal nodes keep their order.
+    """Return the names by decreasing score. Later scores break ties of earlier ones; equal nodes keep their order.
 
     ``scores``: int64[names] each.
     """

@@ -123,8 +123,11 @@ def _has_too_few_replicas(item: KubeObject, minimum: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DrainContext:
-    """``listers`` None: controllers are not looked up. ``now``: an aware datetime or a moment, else InputError.
-    ``pdbs``: what is left of the disruption budgets at that moment; without it there are none."""
+    """Context of the drainability rules.
+
+    ``listers`` None: controllers are not looked up. ``now``: an aware datetime or a moment, else InputError.
+    ``pdbs``: the remaining disruption budgets; None: there are none.
+    """
 
     now: Moment
     options: AutoscalingOptions
@@ -137,7 +140,7 @@ class DrainContext:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule with its ``name``: ``check`` says of a pod, in a context, what draining its node would mean."""
+    """A drainability rule with its ``name``; ``check`` returns what draining the node means for a pod in a context."""
 
     name: str
     check: Callable[[Pod, DrainContext], DrainStatus]
@@ -204,7 +207,7 @@ def check_on_completion(pod: Pod, context: DrainContext) -> DrainStatus:
 
 
 def is_pdb_exhausted(pod: Pod, context: DrainContext) -> bool:
-    """Whether some budget that covers the pod allows no more disruption."""
+    """Check whether any budget that covers the pod allows no more disruption."""
     return any(pdb.disruptions_allowed < 1 for pdb in context.pdbs.matching(pod))
 
 
@@ -274,7 +277,7 @@ def _check_controller_replicas(
     minimum = context.options.min_replica_count
     replicas = controller.spec.replicas
     if replicas is not None and replicas < minimum:
-        # Upstream prints the address of the number where the number is meant.
+        # Upstream prints the address of the number instead of the number.
         return build_blocked_status(
             drainability_status.MIN_REPLICAS_REACHED, f"{text}has too few replicas spec: <address> min: {minimum}"
         )
@@ -303,7 +306,7 @@ def check_safe_to_evict(pod: Pod, context: DrainContext) -> DrainStatus:
 
 
 def is_old_system_pod(pod: Pod, context: DrainContext) -> bool:
-    """Whether a pod has been there for ``blocking_system_pod_distruption_timeout``."""
+    """Check whether a pod is older than ``blocking_system_pod_distruption_timeout``."""
     created = pod.metadata.creation_timestamp
     timeout = duration(context.options.blocking_system_pod_distruption_timeout)
     return created is not None and context.now > nanoseconds(created) + timeout
@@ -336,8 +339,8 @@ def check_terminal(pod: Pod, context: DrainContext) -> DrainStatus:
 class PodsToMove(msgspec.Struct, kw_only=True):
     """What draining a node means for its pods, in node order.
 
-    ``pods`` find another place; ``daemon_set_pods`` go with the node; ``on_completion_pods`` are waited for. With
-    ``blocking`` set the node cannot be drained; the lists hold what was gathered up to that pod.
+    ``pods`` are moved; ``daemon_set_pods`` end with the node; ``on_completion_pods`` are waited for. With ``blocking``
+    set the node cannot be drained; the lists then contain the pods before the blocking one.
     """
 
     pods: list[Pod] = []
@@ -481,8 +484,23 @@ def check_drainability(
 ) -> PodsToMove:
     """Check whether a node with these pods can be drained, by the default rules of ``options``.
 
-    Returns what happens to each pod. Without ``listers`` controllers are not looked up; without ``pdbs`` there are no
-    disruption budgets.
+    Parameters
+    ----------
+    pods : iterable of Pod
+        The pods of the node.
+    now : datetime or Moment
+        Time of the check.
+    options : AutoscalingOptions, optional
+        Default: upstream's defaults.
+    listers : Listers, optional
+        Controllers of pods. Without them controllers are not looked up.
+    pdbs : RemainingPdbTracker, optional
+        Disruption budgets. Default: none.
+
+    Returns
+    -------
+    PodsToMove
+        What happens to each pod, and the blocking pod if there is one.
     """
     options = options or AutoscalingOptions()
     context = DrainContext(moment(now), options, listers, pdbs or RemainingPdbTracker())

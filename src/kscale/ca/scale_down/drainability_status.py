@@ -3,9 +3,6 @@
 
 Upstream's ``UnexpectedError`` is the error of a lister. Listers here are parts of a snapshot and cannot fail. Why a
 node stays is another list: :mod:`kscale.ca.unremovable_reasons`.
-
-Its ``UnexpectedError`` is that of a lister that fails; those here are parts of a snapshot and do not.
-Why a node stays is another list of upstream's, :mod:`kscale.ca.unremovable_reasons`.
 """
 
 from __future__ import annotations
@@ -73,5 +70,5 @@ class DrainStatus(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 def build_blocked_status(reason: str, error: str) -> DrainStatus:
-    """A pod that may not be moved."""
+    """Build the status of a pod that must not be moved."""
     return DrainStatus(outcome=BLOCK_DRAIN, blocking_reason=reason, error=error)

@@ -35,10 +35,9 @@ __all__ = ["Eligibility", "EligibilityChecker", "check_eligibility"]
 
 
 class Eligibility(msgspec.Struct, kw_only=True, frozen=True):
-    """The verdict on one node: no ``reason`` = eligible.
+    """Verdict on one node; eligible without ``reason``.
 
-    ``utilization`` is there for nodes that got as far as comparing it; ``error`` says what lies behind
-    ``UnexpectedError``.
+    ``utilization`` is set for nodes whose utilization was compared; ``error`` is the cause of ``UnexpectedError``.
     """
 
     reason: str | None = None
@@ -199,7 +198,7 @@ class _CachedVerdicts:
     verdicts: list[Eligibility | None] = field(default_factory=list)
 
     def may_know(self, n: int) -> bool:
-        """Whether the verdict on a node depends on nothing else."""
+        """Check whether the verdict on a node depends on cached inputs only."""
         return (
             bool(self.columns.exact[n])
             and self.names[n] not in self.errors
@@ -216,7 +215,7 @@ class _CachedVerdicts:
         if last.nodes is self.nodes and last.columns is self.columns and same_groups:
             self.verdicts = last.verdicts
             return
-        if last.nodes is self.nodes and last.index is self.index and same_groups:  # then pods alone may be others
+        if last.nodes is self.nodes and last.index is self.index and same_groups:  # then only pods can have changed
             self.verdicts = [*last.verdicts]
             others = np.flatnonzero(~self._same_sums(last, np.arange(len(self.nodes)))).tolist()
             for n in (*others, *(self.index[name] for name in self.errors if name in self.index)):
@@ -251,7 +250,7 @@ class _CachedVerdicts:
 
 
 class _LastVerdicts:
-    """What was known last; kept with the interner that the snapshots of a cluster share."""
+    """The last verdicts, cached with the interner that the snapshots of a cluster share."""
 
     def __init__(self) -> None:
         self.known: _CachedVerdicts | None = None

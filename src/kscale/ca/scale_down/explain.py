@@ -38,21 +38,23 @@ _REASON_TEXTS = {
 def explain_unremovable(
     node: str, plan: ScaleDownPlan, groups: Groups, options: AutoscalingOptions, snapshot: Snapshot
 ) -> str:
-    """One sentence on a node that is not among those to delete; upstream's reason is in ``plan.unremovable``."""
+    """Explain in one sentence why a node is not deleted; upstream's reason is in ``plan.unremovable``."""
     if plan.result == "ScaleDownNotTried":
         return "not looked at: this loop may not scale down"
     if node in plan.skipped_names:
         return "not looked at: enough nodes are unneeded already, or the time was up"
-    found = plan.unremovable.get(node)
-    if found is None:
+    unremovable = plan.unremovable.get(node)
+    if unremovable is None:
         return _explain_unneeded(plan) if node in plan.unneeded_by_name else _explain_not_candidate(node, groups)
-    if found.blocking_pod is not None:
-        return _explain_blocking_pod(found.blocking_pod.pod, found.blocking_pod.reason, plan, options, snapshot)
+    if unremovable.blocking_pod is not None:
+        return _explain_blocking_pod(
+            unremovable.blocking_pod.pod, unremovable.blocking_pod.reason, plan, options, snapshot
+        )
     judged = plan.eligibility.get(node)
-    match found.reason:
+    match unremovable.reason:
         case unremovable_reasons.NOT_UNDERUTILIZED if judged and judged.utilization and judged.threshold is not None:
             used = judged.utilization
-            # The planner of 2019 wants less than the threshold.
+            # The planner of release 1.3 requires less than the threshold.
             over = "as much as" if used.utilization == judged.threshold else "more than"
             return f"{used.utilization:.0%} of its {used.resource_name} is requested, {over} {judged.threshold:.0%}"
         case unremovable_reasons.NO_PLACE_TO_MOVE_PODS:
@@ -66,26 +68,26 @@ def explain_unremovable(
             return _explain_min_size(node, groups)
         case unremovable_reasons.UNEXPECTED_ERROR:
             return (judged and judged.error) or "the node group did not answer"
-    return _REASON_TEXTS.get(found.reason, found.reason)
+    return _REASON_TEXTS.get(unremovable.reason, unremovable.reason)
 
 
 def explain_no_place(node: str, pod: str, snapshot: Snapshot, options: AutoscalingOptions) -> str:
-    """Why a pod of a node that would be drained fits on no other node: the first reason of each, in words.
+    """Explain why a pod of a node that would be drained fits on no other node, by the most frequent reasons.
 
-    ``snapshot``: as it was before the loop. The drained node stays in the simulation without pods and with the taint
-    ``ToBeDeletedByClusterAutoscaler``, as upstream has it; so its topology domains stay, too.
+    ``snapshot`` is the state before the loop. As upstream, the drained node stays in the simulation without pods and
+    with the taint ``ToBeDeletedByClusterAutoscaler``, so its topology domains stay as well.
     """
     counted = drop_uncounted_pods(snapshot, options)
-    at = counted.columns.index[node]
-    mine = counted.placed_node == at
-    drained = counted.columns.objects[at]
+    index = counted.columns.index[node]
+    on_node = counted.placed_node == index
+    drained = counted.columns.objects[index]
     mark = Taint(key=TO_BE_DELETED_TAINT, effect="NoSchedule")
     drained = replace(drained, spec=replace(drained.spec, taints=[*drained.spec.taints, mark]))
     moving = counted.pod(pod)
     moving = replace(moving, spec=replace(moving.spec, node_name=""))
-    empty = counted.keeping(~mine).with_nodes(replaced=[drained])
-    found = fit(empty, pods=[moving])
-    verdicts = {name: found.verdict(pod, name) for name in empty.nodes if name != node}
+    empty = counted.keeping(~on_node).with_nodes(replaced=[drained])
+    result = fit(empty, pods=[moving])
+    verdicts = {name: result.verdict(pod, name) for name in empty.nodes if name != node}
     if not verdicts:
         return "there is no other node"
     if any(verdict.ok for verdict in verdicts.values()):
@@ -100,7 +102,7 @@ def explain_no_place(node: str, pod: str, snapshot: Snapshot, options: Autoscali
                 "minimum" in number
                 and number["minimum"] == 0
                 and key in hosts
-                and _is_alone_in_domain(counted, at, key)
+                and _is_alone_in_domain(counted, index, key)
             ):
                 texts.append(f"{node} counts as an empty domain of {key} while it is drained")
                 return "; ".join(texts)
@@ -108,7 +110,7 @@ def explain_no_place(node: str, pod: str, snapshot: Snapshot, options: Autoscali
 
 
 def _is_alone_in_domain(snapshot: Snapshot, at: int, key: str) -> bool:
-    """Whether no other node is in the topology domain of a node."""
+    """Check whether no other node is in the node's topology domain."""
     value = (snapshot.columns.objects[at].metadata.labels or {}).get(key)
     return sum((node.metadata.labels or {}).get(key) == value for node in snapshot.columns.objects) == 1
 

@@ -25,17 +25,17 @@ __all__ = ["PlannerInput", "ScaleDownInputs"]
 
 
 class ScaleDownInputs(msgspec.Struct, kw_only=True, frozen=True):
-    """All of it may be left out.
+    """Further inputs of a loop of scale-down; all are optional.
 
-    - ``limits``: the cluster-wide minima (None: what the options say).
-    - ``deleting`` and ``draining``: nodes whose deletion is under way. ``upcoming``: nodes of the snapshot that do not
-      exist yet (besides those annotated so): they take no pods. ``recent_evictions``: pods that were evicted a moment
-      ago, which are to find a place first. ``disabled``: nodes are judged, none is chosen.
-    - ``max_simulations`` stands for upstream's timer on simulations (``--scale-down-simulation-timeout``), which a pure
-      function cannot have: after so many candidates the time is up, and the others are skipped; without any time, all.
-    - ``threads``: how many judge nodes alone (None: as many as there are CPUs); no answer depends on it.
-    - ``pods_placed``: the pods that a loop places before its scale-down are in the snapshot already (a loop says so).
-      Otherwise ``capacity_buffer_pod_injection_enabled`` places unschedulable pods and those of capacity buffers first.
+    - ``limits``: the cluster-wide minima (None: from the options).
+    - ``deleting`` and ``draining``: nodes whose deletion is in progress. ``upcoming``: nodes of the snapshot that do
+      not exist yet (besides those annotated so): they take no pods. ``recent_evictions``: recently evicted pods, which
+      are placed first. ``disabled``: nodes are evaluated, none is chosen.
+    - ``max_simulations`` replaces upstream's timer on simulations (``--scale-down-simulation-timeout``), which a pure
+      function cannot have: candidates beyond this number are skipped. None: no limit.
+    - ``threads``: how many threads evaluate nodes (None: one per CPU), without effect on the result.
+    - ``pods_placed``: the snapshot already contains the pods that a loop places before its scale-down. Otherwise
+      ``capacity_buffer_pod_injection_enabled`` places unschedulable pods and those of capacity buffers first.
     - ``gpu_label``: the node label that names the type of GPU.
     """
 
@@ -53,10 +53,9 @@ class ScaleDownInputs(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class PlannerInput:
-    """The cluster at one moment, its groups, and what earlier loops remember.
+    """Inputs of one loop of scale-down: the cluster at one moment, its groups, and the state of earlier loops.
 
-    ``whole``: the snapshot; ``snapshot``: the same without pods that do not count. ``pdbs`` are charged
-    while the loop goes on.
+    ``whole``: the snapshot; ``snapshot``: the same without uncounted pods. ``pdbs`` are charged during the loop.
     """
 
     __slots__ = (
@@ -79,7 +78,7 @@ class PlannerInput:
         options: AutoscalingOptions,
         before: LoopState,
     ) -> None:
-        """Raises InputError for a disruption budget with a broken selector."""
+        """Initialize the inputs. Raises InputError for a disruption budget with an invalid selector."""
         self.now = now
         self.options = options
         self.before = before
@@ -92,7 +91,7 @@ class PlannerInput:
 
     @property
     def settles(self) -> bool:
-        """The cluster changed a short time ago: whatever grew, went, or failed to go."""
+        """Return whether the cluster is in the delay after a scale-up, a scale-down or a failed scale-down."""
         memory, options = self.before.scale_down, self.options
         changes = (
             (memory.last_scale_up, options.scale_down_delay_after_add),

@@ -54,7 +54,7 @@ V = TypeVar("V")
 
 
 class _LazyPodNames(Sequence[str]):
-    """``namespace/name`` of pods, each looked up when it is asked for; pickled as a tuple."""
+    """Keys (``namespace/name``) of pods, looked up on access; pickled as a tuple."""
 
     __slots__ = ("_keys", "_more", "_rows")
 
@@ -77,8 +77,7 @@ class MovingPods:
 
     ``kind_of``: int32[n] into ``exemplars``; ``class_of``: int32[n], classes by number in the interner; ``priority``:
     int64[n]; ``node``: int32[n], -1 for additional pods; ``names``: ``namespace/name``. ``memo`` caches what is
-    computed
-    from these pods alone.
+    computed from these pods alone.
     """
 
     __slots__ = (
@@ -133,8 +132,7 @@ class MovingPods:
         """Return the exemplar of each kind, by the first pod of each.
 
         This is the exemplar of the pod's shape, the same object in all snapshots; the pod itself if the pod or the
-        exemplar
-        is terminating.
+        exemplar is terminating.
         """
         table, shapes = self._snapshot.table, self._snapshot.interner.shapes
         listed = first[first < len(self._rows)]
@@ -143,7 +141,7 @@ class MovingPods:
         exemplars = []
         for i, number in enumerate(shapes_of(table, rows).tolist()):
             shape = shapes[number]
-            assert shape is not None  # some pod has it
+            assert shape is not None  # the shape of an existing pod
             exemplars.append(shape.exemplar)
             if shape.stops:
                 terminating[i] = True
@@ -181,7 +179,7 @@ class MovingPods:
         """Return the hint keys of some pods: the UID, or the name of a pod without one."""
         known = len(self._rows)
         uids = uids_of(self._snapshot.table, self._rows[which[which < known]])
-        for at in np.flatnonzero(which >= known).tolist():  # in order, so that each comes to stand where it belongs
+        for at in np.flatnonzero(which >= known).tolist():  # ascending, so that each is inserted at its final position
             uids.insert(at, self._more[which[at] - known].uid)
         return uids
 
@@ -261,7 +259,7 @@ class DrainCodes:
         pod = pods.exemplars[pods.kind_of[i]]
         if pod.metadata.namespace == _SYSTEM_NAMESPACE:
             pod = pods.pod(i)
-        else:  # all that the text needs besides is the name
+        else:  # the text needs only the name of other pods
             pod = replace(pod, metadata=replace(pod.metadata, name=pods.names[i].rpartition("/")[2]))
         return get_drain_status(pod, self._context, self._rules)
 
@@ -282,8 +280,8 @@ def _compute_code(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> int
 class _AgeDependentPods:
     """Pods that are checked one by one, as time passes; cached with all pods.
 
-    The only time check of their rules is whether a system pod is old enough (:func:`~.rules.system.is_old`), so each is
-    checked once young and once old.
+    The only time check of their rules is whether a system pod is old enough
+    (:func:`~kscale.ca.scale_down.drainability.is_old_system_pod`), so each is checked once young and once old.
     """
 
     def __init__(self) -> None:
@@ -310,12 +308,12 @@ class _AgeDependentPods:
     def _known(self, context: DrainContext) -> dict[tuple[int, bool], int]:
         """Return the cached codes of contexts that differ from this one in time at most."""
         budgets = context.pdbs.family if context.pdbs.pdbs else None
-        what = context.listers, context.options, budgets
+        key = context.listers, context.options, budgets
         for asked, known in self._last:
-            if asked == what:
+            if asked == key:
                 return known
         new_codes: dict[tuple[int, bool], int] = {}
-        self._last = [(what, new_codes), *self._last[: _MAX_CONTEXTS - 1]]
+        self._last = [(key, new_codes), *self._last[: _MAX_CONTEXTS - 1]]
         return new_codes
 
 
@@ -347,7 +345,7 @@ class PdbCoverage:
 
 
 class _CachedPdbCoverage:
-    """Of the budgets that were asked about last; kept with pods."""
+    """The coverage of the last budgets, cached with the pods."""
 
     def __init__(self) -> None:
         self.last: tuple[object, PdbCoverage] | None = None

@@ -60,7 +60,8 @@ class RemainingPdbTracker:
     __slots__ = ("_covering", "_index", "family", "pdbs")
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget] = ()) -> None:
-        """Raises :class:`kscale.objects.selectors.SelectorError` with upstream's text for an invalid selector."""
+        """Initialize the tracker. Raises :class:`kscale.objects.selectors.SelectorError` with upstream's text for an
+        invalid selector."""
         self.pdbs = [
             RemainingPdb(
                 name=budget.metadata.name,
@@ -75,7 +76,7 @@ class RemainingPdbTracker:
             self._index.add(pdb.namespace, pdb.selector, i)
         self.family = object()
         """The same for forks of one tracker, whose budgets cover the same pods."""
-        self._covering: dict[_NamespaceAndLabels, tuple[int, ...]] = {}  # forks share what was found
+        self._covering: dict[_NamespaceAndLabels, tuple[int, ...]] = {}  # forks share this cache
 
     def fork(self) -> RemainingPdbTracker:
         copy = RemainingPdbTracker()
@@ -84,22 +85,25 @@ class RemainingPdbTracker:
         return copy
 
     def covering(self, pod: Pod) -> tuple[int, ...]:
-        """The budgets that cover the pod, by position in ``pdbs``."""
+        """Return the positions in ``pdbs`` of the budgets that cover the pod, ascending."""
         namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
         if namespace not in self._index:
             return ()
         key = namespace, tuple(labels.items())
-        found = self._covering.get(key)
-        if found is None:
-            found = self._covering[key] = tuple(sorted(self._index.matching(namespace, labels)))
-        return found
+        positions = self._covering.get(key)
+        if positions is None:
+            positions = self._covering[key] = tuple(sorted(self._index.matching(namespace, labels)))
+        return positions
 
     def matching(self, pod: Pod) -> list[RemainingPdb]:
-        """The budgets that cover the pod, in list order."""
+        """Return the budgets that cover the pod, in list order."""
         return [self.pdbs[i] for i in self.covering(pod)]
 
     def can_remove(self, pods: Sequence[Pod]) -> PdbCheck:
-        """Whether the budgets let these pods go. A blocking pod that only forbids doing it at once is the last such."""
+        """Check whether the budgets allow these pods to be removed.
+
+        If some pods are blocked only because they would be removed at once, the last such pod is the blocking one.
+        """
         in_parallel = True
         blocking = None
         for pdb in self.pdbs:
@@ -116,7 +120,7 @@ class RemainingPdbTracker:
         return PdbCheck(can_remove=True, in_parallel=in_parallel, blocking=blocking)
 
     def remove(self, pods: Iterable[Pod]) -> None:
-        """Charges the pods to every budget that covers them."""
+        """Subtract the pods from the allowed disruptions of every budget that covers them."""
         for pod in pods:
             for pdb in self.matching(pod):
                 pdb.disruptions_allowed -= 1
@@ -127,26 +131,27 @@ def _build_blocking_pod(pod: Pod) -> BlockingPod:
 
 
 def filter_readable_budgets(budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
-    """The budgets before the first whose selector is broken: what upstream goes on with where it looks once more."""
-    found = []
+    """Return the budgets before the first one with an invalid selector.
+
+    Upstream continues with these when it reads the budgets a second time.
+    """
+    readable = []
     for budget in budgets:
         try:
             compile_selector(budget.spec.selector)
         except SelectorError:
             break
-        found.append(budget)
-    return found
+        readable.append(budget)
+    return readable
 
 
 def get_cached_pdb_tracker(snapshot: Snapshot) -> RemainingPdbTracker:
-    """:func:`build_pdb_tracker` the budgets of a snapshot, made once for the same budgets: to be forked, not
-    charged.
-    """
+    """Return the tracker of a snapshot's budgets, cached while the budgets are the same. Fork it before charging it."""
     return cached_by_identity(snapshot, ("budgets",), [snapshot.informers.budgets], build_pdb_tracker)[0]
 
 
 def build_pdb_tracker(budgets: Sequence[PodDisruptionBudget]) -> RemainingPdbTracker:
-    """A tracker of these budgets. Raises InputError with the name of every budget whose selector is broken."""
+    """Build a tracker of these budgets. Raises InputError that names each budget with an invalid selector."""
     try:
         return RemainingPdbTracker(budgets)
     except SelectorError:

@@ -31,9 +31,9 @@ __all__ = ["AloneVerdicts", "NodesToDelete", "ScaleDownPlan", "build_not_tried_p
 
 
 class NodesToDelete(msgspec.Struct, kw_only=True):
-    """Names to delete, empty and to drain, and why other unneeded nodes stay (in the order found).
+    """Names of nodes to delete, empty and to drain, and why other unneeded nodes stay (in the order found).
 
-    ``error`` says why nothing can be deleted in this loop at all.
+    ``error``: why nothing can be deleted in this loop.
     """
 
     empty: list[str] = []
@@ -57,9 +57,9 @@ def choose_nodes_to_delete(
     """Choose nodes that were unneeded long enough and that break no minimum; atomic groups only as a whole.
 
     ``snapshot_nodes`` are all nodes of the snapshot, including upcoming ones. ``limits`` (default: the options') are
-    the
-    cluster-wide minima, ``left`` returns what they leave (a tracker for this call), if that is cached. If usage cannot
-    be computed nothing is deleted. Size and resources that a node used up stay used up even if a later step drops it.
+    the cluster-wide minima, ``left`` returns what they leave (a tracker for this call), if that is cached. If usage
+    cannot be computed nothing is deleted. Size and resources that a node used up stay used up even if a later step
+    drops it.
     """
     quota = build_cluster_minimum_quota(options.resource_limiter if limits is None else limits)
     try:
@@ -90,24 +90,23 @@ AloneVerdicts = dict[str, RemovableNode | UnremovableCandidate]
 
 
 class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
-    """What one loop of scale-down found and would delete.
+    """Result of one loop of scale-down: its observations and the nodes to delete.
 
     - ``result``: ``ScaleDownInCooldown``, ``ScaleDownNoCandidates``, ``ScaleDownNoNodeDeleted`` or
-      ``ScaleDownNodeDeleteStarted``, as upstream reports it once the plan is carried out; ``ScaleDownNotTried`` where
-      the loop may not scale down (:func:`kscale.ca.can_scale_down`): then nothing was judged.
-    - ``candidates``: nodes that were looked at, in order; ``skipped``: those that the limit on unneeded nodes left out;
-      ``under_rollout``: those that were not looked at because their machines are being replaced.
+      ``ScaleDownNodeDeleteStarted``, as upstream reports it after executing the plan; ``ScaleDownNotTried`` if
+      the loop may not scale down (:func:`kscale.ca.can_scale_down`): then nothing was evaluated.
+    - ``candidates``: nodes that were evaluated, in order; ``skipped``: those that the limit on unneeded nodes left out;
+      ``under_rollout``: those that were not evaluated because their machines are being replaced.
     - ``unneeded``, ``removable``: the unneeded nodes in the order found, with times, and with pods and destinations.
-    - ``eligibility``: by candidate, with utilisation; ``unremovable``: why nodes stay; ``unremovable_after_update``:
-      the same before it was asked which may be deleted now; ``failures``: what simulation found in the way.
-    - ``chosen``: before the budgets (None: not asked); ``delete``: what to delete now, per group.
-    - ``soft_taints``: all marks to change (one loop changes some of them); ``pdbs``: what is left of the
-      budgets.
-    - ``remember``: works out ``state``, then holds nothing else; ``judge_alone``: only of ``exhaustive``: works out
+    - ``eligibility``: by candidate, with utilization; ``unremovable``: why nodes stay; ``unremovable_after_update``:
+      the same before the choice of nodes to delete now; ``failures``: why simulated removals failed.
+    - ``chosen``: before the budgets (None: no choice was made); ``delete``: what to delete now, per group.
+    - ``soft_taints``: all soft taints to change (one loop changes some of them); ``pdbs``: the remaining budgets.
+    - ``remember``: computes ``state`` and is then released; ``judge_alone``: only of ``exhaustive``: computes
       ``alone``.
 
-    The legacy profile knows ``ScaleDownNoUnneeded``, ``ScaleDownNodeDeleted`` (empty nodes, waited for) and
-    ``ScaleDownInProgress``, too.
+    The legacy profile also has ``ScaleDownNoUnneeded``, ``ScaleDownNodeDeleted`` (empty nodes, whose deletion is
+    awaited) and ``ScaleDownInProgress``.
     """
 
     result: str
@@ -128,10 +127,10 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
     under_rollout: list[str] = []
 
     def __repr__(self) -> str:
-        said = [f"{len(self.unneeded)} of {len(self.candidates)} candidates unneeded"]
-        said += [f"deletes {name}" for name in self.delete_empty]
-        said += [f"drains {name}" for bucket in self.delete.drain for name in bucket.nodes]
-        return f"ScaleDownPlan({self.result}: {', '.join(said)})"
+        parts = [f"{len(self.unneeded)} of {len(self.candidates)} candidates unneeded"]
+        parts += [f"deletes {name}" for name in self.delete_empty]
+        parts += [f"drains {name}" for bucket in self.delete.drain for name in bucket.nodes]
+        return f"ScaleDownPlan({self.result}: {', '.join(parts)})"
 
     def _repr_html_(self) -> str:
         """Render the plan as HTML for a notebook."""
@@ -148,7 +147,7 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
     def state(self) -> LoopState:
         """Return the state for the next loop, encoded on first access: it has the targets of all moved pods."""
         state = self.remember()
-        self.remember = lambda: state  # the cluster that it was worked out from is let go
+        self.remember = lambda: state  # release the simulated cluster
         return state
 
     @cached_property

@@ -371,7 +371,7 @@ class Planner:
 
     def _group_of(self, name: str) -> str:
         group = self.groups.of_node(name)
-        assert group is not None  # or it were no candidate
+        assert group is not None  # candidates have a group
         return group.id
 
     def _removable(

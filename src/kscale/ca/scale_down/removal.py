@@ -130,9 +130,12 @@ class RemovableNode:
 
 
 class UnremovableCandidate(msgspec.Struct, kw_only=True, rename="camel"):
-    """A node that has to stay. ``homeless``: the pod that no node took, for the reason ``NoPlaceToMovePods``;
-    ``blocking_pod``: the pod that may not be moved, and ``error``: upstream's text of it, for the reason
-    ``BlockedByPod``. None for every other reason."""
+    """A node that cannot be removed.
+
+    ``homeless``: the pod that fits on no other node, for the reason ``NoPlaceToMovePods``. ``blocking_pod``: the pod
+    that must not be moved, and ``error``: upstream's text about it, for the reason ``BlockedByPod``. None for other
+    reasons.
+    """
 
     node: str
     reason: str
@@ -196,8 +199,11 @@ class CompiledRemoval:
 
 
 class _CachedCompilation:
-    """What was compiled for a snapshot last, as no simulator has changed it; kept with the snapshot. ``asked``: it was
-    asked for once, which is all for most snapshots: who asks first gets what was compiled itself."""
+    """The last compilation of a snapshot, unchanged by any simulator, cached with the snapshot.
+
+    ``asked``: it was requested once. Most snapshots are compiled for one request only, so the first request gets the
+    compilation itself instead of a copy.
+    """
 
     def __init__(self) -> None:
         self.asked = False
@@ -302,7 +308,7 @@ class RemovalSimulator:
         numbers, known = self.pods.uid_numbers
         index = self._index
         of_number = np.full(len(known) + 1, -1, dtype=np.int32)
-        for hints in (state.old_hints, state.hints):  # the newer one counts
+        for hints in (state.old_hints, state.hints):  # newer hints take precedence
             for uid, name in hints.items():
                 if name and uid in known:
                     of_number[known[uid]] = index.get(name, -1)
@@ -319,7 +325,7 @@ class RemovalSimulator:
         if self._begun is not None:
             self.engine.set_ghost_rows(self._begun.session.leaving(self._leaving))
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> PlaceState:
@@ -327,7 +333,7 @@ class RemovalSimulator:
         return self.remembered()()
 
     def remembered(self) -> Callable[[], PlaceState]:
-        """Writes down cursor and hints as they stand at this moment."""
+        """Return a function that builds the state of placement from the current cursor and hints."""
         if self._begun is None:
             return partial(
                 _write_place_state, self.pods, _NO_PODS, self._names, _NO_PODS, self._state.cursor, self._state
@@ -350,7 +356,7 @@ class RemovalSimulator:
         mask[[self._index[name] for name in names if name in self._index]] = 1
         return mask
 
-    # -- acting ------------------------------------------------------------------------------------------------------
+    # -- simulation --------------------------------------------------------------------------------------------------
 
     def place_more(self, state: PlaceState, acceptable: NDArray[np.uint8] | None = None) -> PlaceState:
         """Place the ``more`` pods with hints of their own; what was placed stays. ``acceptable``: uint8[nodes], 1 =
@@ -392,8 +398,7 @@ class RemovalSimulator:
 
         ``destinations``: uint8[nodes], 1 = may take pods; a removed node is no destination any more. With ``limit`` the
         check stops after so many removable nodes, not counting those marked in ``atomic``. ``persist``: keep the
-        changes of
-        a success. ``charge_pdbs``: a success uses up disruption budgets.
+        changes of a success. ``charge_pdbs``: a success uses up disruption budgets.
         """
         if not candidates:
             return []
@@ -424,8 +429,7 @@ class RemovalSimulator:
         """Check whether each node could be removed if no other was, each on an overlay of its own; nothing changes.
 
         ``destinations``: uint8[nodes], 1 = may take pods. ``threads``: None = the number of CPUs; the results do not
-        depend
-        on it.
+        depend on it.
         """
         if not candidates:
             return []
@@ -495,9 +499,7 @@ class RemovalSimulator:
 
     def _blocked(self, node: str, pod: int) -> UnremovableCandidate:
         key = self.pods.names[pod]
-        held_by_budget = (
-            self._drain.codes[pod] == CODE_MOVES_UNLESS_PDB
-        )  # the budgets may allow it again by now, or not yet
+        held_by_budget = self._drain.codes[pod] == CODE_MOVES_UNLESS_PDB  # the budgets may have changed meanwhile
         status = build_over_budget_status(key) if held_by_budget else self._drain.status(pod)
         blocking = BlockingPod(pod=key, reason=status.blocking_reason)
         return UnremovableCandidate(
@@ -512,9 +514,10 @@ class RemovalSimulator:
         persist: bool = True,
         charge_pdbs: bool = True,
     ) -> RemovalResult:
-        """Simulate candidates in order. ``destinations``: names (None = every node); a removed node is none any more.
+        """Simulate candidates in order.
 
-        ``persist`` False: every candidate sees the cluster as it was. ``charge_pdbs`` False: budgets stay untouched.
+        ``destinations``: names of nodes that may take pods (None: every node); a removed node no longer counts.
+        ``persist`` False: every candidate sees the original cluster. ``charge_pdbs`` False: budgets are not charged.
         """
         mask = np.ones(len(self._names), np.uint8) if destinations is None else self.mask(destinations)
         answers = self.judge(list(candidates), mask, persist=persist, charge_pdbs=charge_pdbs)
@@ -569,9 +572,40 @@ def simulate_removals(
 ) -> RemovalResult:
     """Simulate the removal of the candidates, one after the other, and where their pods go.
 
-    Without ``listers`` and ``pdbs`` the snapshot's own controllers and disruption budgets are used. ``destinations``,
-    ``persist`` and ``charge_pdbs`` are as in :meth:`RemovalSimulator.run`. Raises
-    :class:`kscale.objects.selectors.SelectorError` for a broken budget.
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The cluster.
+    candidates : iterable of str
+        Names of nodes, in order.
+    now : datetime or Moment
+        Time of the simulation.
+    destinations : collection of str, optional
+        Nodes that may take pods (None: every node). A removed node no longer counts.
+    options : AutoscalingOptions, optional
+        Default: upstream's defaults.
+    listers : Listers, optional
+        Controllers of pods. Default: those of the snapshot.
+    pdbs : RemainingPdbTracker, optional
+        Disruption budgets. Default: those of the snapshot.
+    state : PlaceState, optional
+        Cursor and hints of earlier simulations.
+    persist : bool
+        Keep simulated removals for the next candidates. If False, every candidate sees the original cluster.
+    charge_pdbs : bool
+        Charge removed pods to the budgets.
+    profile : SchedulerProfile, optional
+        Default: the default scheduler's.
+
+    Returns
+    -------
+    RemovalResult
+        Removable and unremovable nodes, with reasons, and the remaining budgets.
+
+    Raises
+    ------
+    SelectorError
+        For an invalid budget (:class:`kscale.objects.selectors.SelectorError`).
     """
     time = moment(now)
     simulator = RemovalSimulator(

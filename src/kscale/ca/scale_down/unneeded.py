@@ -40,7 +40,9 @@ class UnremovableNode(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class UnremovableNodes(msgspec.Struct, kw_only=True):
-    """``until``: node -> when it may be simulated again (this outlives a pass); ``nodes``: reasons found in this pass.
+    """Nodes that stay. ``until``: node -> when it may be simulated again (carried between passes); ``nodes``: reasons
+    of
+    this pass.
 
     ``nodes`` keeps the order of first insertion; a later reason replaces an earlier one in place.
     """
@@ -54,7 +56,7 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
         return UnremovableNodes(until=until)
 
     def is_recent(self, name: str) -> bool:
-        """Whether the node is not to be simulated yet."""
+        """Check whether the node must not be simulated again yet."""
         return name in self.until
 
     def contains(self, name: str) -> bool:
@@ -62,14 +64,14 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
         return name in self.nodes
 
     def add_all(self, reasons: Mapping[str, str]) -> None:
-        """Records the reasons of many nodes, by name."""
+        """Add the reasons of many nodes, by name."""
         known = {reason: UnremovableNode(reason=reason) for reason in {*reasons.values()}}
         self.nodes.update(zip(reasons, map(known.__getitem__, reasons.values()), strict=True))
 
     def add(
         self, name: str, reason: str, *, blocking_pod: BlockingPod | None = None, until: Moment | None = None
     ) -> None:
-        """Records a reason, and with ``until`` when to try again."""
+        """Add a node's reason, and with ``until`` the time of the next attempt."""
         self.nodes[name] = UnremovableNode(reason=reason, blocking_pod=blocking_pod)
         if until is not None:
             self.until[name] = until
@@ -89,10 +91,9 @@ class NodeToRemove(msgspec.Struct, frozen=True):
 
 
 class UnneededNode(msgspec.Struct, kw_only=True, frozen=True):
-    """A node that is not needed, since when, and how long (nanoseconds) it has to stay so before it may be
-    deleted.
+    """An unneeded node: since when, and for how long (nanoseconds) it must stay unneeded before it may be deleted.
 
-    ``threshold_error`` says that the group's options could not be read.
+    ``threshold_error``: the group's options could not be read.
     """
 
     node: Node
@@ -150,7 +151,7 @@ def update_unneeded(
 
 
 class _Thresholds(NamedTuple):
-    """How long nodes of a group have to be unneeded, in nanoseconds; ``error`` if that is unknown."""
+    """Unneeded-time thresholds of a group's nodes, in nanoseconds; ``error`` if they are unknown."""
 
     ready: int = 0
     unready: int = 0

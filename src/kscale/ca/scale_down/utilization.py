@@ -77,7 +77,7 @@ def _collect_allocated_devices(claims: Iterable[ResourceClaim]) -> dict[tuple[st
             name = object_key(claim.metadata.namespace, claim.metadata.name)
             raise AutoscalerError("", f"claim {name} not allocated")
         for result in allocation.devices.results:
-            if not result.admin_access:  # an administrator's look does not reserve the device
+            if not result.admin_access:  # admin access does not reserve the device
                 devices.setdefault((result.driver, result.pool), set()).add(result.device)
     return devices
 
@@ -156,10 +156,10 @@ def get_pod_claims(pods: Iterable[Pod], snapshot: Snapshot) -> list[ResourceClai
 
 
 class Utilization(msgspec.Struct, kw_only=True, frozen=True):
-    """The fraction that decides, and of which resource it is: cpu, memory, a GPU, or a pool ``driver/pool``.
+    """The deciding utilization, and its resource: cpu, memory, a GPU, or a pool ``driver/pool``.
 
-    Not a number, infinite or negative where pods that do not count take all of the node or more. The fractions that
-    were worked out on the way are kept.
+    NaN, infinite or negative if uncounted pods take all of the node or more. The fractions of all resources are
+    included.
     """
 
     utilization: float
@@ -169,7 +169,7 @@ class Utilization(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Usage(msgspec.Struct, kw_only=True, frozen=True):
-    """What the pods of a node request, by resource in thousandths: ``used``, and ``skipped`` for those left aside.
+    """Requests of a node's pods by resource, in thousandths: ``used``, and ``skipped`` for excluded pods.
 
     Sums are exact and rounded up once.
     """

@@ -1,1 +1,1 @@
-"""Scale-up around the estimate: which groups are asked, how a plan is divided, carried out and reported."""
+"""Scale-up around the estimate: candidate groups, division of new nodes, execution and reports."""

@@ -21,11 +21,11 @@ __all__ = ["GroupSchedulability", "PodGroup", "PodGroups", "find_compared_pods"]
 
 
 def find_compared_pods(grouped: GroupedPods, records: Sequence[PodRecord]) -> frozenset[str]:
-    """Keys of pods that were compared with another: those of a controller that has several with the same labels.
+    """Return the keys of pods that upstream compared with another pod of the same controller and labels.
 
-    A pod is compared with the first of each shape of its controller that carries its labels, ten shapes at most, until
-    one is its own. Both specs are stripped for that where they lie: of ``env`` and of mounts of projected volumes.
-    ``records``: those of ``grouped``.
+    A pod is compared with the first pod of each shape of its controller that has the same labels, at most ten shapes,
+    until one shape matches. Upstream strips the specs of both in place: ``env`` and mounts of projected volumes.
+    ``records`` are those of ``grouped``.
     """
     group_of = np.empty(len(records), dtype=np.int64)
     group_of[grouped.members] = np.repeat(np.arange(len(grouped.starts) - 1), np.diff(grouped.starts))
@@ -59,10 +59,10 @@ class PodGroup(msgspec.Struct, kw_only=True):
 
 
 class GroupSchedulability:
-    """What a node group says of every equivalence group.
+    """Verdicts of one node group on every equivalence group.
 
-    ``fits``: bool[groups]. ``ask`` gives the verdict on each exemplar (as numbered in ``exemplar_of``: int32[groups])
-    that does not fit; it is called once, when somebody wants to know.
+    ``fits``: bool[groups]. ``ask`` returns the verdicts on the exemplars that do not fit (numbered as in
+    ``exemplar_of``: int32[groups]); it is called at most once, on request.
     """
 
     __slots__ = ("_ask", "_known", "exemplar_of", "fits")
@@ -85,7 +85,7 @@ class GroupSchedulability:
         return self._verdicts()[int(self.exemplar_of[number])]
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """Verdicts instead of whom to ask for them."""
+        """Return the state for pickling, with computed verdicts instead of the function that computes them."""
         return None, {"fits": self.fits, "exemplar_of": self.exemplar_of, "_known": self._verdicts()}
 
 
@@ -112,10 +112,10 @@ class _GroupVerdict:
 
 
 class PodGroups(Sequence[PodGroup]):
-    """All equivalence groups of a scale-up. As a sequence, made one by one when asked for.
+    """All equivalence groups of a scale-up, as a lazy sequence.
 
-    ``keys_of`` gives the pods of a group; ``exemplar_of``: int32[groups], which pods judgements are about: groups of
-    one exemplar are told the same; ``schedulable``: bool[groups].
+    ``keys_of`` returns the pods of a group. ``exemplar_of``: int32[groups], the pod that verdicts are about: groups of
+    one exemplar have the same verdicts. ``schedulable``: bool[groups].
     """
 
     def __init__(self, exemplar_of: NDArray[np.int32], keys_of: Callable[[int], list[str]]) -> None:
@@ -137,7 +137,7 @@ class PodGroups(Sequence[PodGroup]):
 
     def rename(self, old: str, new: str) -> None:
         """Rename a group that was created under another name."""
-        self._said = {new if name == old else name: said for name, said in self._said.items()}
+        self._said = {new if name == old else name: verdicts for name, verdicts in self._said.items()}
 
     def erase(self, group: str) -> None:
         """Forget the verdicts of a group."""
@@ -145,23 +145,26 @@ class PodGroups(Sequence[PodGroup]):
 
     def give_up(self, reason: str) -> None:
         """Reject all pods that would fit somewhere."""
-        for said in self._said.values():
-            said.reject(self.schedulable & said.takes, reason)
+        for verdicts in self._said.values():
+            verdicts.reject(self.schedulable & verdicts.takes, reason)
         self.schedulable = np.zeros(self.size, dtype=np.bool_)
 
     def fail(self, failed: Collection[str], reason: str) -> None:
-        """Node groups failed: pods that had no other one stay. Those that no node group takes any more are let be."""
+        """Set the failure reason for failed node groups.
+
+        Pods that no other node group takes become unschedulable.
+        """
         lost = np.zeros(self.size, dtype=np.bool_)
         left = np.zeros(self.size, dtype=np.bool_)
-        for name, said in self._said.items():
+        for name, verdicts in self._said.items():
             if name in failed:
-                said.reject(said.takes, reason)
-                lost |= said.takes
+                verdicts.reject(verdicts.takes, reason)
+                lost |= verdicts.takes
             else:
-                left |= said.takes
+                left |= verdicts.takes
         self.schedulable = self.schedulable & (left | ~lost)
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return self.size
@@ -173,14 +176,16 @@ class PodGroups(Sequence[PodGroup]):
         if not -self.size <= number < self.size:
             raise IndexError(number)
         number %= self.size
-        said = self._said
+        verdicts = self._said
         return PodGroup(
             pods=self.keys_of(number),
             schedulable=bool(self.schedulable[number]),
-            schedulable_groups=[name for name, item in said.items() if item.takes[number]],
+            schedulable_groups=[name for name, item in verdicts.items() if item.takes[number]],
             errors=self.errors(number),
             verdicts={
-                name: item.judgement.verdict(number) for name, item in said.items() if not item.judgement.fits[number]
+                name: item.judgement.verdict(number)
+                for name, item in verdicts.items()
+                if not item.judgement.fits[number]
             },
         )
 
@@ -200,7 +205,7 @@ class PodGroups(Sequence[PodGroup]):
 
     def awaiting(self, best: str) -> list[str]:
         """Return the pods that fit some node group, but not the chosen one."""
-        said = self._said.get(best)
-        if said is None:
+        verdicts = self._said.get(best)
+        if verdicts is None:
             return []
-        return [pod for i in np.flatnonzero(self.schedulable & said.rejected).tolist() for pod in self.keys_of(i)]
+        return [pod for i in np.flatnonzero(self.schedulable & verdicts.rejected).tolist() for pod in self.keys_of(i)]

@@ -3,9 +3,6 @@
 
 While a group is being created (``--async-node-groups``), scale-ups only store the size that it shall get.
 :func:`initialize_node_groups_steps` resizes the created groups afterwards.
-
-While a group is being made (``--async-node-groups``) scale-ups only note the size that it shall get. When the provider
-is done, :func:`initialize_node_groups_steps` gives the groups that came of it those sizes.
 """
 
 from __future__ import annotations
@@ -62,8 +59,8 @@ ExecutorAction = IncreaseSize | Together | Emit
 
 
 class ExecutionResult(msgspec.Struct, kw_only=True):
-    """What came of it: the error if any, the groups that were not resized, those that were (with when), and the cluster
-    state after."""
+    """Result of the execution of a plan: the error if any, the groups that were not resized, those that were (with the
+    time), and the cluster state afterwards."""
 
     error: AutoscalerError | None
     failed_groups: list[str]
@@ -72,7 +69,7 @@ class ExecutionResult(msgspec.Struct, kw_only=True):
 
 
 class _ResizeResult(msgspec.Struct, frozen=True):
-    """What became of one line of the plan, and when: ``failure`` is what counts for the group's back-off."""
+    """Result and time of one resize of a plan. ``failure`` is the error that counts for the group's back-off."""
 
     info: ScaleUpInfo
     at: Moment
@@ -81,7 +78,7 @@ class _ResizeResult(msgspec.Struct, frozen=True):
 
 
 class _ExecutionSettings(msgspec.Struct, frozen=True):
-    """What holds for every line of a plan."""
+    """Settings that apply to every resize of a plan."""
 
     options: AutoscalingOptions
     atomic: bool
@@ -99,14 +96,7 @@ def execute_scale_ups_steps(
     known_templates: Container[str] | None = None,
     release_1_3: bool = False,
 ) -> StepsOf[ExecutorAction, ExecutionResult]:
-    """Yields an :class:`~kscale.effects.IncreaseSize` for each line of the plan.
-
-    One after the other, the first error ends it; with ``parallel_scale_up`` all go out together, and errors are
-    combined. A provider that cannot do it atomically (``Not implemented``) is asked again. Increases are registered in
-    the state when they were done; failures put the group in back-off if the state knew a template of it
-    (``known_templates``; None: of all groups). ``release_1_3``: one event for each group, after it grew, as that
-    release had it.
-    """
+    """Run the resizes of a plan. Yields an :class:`~kscale.effects.IncreaseSize` for each line of the plan."""
     how = _ExecutionSettings(options, atomic, release_1_3)
     if options.parallel_scale_up:
         names = [info.group for info in plan]
@@ -169,7 +159,7 @@ def _resize_group(
 
 
 def _has_coming_nodes(group: NodeGroup | None) -> bool:
-    """Whether nodes of the group are on their way now; one that is still being made only notes its size."""
+    """Check whether the resize adds nodes now. A group that is still being created only stores its size."""
     return group is not None and (group.exists or not group.upcoming)
 
 
@@ -197,8 +187,10 @@ def _register_result(
 
 
 class InitializationResult(msgspec.Struct, kw_only=True):
-    """What came of it: the ``initializer`` and the cluster ``state`` to go on with. ``status`` is None where nothing
-    was left to do; ``warnings`` are what upstream would log."""
+    """Result of the initialization of created groups: the new ``initializer`` and cluster ``state``.
+
+    ``status`` is None if nothing was to be done; ``warnings`` are what upstream would log.
+    """
 
     initializer: AsyncInitializer
     state: ClusterStateRegistry
@@ -216,10 +208,27 @@ def initialize_node_groups_steps(
     now: datetime | Moment,
     options: AutoscalingOptions | None = None,
 ) -> StepsOf[ExecutorAction, InitializationResult]:
-    """Raises the size of each group that is behind what the ``initializer`` was asked for meanwhile.
+    """Scale up each created group to the size that was requested from ``initializer`` meanwhile.
 
-    ``made``: the groups that exist now, or why they do not; ``upcoming_of``: by what id each was known while it was
-    being made. A group that is not in there stays as it is. What is asked for counts as done, whatever comes of it.
+    Parameters
+    ----------
+    initializer : AsyncInitializer
+        Sizes requested while the groups were being created.
+    made : CreatedGroups or ApiError
+        The created groups, or why they could not be created.
+    upcoming_of : mapping of str to str
+        Created group -> its id while it was being created. A group that is not in there is not resized.
+    state : ClusterStateRegistry
+        State of the node groups.
+    now : datetime or Moment
+        Start of the initialization.
+    options : AutoscalingOptions, optional
+        Default: upstream's defaults.
+
+    Returns
+    -------
+    Steps of InitializationResult
+        The step machine. Requested sizes count as processed even if the resize fails.
     """
     options = options or AutoscalingOptions()
     return initialize_node_groups_substeps(Progress(moment(now)), initializer, made, upcoming_of, state, options)
@@ -233,7 +242,7 @@ def initialize_node_groups_substeps(
     state: ClusterStateRegistry,
     options: AutoscalingOptions,
 ) -> StepsOf[ExecutorAction, InitializationResult]:
-    """The same within a machine that is under way."""
+    """Scale up created groups as part of another step machine (:func:`initialize_node_groups_steps`)."""
     if isinstance(made, ApiError):
         error = ErrorRecord(type=made.reason or INTERNAL_ERROR, message=made.message)
         status = ScaleUpStatus(result=SCALE_UP_ERROR, error=error)

@@ -206,7 +206,10 @@ class ExpansionFinder:
         return not group.exists or is_safe_to_scale_up(self.state, group.id, self.p.now, self.options)
 
     def find_options(self, stop_after: int, until: Moment) -> StepsOf[Wait, None]:
-        """Asks group by group; once the time is up the others are left out."""
+        """Compute the expansion option of each valid group.
+
+        It ends after ``stop_after`` options (0: no limit) or at ``until``; the remaining groups are left out.
+        """
         for group in self.filtered.valid:
             begun = self.p.now
             option = self.option(group)
@@ -240,7 +243,7 @@ class ExpansionFinder:
         if not mine.any():
             return None
         similar = self.similar_to(group)
-        # How long an estimate may take is no business of a pure function; a negative time allows no node, and that is.
+        # A pure function has no time limit, but a negative duration allows no node at all.
         no_time = self.options.max_nodegroup_binpacking_duration < timedelta()
         limits = EstimateOptions(
             max_nodes=NO_NODES_ALLOWED if no_time else self.options.max_nodes_per_scaleup,
@@ -288,8 +291,7 @@ class ExpansionFinder:
         """Return the options as the expanders see them.
 
         If no expander reads single pods, consecutive equal pods are only counted. Prices of groups need a pod's
-        requests
-        alone; prices of a cloud provider may read anything of the pod.
+        requests alone; prices of a cloud provider may read anything of the pod.
         """
         expander_input = self.inputs.expander_input
         by_requests = expander_input is not None and isinstance(expander_input.prices, GroupPrices)

@@ -27,19 +27,19 @@ __all__ = ["OrchestratorInputs", "ScaleUpContext", "ScaleUpInputs"]
 
 
 class OrchestratorInputs(msgspec.Struct, kw_only=True, frozen=True):
-    """What an orchestrator goes by besides the cluster and the options.
+    """Inputs of an orchestrator besides the cluster and the options.
 
     - ``expanders`` default to those of the options, ``filters`` are further ones by name; ``expander_input`` needs no
       nodes. ``rng`` breaks ties, else the first option wins.
     - ``quotas`` default to the cluster-wide maxima of the options (an error: they could not be read), ``comparator`` to
       upstream's default.
-    - ``candidates``: groups that could be made (``exists`` False); theirs are among the templates too. An error: they
-      could not be listed. ``daemonsets`` run on templates of groups that were made. ``initializers``: by group, those
-      of groups that are still being made.
+    - ``candidates``: groups that could be created (``exists`` False), whose templates are included. An error: they
+      could not be listed. ``daemonsets`` run on templates of created groups. ``initializers``: by group, those
+      of groups that are still being created.
     - ``known_templates`` as in :func:`kscale.ca.scale_up.node_groups.filter_valid_scale_up_groups`;
-      ``stop_after_options``: no
-      further estimates once there are so many options (0 = all); ``all_or_nothing``: all pods at once or none.
-    - ``made_up``: pods that nobody has made; nothing is told of them.
+      ``stop_after_options``: no further estimates once there are so many options (0 = all); ``all_or_nothing``: all
+      pods at once or none.
+    - ``made_up``: fake pods, which are not reported.
     """
 
     expanders: Sequence[str] | None = None
@@ -59,23 +59,22 @@ class OrchestratorInputs(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ScaleUpInputs(msgspec.Struct, kw_only=True, frozen=True):
-    """What a loop of scale-up goes by besides the cluster, the groups, the state and the options. All of it may be left
-    out.
+    """Further inputs of a loop of scale-up; all are optional.
 
-    - ``templates`` replace what would be found out for a group; the others are modelled on real nodes, on what the
-      state remembers of them, then on the group's own description.
+    - ``templates`` replace the computed templates of groups; others are built from real nodes, from the saved state, or
+      from the group's own description, in this order.
     - ``gpu_label``: the node label that names the type of GPU (a cloud provider's; None: that of ``expander_input``).
-      Nodes that have it and show no device are not ready yet, and limits by type (``gpu_total``) go by it.
-    - ``expander_input``: without ``prices``, and where none are asked, ``price`` goes by the prices of the groups
+      Nodes that have it and show no device are not ready yet, and limits by type (``gpu_total``) use it.
+    - ``expander_input``: without ``prices``, and if none are requested, ``price`` uses the prices of the groups
       (:func:`~kscale.ca.expander.price.build_group_prices`). ``rng`` breaks ties, else the first option wins.
     - ``quotas`` default to the limits in the options and, with ``capacity_quotas_enabled``, the cluster's CapacityQuota
       objects (an error: they could not be read); ``comparator`` to that of the options.
-    - ``draining``: nodes whose pods are being moved. ``pods``: names; no other pending pod is looked at.
-      ``all_or_nothing``: all pods at once or none (what provisioning requests ask for).
-    - ``enforcer`` may want the scale-up although the gate is shut. ``max_looks`` stands for upstream's time-out on
-      pending pods (``--pending-pods-batching-timeout``), which a pure function cannot have: with
-      ``enable_graceful_degradation`` so many looks at pods are in time (see :func:`kscale.place`), and the others wait
-      for another loop. ``process_age``: how long the autoscaler has been running (None: long enough).
+    - ``draining``: nodes whose pods are being moved. ``pods``: names; other pending pods are ignored.
+      ``all_or_nothing``: all pods at once or none (as provisioning requests demand).
+    - ``enforcer`` may force a scale-up that other rules prevent. ``max_looks`` replaces upstream's timeout on pending
+      pods (``--pending-pods-batching-timeout``), which a pure function cannot have: with
+      ``enable_graceful_degradation`` so many pods are checked (see :func:`kscale.place`), and the others wait for
+      another loop. ``process_age``: how long the autoscaler has been running (None: long enough).
     """
 
     templates: Mapping[str, NodeTemplate] = {}
@@ -95,8 +94,11 @@ class ScaleUpInputs(msgspec.Struct, kw_only=True, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleUpContext:
-    """``nodes``: all that count for limits, upcoming ones included; ``templates``: what a new node of a group is;
-    ``cursor``: where the search for a node goes on."""
+    """Context of a scale-up.
+
+    ``nodes``: all nodes that count for limits, including upcoming ones; ``templates``: the template of each group's new
+    nodes; ``cursor``: where the search for a node continues.
+    """
 
     groups: Groups
     nodes: Sequence[Node]

@@ -1,7 +1,4 @@
-"""Scale up groups below their minimum size (upstream: ``ScaleUpToNodeGroupMinSize``).
-
-Upstream: ``core/scaleup/orchestrator``.
-"""
+"""Scale up groups below their minimum size (upstream: ``core/scaleup/orchestrator``: ScaleUpToNodeGroupMinSize)."""
 
 from __future__ import annotations
 
@@ -35,8 +32,8 @@ __all__ = ["MinSizeScaleUpResult", "scale_up_to_min_size_steps", "scale_up_to_mi
 
 
 class MinSizeScaleUpResult(msgspec.Struct, kw_only=True):
-    """The outcome (``status``), the cluster ``state`` after, the ``groups`` with their targets, and those that were
-    ``resized``, with when."""
+    """Result of a scale-up to minimum sizes: ``status``, the cluster ``state`` afterwards, the ``groups`` with their
+    targets, and the ``resized`` groups with the time."""
 
     status: ScaleUpStatus
     state: ClusterStateRegistry
@@ -57,12 +54,33 @@ def scale_up_to_min_size_steps(
     known_templates: Container[str] | None = None,
     gpu_label: str = DEFAULT_GPU_LABEL,
 ) -> StepsOf[ExecutorAction, MinSizeScaleUpResult]:
-    """Raises every existing, healthy group to its minimum size as far as limits allow; an action for each.
+    """Scale up every existing, healthy group to its minimum size as far as limits allow, with one action for each.
 
-    ``gpu_label``: the cloud's, of nodes with GPUs. ``quotas`` default to the cluster-wide maxima of the options;
-    ``known_templates`` as in :func:`kscale.ca.scale_up.node_groups.filter_valid_scale_up_groups`. Upstream compares
-    ``--max-nodes-total`` with the *group's* size here, asks quotas for each group as if it were the only one, and does
-    not look at the maximum size.
+    Parameters
+    ----------
+    nodes : sequence of Node
+        All nodes, for the quotas.
+    groups : Groups
+        The node groups.
+    templates : mapping of str to Node
+        Template nodes by group id.
+    state : ClusterStateRegistry
+        State of the node groups.
+    now : datetime or Moment
+        Start of the scale-up.
+    options : AutoscalingOptions
+        Options of the autoscaler.
+    quotas : sequence of Quota or AutoscalerError, optional
+        Default: the limits in the options. An error: the quotas could not be read.
+    known_templates : container of str, optional
+        Groups that had a template when the state was updated (None: all had).
+    gpu_label : str
+        Node label that names the type of GPU.
+
+    Returns
+    -------
+    Steps of MinSizeScaleUpResult
+        The step machine.
     """
     p = Progress(moment(now))
     return scale_up_to_min_size_substeps(
@@ -81,7 +99,7 @@ def scale_up_to_min_size_substeps(
     known_templates: Container[str] | None,
     gpu_label: str,
 ) -> StepsOf[ExecutorAction, MinSizeScaleUpResult]:
-    """The same within a machine that is under way."""
+    """Scale up groups below their minimum size, as part of another step machine."""
     limits = [build_cluster_maximum_quota(options.resource_limiter)] if quotas is None else quotas
     try:
         if isinstance(limits, AutoscalerError):

@@ -1,7 +1,7 @@
 """Which node groups may grow, which are similar, and how new nodes are divided (upstream:
 ``core/scaleup/orchestrator``: filterValidScaleUpNodeGroups, ComputeSimilarNodeGroups, balanceScaleUps).
 
-Whether two groups are alike is :mod:`kscale.ca.node_group_set`'s; what else must hold of a similar group is here.
+:mod:`kscale.ca.node_group_set` decides whether two groups are similar; the other conditions are checked here.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def find_not_ready_reason(
 
 
 def is_within_quotas(tracker: QuotaTracker, group: NodeGroup, node: Node, count: int) -> bool:
-    """Whether so many new nodes break no quota; False where that cannot be told."""
+    """Check whether so many new nodes exceed no quota; False if that is unknown."""
     try:
         return not tracker.check(group, node, count).exceeded
     except AutoscalerError:
@@ -79,7 +79,7 @@ def is_within_quotas(tracker: QuotaTracker, group: NodeGroup, node: Node, count:
 
 
 def is_zero_or_max_group(group: NodeGroup, options: AutoscalingOptions) -> bool:
-    """Whether the group grows from nothing to its maximum at once. Options that cannot be read count as ordinary."""
+    """Check whether the group is scaled only between zero and its maximum. False if the options cannot be read."""
     try:
         return group.options_or(options.node_group_defaults).zero_or_max_node_scaling
     except ProviderError:
@@ -97,9 +97,9 @@ def filter_valid_scale_up_groups(
     options: AutoscalingOptions,
     known_templates: Container[str] | None = None,
 ) -> FilteredGroups:
-    """Sorts out groups that cannot grow; the first check that fails is the reason.
+    """Separate the groups that can grow from those that cannot. The first failed check is the reason.
 
-    ``templates`` are template nodes by group id; ``node_count`` counts all nodes, upcoming ones included.
+    ``templates`` are template nodes by group id; ``node_count`` counts all nodes, including upcoming ones.
     ``known_templates`` are the groups that had a template when the cluster state was updated (None: all had); the
     others are never in back-off.
     """
@@ -108,13 +108,13 @@ def filter_valid_scale_up_groups(
         known = known_templates is None or group.id in known_templates
         reason = find_not_ready_reason(group, state, now, options, has_template=known) if group.exists else None
         if reason is not None:
-            found = [reason]
+            skip_reasons = [reason]
         else:
-            found, quotas = _find_skip_reasons(group, templates, tracker, node_count, options)
+            skip_reasons, quotas = _find_skip_reasons(group, templates, tracker, node_count, options)
             if quotas:
                 result.exceeded[group.id] = [name for quota in quotas for name in quota.resources]
-        if found:
-            result.skipped[group.id] = found
+        if skip_reasons:
+            result.skipped[group.id] = skip_reasons
         else:
             result.valid.append(group)
     return result
@@ -154,11 +154,11 @@ def compute_similar_node_groups(
     is_safe: Callable[[NodeGroup], bool],
     options: AutoscalingOptions,
 ) -> list[str]:
-    """Groups that are like ``group``, safe to scale up, and take at least the same pods; none where the option is off
-    or the group is one of zero or all its nodes.
+    """Compute the ids of groups that are similar to ``group``, safe to scale up, and take at least the same pods.
 
-    ``schedulable``: which groups of like pods each node group takes, bool[P] by id; one without an entry was filtered
-    out and shares nothing. ``alike`` is asked only if it matters. In the order of the provider's list.
+    Empty if the option is off, or if the group is one of zero or all its nodes. The order is the provider's.
+    ``schedulable``: which equivalence groups of pods each node group takes, bool[P] by id; a group without entry was
+    filtered out. ``alike`` computes the similar groups and is called only if needed.
     """
     mine = schedulable.get(group.id)
     if mine is None or not mine.any():
@@ -201,10 +201,10 @@ def balance_scale_ups(
     templates: Mapping[str, Node],
     tracker: QuotaTracker,
 ) -> list[ScaleUpInfo]:
-    """Divides the nodes among the best group and those similar to it, within quotas, which are consumed.
+    """Split the new nodes among the best group and its similar groups, and consume the quotas.
 
-    Similar groups without template or without room for one node take no part. What quotas take from one group is not
-    given to another. Raises :class:`AutoscalerError` if a target size cannot be read.
+    Similar groups without template or without quota for one node take no part. Nodes that quotas deny to one group are
+    not moved to another. Raises :class:`AutoscalerError` if a target size cannot be read.
     """
     targets = find_sharing_groups(best, similar, templates=templates, tracker=tracker)
     by_id = {group.id: group for group in targets}

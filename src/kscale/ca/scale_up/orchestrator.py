@@ -263,8 +263,7 @@ class ScaleUpResultBuilder(ExpansionFinder):
         """Add the duration of simulating the skipped node groups to the observations.
 
         With ``--scaleup-simulation-for-skipped-node-groups-enabled`` the skipped groups are simulated before the
-        scale-up
-        ends; otherwise the result is returned unchanged.
+        scale-up ends; otherwise the result is returned unchanged.
         """
         if not (self.tells_left and self.options.scaleup_simulation_for_skipped_node_groups_enabled):
             return done
@@ -289,7 +288,8 @@ def orchestrate_steps(
 ) -> StepsOf[OrchestratorAction, OrchestratorResult]:
     """Run one scale-up as a step machine, without filtering the pods first.
 
-    No further group is considered once ``--max-binpacking-time`` has passed.
+    No further group is considered once ``--max-binpacking-time`` has passed. See :func:`orchestrate` for the
+    parameters.
     """
     return orchestrate_substeps(Progress(moment(now)), snapshot, pods, ground)
 
@@ -494,7 +494,23 @@ def orchestrate(
 ) -> OrchestratorResult:
     """Run :func:`orchestrate_steps` as if everything succeeded: a dry run.
 
-    ``rank`` answers for the grpc expander; without it that expander keeps every option.
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The cluster with upcoming nodes.
+    pods : sequence of str, Pod or PodRecord
+        Pods that need nodes.
+    ground : ScaleUpContext
+        Groups, templates, state and options.
+    now : datetime or Moment
+        Start of the scale-up.
+    rank : callable, optional
+        Responder for the ``grpc`` expander. Without it that expander keeps every option.
+
+    Returns
+    -------
+    OrchestratorResult
+        The chosen option and its execution.
     """
     respond = build_dry_run_responder(ground.inputs.expander_input, rank)
     done = as_if_done(orchestrate_steps(snapshot, pods, ground, now=now), now=moment(now), respond=respond)

@@ -59,14 +59,14 @@ __all__ = [
 ]
 
 
-def build_expander_score(step: ExpanderStep, group: str, *, kept: bool) -> ExpanderScore:
+def build_expander_score(step: ExpanderStep, group: str, *, survived: bool) -> ExpanderScore:
     """Build the record of how one expander of the chain scored a group."""
     filtered = step.filtered
     score = filtered.scores.get(group)
     finite = score is None or isfinite(score)
     return ExpanderScore(
         expander=step.expander,
-        kept=kept,
+        kept=survived,
         score=score if finite else None,
         not_finite="" if finite or score is None else format_fixed(score),
         parts={name: number for name, number in filtered.parts.get(group, {}).items() if isfinite(number)},
@@ -91,7 +91,7 @@ def build_choices(done: OrchestratorResult, chosen: Sequence[str], *, bound_effo
             continue
         bound = option.estimate.bound(effort=bound_effort)
         scores = [
-            build_expander_score(step, name, kept=name in survivors)
+            build_expander_score(step, name, survived=name in survivors)
             for step, survivors in zip(steps, survivors_by_step, strict=True)
         ]
         choices.append(
@@ -179,13 +179,13 @@ class PodFilterResult:
     """Pods and cluster as a loop sees them before it scales up.
 
     - ``asked``: the pods that need nodes; None if the loop ended earlier.
-    - ``found``: the snapshot at the start of the loop.
+    - ``observed``: the snapshot at the start of the loop.
     - ``unschedulable``, ``unprocessed``: the number of pending pods that the scheduler has given up, and has not
       processed yet.
     - ``made_up``: fake pods, which are not reported.
     """
 
-    found: Snapshot
+    observed: Snapshot
     _: KW_ONLY
     unschedulable: int = 0
     unprocessed: int = 0
@@ -209,7 +209,7 @@ class PodFilterResult:
         """Return the simulated cluster, including the pods that were placed."""
         if self._after is not None:
             return self._after
-        return self.placed.snapshot_after if self.placed is not None else self.found
+        return self.placed.snapshot_after if self.placed is not None else self.observed
 
     @snapshot_after.setter
     def snapshot_after(self, after: Snapshot) -> None:
@@ -217,9 +217,10 @@ class PodFilterResult:
 
 
 class FakePodCounts(NamedTuple):
-    """Pods that nobody has made: of capacity buffers (``buffers``), or that controllers have yet to make (``missing``).
+    """Numbers of pods that do not exist: of capacity buffers (``buffers``), or not created yet by controllers
+    (``missing``).
 
-    ``asked`` need nodes, of which ``helped`` get some; ``existing`` fit on nodes that exist or are coming.
+    ``asked`` need nodes, of which ``helped`` get some; ``existing`` fit on existing or upcoming nodes.
     """
 
     asked: int
@@ -278,11 +279,11 @@ class ScaleUpPlan:
         self.min_sizes: list[ScaleUpInfo] = list(minimum.status.scale_ups) if minimum is not None else []
 
     def __repr__(self) -> str:
-        said = [*map(str, (*self.scale_ups, *self.min_sizes))]
-        said.append(
+        parts = [*map(str, (*self.scale_ups, *self.min_sizes))]
+        parts.append(
             f"{self.triggered_count} pods helped, {self.pending_count} not, {self.lists.on_existing} fit already"
         )
-        return f"ScaleUpPlan({self.result}: {', '.join(said)})"
+        return f"ScaleUpPlan({self.result}: {', '.join(parts)})"
 
     def _repr_html_(self) -> str:
         """Render the plan as HTML for a notebook."""
@@ -359,8 +360,7 @@ class ScaleUpPlan:
         """Return the simulated cluster after the loop, which scale-down uses in the same loop.
 
         Pods that fit on existing or upcoming nodes run there; nodes that have not started are left out. After a salvo
-        the
-        cluster includes the new nodes of all rounds but the last.
+        the cluster includes the new nodes of all rounds but the last.
         """
         return self._before.snapshot_after
 
@@ -381,8 +381,7 @@ class ScaleUpPlan:
         """Return why other groups that take the pods do not share the new nodes of the group chosen first.
 
         Maps a group to the labels or resources that differ, the chosen group's values first. Empty unless similar
-        groups
-        are balanced.
+        groups are balanced.
         """
         if self._comparator is None or not self._good or self._good[0].best is None:
             return {}

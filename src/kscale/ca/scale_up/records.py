@@ -21,10 +21,11 @@ class _RecordStruct(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ExpanderScore(_RecordStruct, frozen=True):
-    """What one expander of the chain made of an option: its score (less is better), its note, whether it kept it.
+    """Result of one expander of the chain for an option: its score (less is better), its note, whether it kept the
+    option.
 
-    A score that is no finite number is no ``score``: ``notFinite`` says which (``+Inf``, ``-Inf``, ``NaN``). ``parts``:
-    the finite numbers that the score was made of, by name.
+    A score that is not finite is no ``score``: ``notFinite`` contains it (``+Inf``, ``-Inf``, ``NaN``). ``parts``: the
+    finite numbers that the score was computed from, by name.
     """
 
     expander: str
@@ -38,9 +39,9 @@ class ExpanderScore(_RecordStruct, frozen=True):
 class ScaleUpChoice(_RecordStruct, frozen=True):
     """One node group as a way to scale up.
 
-    ``nodes`` and ``pods`` are what the estimate asks for and helps, 0 if the group is no option: then ``skipped`` says
-    why it was not asked; if that is empty, it was asked and takes none. ``bound`` is a proven least number of nodes for
-    the same pods, ``boundMethod`` what proved it. ``similar``: groups that would share the new nodes.
+    ``nodes`` and ``pods`` are the new nodes and placed pods of the estimate, 0 if the group is no option: then
+    ``skipped`` is the reason; if that is empty, the group takes no pod. ``bound`` is a proven lower bound of nodes for
+    the same pods, ``boundMethod`` its proof. ``similar``: groups that would share the new nodes.
     """
 
     group: str
@@ -63,11 +64,11 @@ class GroupRejection(_RecordStruct, frozen=True):
 
 
 class PendingPods(_RecordStruct, frozen=True):
-    """Like pods that stay without a place after the scale-up, and why.
+    """Equivalent pods that stay pending after the scale-up, and why.
 
-    ``rejected``: node groups that do not take them, on an empty new node and with no other pod beside; ``takenBy``:
-    groups that would. ``why`` is the short answer. Groups that were not asked are the same for all pods: see
-    ``skipped`` of the options.
+    ``rejected``: node groups that do not take them, on an empty new node without other pods; ``takenBy``:
+    groups that would. ``why`` is the short reason. Skipped groups are the same for all pods: see ``skipped`` of the
+    options.
     """
 
     pods: list[str]
@@ -77,12 +78,12 @@ class PendingPods(_RecordStruct, frozen=True):
 
 
 class PodCounts(_RecordStruct, frozen=True):
-    """How many pods each step took out before the scale-up, in the order of the steps.
+    """How many pods each step removed before the scale-up, in the order of the steps.
 
-    ``ignored``: being deleted, gated, or the scheduler has not said that they are unschedulable; ``expendable``: of a
-    priority below the cut-off; ``drained``: added, because their nodes are being drained; ``onExisting``: fit on nodes
-    that exist or are coming; ``outOfTime``: not looked at; ``daemonSet``; ``consuming``: wait for a
-    ProvisioningRequest; ``young``; ``asked``: what remained.
+    ``ignored``: being deleted, gated, or not reported as unschedulable by the scheduler; ``expendable``: of a priority
+    below the cut-off; ``drained``: added, because their nodes are being drained; ``onExisting``: fit on existing or
+    upcoming nodes; ``outOfTime``: not checked; ``daemonSet``; ``consuming``: wait for a ProvisioningRequest; ``young``;
+    ``asked``: what remained.
     """
 
     waiting: int = 0
@@ -102,14 +103,14 @@ class ScaleUpPlanRecord(Record, frozen=True):
 
     - ``result``: upstream's, e.g. ``ScaleUpSuccessful``; ``error`` comes with ``ScaleUpError``. Of several scale-ups in
       one loop (a salvo) it is the last one's.
-    - ``scaleUps``: the final plan, balanced over similar groups; ``options``: every group, the chosen one marked (of a
-      salvo: as the first scale-up saw them, all that were chosen marked).
-    - ``triggered``: pods that are helped, as upstream says it; ``beyondLimits``: those of them for which quotas leave
-      no node; ``pending``: those that are not; ``existing``: pod -> node, for pods that fit without new nodes;
-      ``young``: pods that are given some more time; ``notTried``: pods that nobody had time for.
-    - ``scaleDownDisabled``: more pods may be on their way, so the loop removes no node either.
-    - ``upcoming``: nodes by group that were asked for before and were taken for granted; ``createdGroups``: groups that
-      would be made; ``minSizes``: groups that are raised to their minimum size afterwards.
+    - ``scaleUps``: the final plan, balanced over similar groups; ``options``: every group, with the chosen one marked
+      (of a salvo: as the first scale-up saw them, with all chosen ones marked).
+    - ``triggered``: pods that get a place, as upstream reports it; ``beyondLimits``: those of them for which quotas
+      leave no node; ``pending``: pods that get none; ``existing``: pod -> node, for pods that fit without new nodes;
+      ``young``: pods whose delay has not passed; ``notTried``: pods for which there was no time.
+    - ``scaleDownDisabled``: more pods may follow soon, so the loop removes no node either.
+    - ``upcoming``: nodes by group that were requested before and are assumed to arrive; ``createdGroups``: groups that
+      would be created; ``minSizes``: groups that are scaled up to their minimum size afterwards.
     - ``notSimilar``: with balancing, the groups that take pods and do not share the new nodes, and what differs.
     - ``events`` are upstream's; ``warnings`` what it would log; ``state`` is for the next loop.
     """

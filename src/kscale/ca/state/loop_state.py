@@ -91,14 +91,14 @@ RetryTimes = dict[str, Nanoseconds]
 class ProvisioningState(
     msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What is remembered of provisioning requests.
+    """State of provisioning requests.
 
-    - ``retries``: requests for which nothing was found.
-    - ``requests_next``: where pods wait, too, the next scale-up is for a request (upstream's
+    - ``retries``: requests for which no capacity was found.
+    - ``requests_next``: if pods wait as well, the next scale-up is for a request (upstream's
       ``ProvisioningRequestScaleUpMode``).
-    - ``hints``, ``booking_hints``: where pods of requests that are there would go (pod UID -> node): as the classes of
-      requests found, and as they were booked.
-    - ``last_processed``: when a request was last accepted, given up or looked at.
+    - ``hints``, ``booking_hints``: where pods of requests would go (pod UID -> node): as the capacity checks
+      placed them, and as they were booked.
+    - ``last_processed``: when a request was last accepted, given up or processed.
     """
 
     retries: RetryTimes = {}
@@ -161,7 +161,7 @@ _STATE_VERSION: Final = 2
 
 
 class GroupChanges(msgspec.Struct, kw_only=True, rename="camel"):
-    """When each group last grew, lost a node, and failed to lose one. Kept from loop to loop."""
+    """Times at which each group last grew, lost a node, and failed to lose one. Carried from loop to loop."""
 
     scale_up: dict[str, Moment] = {}
     scale_down: dict[str, Moment] = {}
@@ -183,16 +183,16 @@ class Deletions(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_
 class ScaleDownState(
     msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What scale-down remembers.
+    """State of scale-down.
 
     - ``unneeded_since``, ``unremovable_until``: by node; ``previous_candidates``: what was unneeded last time.
-    - ``hints``, ``injected_hints``: pod UID -> node, for pods of removed nodes and for pods evicted of late (of the
+    - ``hints``, ``injected_hints``: pod UID -> node, for pods of removed nodes and for recently evicted pods (of the
       legacy profile: ``namespace/name`` -> node).
     - ``update_interval``: the shortest time between two loops so far, in nanoseconds; ``last_update``: the last loop.
     - ``changes``: when each group last changed; ``last_scale_up``, ``last_scale_down``, ``last_failure``: when
-      anything did. Scale-ups set theirs; of deletions :func:`kscale.ca.run_once` does, or whoever acts on a plan.
-    - ``started``: the taints of an earlier process have been looked at.
-    - ``usage``: only of the legacy profile: which nodes counted on which.
+      any did. Scale-ups set theirs; deletions are recorded by :func:`kscale.ca.run_once`, or by the executor of a plan.
+    - ``started``: the taints of an earlier process have been read.
+    - ``usage``: only of the legacy profile: which nodes relied on which.
     """
 
     unneeded_since: dict[str, Moment] = {}
@@ -213,11 +213,11 @@ class ScaleDownState(
 class ScaleUpState(
     msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What scale-up remembers.
+    """State of scale-up.
 
-    - ``hints``, ``old_hints``: where pods would go on nodes that exist (pod UID -> node), in two generations.
-    - ``degraded_loops``: loops in a row that had no time for every pod (graceful degradation); 0 = it has time. Whether
-      scale-down may run meanwhile, :func:`kscale.ca.can_scale_down` says.
+    - ``hints``, ``old_hints``: where pods would go on existing nodes (pod UID -> node), in two generations.
+    - ``degraded_loops``: number of consecutive loops without time for every pod (graceful degradation); 0 if there is
+      time. :func:`kscale.ca.can_scale_down` decides whether scale-down may run meanwhile.
     """
 
     hints: dict[str, str] = {}
@@ -246,17 +246,19 @@ class RememberedTarget(
 class LoopState(
     msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """``cursor``: where the scan over nodes stands; scale-up and scale-down of one loop share it.
+    """State that one loop passes to the next.
 
-    ``scale_up``, ``scale_down``: what each of the two remembers besides.
-
-    ``cluster``: readiness, requests under way and back-off. ``templates``: what nodes of each group looked like when
-    there was a good one. ``initializers``: what groups that are still being made shall get, by the id that they have
-    meanwhile. ``deletions``: nodes that are being deleted. ``taints_cleaned``: marks that an earlier process left on
-    nodes have been removed. ``latencies``, ``skipped``: for how long nodes wait to go, and to be looked at, where that
-    is tracked. ``provisioning``: about provisioning requests. ``differing_drivers``: of which devices were other than
-    templates said when they were last compared. ``targets``: the target sizes of groups whose new nodes have not all
-    come, by id; until then they count for a caller who describes these groups as before.
+    - ``cursor``: position of the scan over nodes; scale-up and scale-down of one loop share it.
+    - ``scale_up``, ``scale_down``, ``provisioning``: state of these parts.
+    - ``cluster``: readiness, pending requests and back-off.
+    - ``templates``: examples of each group's nodes from when it had a good one.
+    - ``initializers``: requested sizes of groups that are still being created, by their temporary id.
+    - ``deletions``: nodes that are being deleted.
+    - ``taints_cleaned``: taints that an earlier process left on nodes have been removed.
+    - ``latencies``, ``skipped``: for how long nodes wait for deletion and for evaluation, if that is tracked.
+    - ``differing_drivers``: drivers whose devices differed from the templates at the last comparison.
+    - ``targets``: the target sizes of groups whose new nodes have not all registered, by id; until then they are used
+      for a caller who describes these groups as before.
     """
 
     cursor: Annotated[Count, msgspec.Meta(ge=0, lt=1 << 62)] = 0
@@ -319,7 +321,7 @@ def reset_for_new_process(state: LoopState) -> LoopState:
 
 @typed
 def register_group_change(state: LoopState, kind: str, group: str, time: datetime | Moment) -> LoopState:
-    """Record that a group changed at ``time``, for local delays.
+    """Return the state with the time of a group's change, for local delays.
 
     ``kind`` is ``scale_up``, ``scale_down`` or ``scale_down_failure``.
     """

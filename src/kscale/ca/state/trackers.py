@@ -26,13 +26,14 @@ __all__ = [
 
 
 class MaxNodeSkipEvalTime(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """``last``: the pass before; ``since``: skipped node -> when it was last looked at."""
+    """How long nodes have been skipped. ``last``: time of the previous pass; ``since``: skipped node -> its last
+    evaluation."""
 
     last: Moment
     since: dict[str, Moment] = {}
 
     def update(self, skipped: Iterable[str], now: Moment) -> tuple[MaxNodeSkipEvalTime, int]:
-        """After a pass that skipped these nodes: what to remember, and the longest time in nanoseconds."""
+        """Return the record after a pass that skipped these nodes, and the longest skip time in nanoseconds."""
         since = {name: self.since.get(name, self.last) for name in skipped}
         return MaxNodeSkipEvalTime(last=now, since=since), now - min([now, *since.values()])
 
@@ -47,8 +48,8 @@ _WAITING_REASONS: Final = frozenset(
 
 
 class TrackedNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """A node that is unneeded: since when, for how many nanoseconds it has to be, and what else last kept it (empty:
-    nothing)."""
+    """An unneeded node: since when, its unneeded-time threshold in nanoseconds, and the last other reason of its delay
+    (empty if there is none)."""
 
     since: Moment
     threshold: Nanoseconds
@@ -75,12 +76,15 @@ class _Unneeded(Protocol):
 
 
 class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Nodes that are unneeded. Functions give a new tracker, and what is to be observed."""
+    """Unneeded nodes, each with its start time. Methods return a new tracker and the latencies to observe."""
 
     nodes: dict[str, TrackedNode] = {}
 
     def update(self, unneeded: Iterable[_Unneeded], now: Moment) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
-        """After a pass: new nodes count from now, nodes that are needed again are observed and forgotten."""
+        """Return the tracker after a pass, and the latencies of nodes that are needed again.
+
+        New nodes count from ``now``; nodes that are needed again are removed.
+        """
         nodes = {}
         for item in unneeded:
             known = self.nodes.get(item.name, TrackedNode(since=now, threshold=item.threshold))
@@ -91,34 +95,38 @@ class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="came
     def process(
         self, unremovable: Mapping[str, str], started: Iterable[str], now: Moment
     ) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
-        """After a loop: ``unremovable`` (node -> reason) is kept in mind, nodes being deleted are observed."""
+        """Return the tracker after a loop, and the latencies of nodes whose deletion started.
+
+        ``unremovable`` (node -> reason) sets the delay reason of nodes.
+        """
         nodes = dict(self.nodes)
         for name, reason in unremovable.items():
             if name in nodes and reason not in _WAITING_REASONS:
                 nodes[name] = msgspec.structs.replace(nodes[name], delay_reason=reason)
         marked = NodeLatencyTracker(nodes=nodes)
-        gone = [name for name in dict.fromkeys(started) if name in nodes]
-        left = {name: item for name, item in nodes.items() if name not in gone}
-        return NodeLatencyTracker(nodes=left), marked._observe(gone, now, deleted=True)
+        deleting = [name for name in dict.fromkeys(started) if name in nodes]
+        left = {name: item for name, item in nodes.items() if name not in deleting}
+        return NodeLatencyTracker(nodes=left), marked._observe(deleting, now, deleted=True)
 
     def _observe(self, names: Iterable[str], now: Moment, *, deleted: bool) -> list[NodeLatency]:
-        found = []
+        latencies = []
         for name in names:
             item = self.nodes[name]
             latency = now - item.since - item.threshold
             if latency > 0:
                 reason = item.delay_reason or "none"
-                found.append(NodeLatency(node=name, deleted=deleted, delay_reason=reason, latency=latency))
-        return found
+                latencies.append(NodeLatency(node=name, deleted=deleted, delay_reason=reason, latency=latency))
+        return latencies
 
 
 MAX_USAGE_RECORDED: Final = 50
 
 
 class UsageRecord(msgspec.Struct, rename="camel", omit_defaults=True):
-    """One node: the nodes that its pods would go to, and the nodes whose pods would come, with the last time of each.
+    """Relations of one node: the nodes that its pods would move to, and the nodes whose pods would move here, with the
+    last time of each.
 
-    At most :data:`MAX_USAGE_RECORDED` of either are kept; beyond that only the fact that there are too many.
+    At most :data:`MAX_USAGE_RECORDED` of either are stored; beyond that only the fact that there are too many.
     """
 
     using: dict[str, Moment] = {}
@@ -143,7 +151,7 @@ class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
         )
 
     def register(self, node: str, destination: str, time: Moment) -> None:
-        """Record that a pod of ``node`` would move to ``destination``."""
+        """Register that a pod of ``node`` would move to ``destination``."""
         record = self.records.setdefault(node, UsageRecord())
         if len(record.using) >= MAX_USAGE_RECORDED:
             record.using_too_many = True
@@ -156,7 +164,7 @@ class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
             record.used_by[node] = time
 
     def clean_up(self, cutoff: Moment) -> None:
-        """Forget relations that are older than ``cutoff``, but for those of nodes that had too many to tell."""
+        """Remove relations older than ``cutoff``, except those of nodes that had too many relations to record."""
         for node, record in list(self.records.items()):
             if not record.using_too_many:
                 record.using = {name: time for name, time in record.using.items() if time >= cutoff}
@@ -169,8 +177,7 @@ class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
         """Forget the relations of a removed node, and return the unneeded nodes that lose their unneeded time.
 
         These are the node itself, and every node that relied on one of its destinations, where there is less room now.
-        If a
-        record has too many relations to be complete, all unneeded nodes lose their time.
+        If a record has too many relations to be complete, all unneeded nodes lose their time.
         """
         names = {node}
         record = self.records.pop(node, UsageRecord())

@@ -1,1 +1,1 @@
-"""The whole loop of the Cluster Autoscaler (``core/static_autoscaler.go``: RunOnce)."""
+"""One whole loop of the Cluster Autoscaler (upstream: ``core/static_autoscaler.go``: RunOnce)."""

@@ -142,8 +142,10 @@ def remove_unneeded_groups(
 
 
 class AutoscalerLoopBase:
-    """One loop under way: the scene, the scale-up part, the actuator, and the report as far as it has come.
-    ``under_way``: the deletions that the loop found going on, once it has looked."""
+    """One loop in progress: its context, the scale-up part, the actuator, and the report so far.
+
+    ``under_way``: the deletions in progress, once the loop has read them.
+    """
 
     under_way: ActuationStatus
 
@@ -276,7 +278,7 @@ _FILTER_OUT_SCHEDULABLE_REQUESTOR: Final = "filter-out-pod-list-processor"
 
 
 class AutoscalerLoop(ScaleDownPhase):
-    """One loop in progress, divided into parts."""
+    """One loop in progress, divided into phases that run in order."""
 
     def run(self) -> StepsOf[LoopAction, LoopReport]:
         p, report = self.p, self.report
@@ -305,7 +307,7 @@ class AutoscalerLoop(ScaleDownPhase):
         self.scene.warnings += self.actuator.tracker.take_warnings()
         return report
 
-    # -- what is there (before anything is shown) --------------------------------------------------------------------
+    # -- observation -------------------------------------------------------------------------------------------------
 
     def look(self) -> StepsOf[LoopAction, None]:
         p, scene, options = self.p, self.scene, self.options
@@ -366,7 +368,7 @@ class AutoscalerLoop(ScaleDownPhase):
         )
 
     def be_actionable(self) -> StepsOf[LoopAction, None]:
-        """End the loop if the cluster is not actionable, after writing the status."""
+        """Check whether the cluster is actionable. If not, write the status and raise LoopEndedError."""
         lists, options = self.scene.lists, self.options
         idle = check_actionable(len(lists.all), len(lists.ready), options, self.inputs.process_age)
         if idle is None:
@@ -396,7 +398,7 @@ class AutoscalerLoop(ScaleDownPhase):
         if outcome.error is not None:
             raise LoopEndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
 
-    # -- what is done ------------------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------------------------
 
     def act(self) -> StepsOf[LoopAction, None]:
         p, up, options = self.p, self.up, self.options
@@ -440,7 +442,7 @@ class AutoscalerLoop(ScaleDownPhase):
             yield from p.observe(*loop_metrics.build_scale_up_observations(up.minimum.resized, *labels))
 
     def growing(self, steps: StepsOf[OrchestratorAction | WriteStatus, None]) -> StepsOf[LoopAction, None]:
-        """Run and time a part that adds nodes. ``scale_up/loop.py`` keeps its result."""
+        """Run a part of the loop that adds nodes, and observe its duration."""
         timer = FunctionTimer(self.p, "scaleUp")
         yield from self.p.observe(build_last_activity_observation("scaleUp", self.p.now))
         yield from steps
@@ -473,7 +475,7 @@ class AutoscalerLoop(ScaleDownPhase):
         if repair.fixed:
             raise LoopEndedError("Some node group target size was fixed, skipping the iteration")
 
-    # -- what is shown -----------------------------------------------------------------------------------------------
+    # -- status and metrics ------------------------------------------------------------------------------------------
 
     def conclude(self) -> StepsOf[LoopAction, None]:
         """Run what upstream defers until the loop is over, however it ended."""

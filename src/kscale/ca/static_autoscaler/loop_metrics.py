@@ -174,7 +174,7 @@ def _get_device_labels(template: NodeTemplate | None, gpu_label: str, gpu_types:
     return {**gpu, "dra_drivers": get_dra_drivers_label(template.resource_slices)}
 
 
-def build_latency_observations(found: Iterable[NodeLatency]) -> list[Observation]:
+def build_latency_observations(latencies: Iterable[NodeLatency]) -> list[Observation]:
     """Build observations of how long nodes stayed past their unneeded-time threshold."""
     return [
         build_observation(
@@ -183,7 +183,7 @@ def build_latency_observations(found: Iterable[NodeLatency]) -> list[Observation
             deleted="true" if each.deleted else "false",
             delay_reason=each.delay_reason,
         )
-        for each in found
+        for each in latencies
     ]
 
 

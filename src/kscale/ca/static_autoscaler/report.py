@@ -32,11 +32,11 @@ __all__ = ["LoopEndedError", "LoopInputs", "LoopReport", "build_unreadable_error
 
 
 class LoopInputs(msgspec.Struct, kw_only=True, frozen=True):
-    """All of it may be left out.
+    """Further inputs of a loop; all are optional.
 
-    - ``actuator``: carries deletions on from loop to loop; a process has one. Without one the loop makes its own, for
-      which the deletions of the state are under way as long as their nodes are there.
-    - ``templates`` replace what would be found out for a group; ``gpu_label``: the node label that names the type of
+    - ``actuator``: continues deletions from loop to loop; a process has one. Without one the loop creates its own, for
+      which the deletions of the state are in progress as long as their nodes exist.
+    - ``templates`` replace the computed templates of groups; ``gpu_label``: the node label that names the type of
       GPU (a cloud provider's), ``gpu_types``: the types that the cloud lists (for metrics).
     - ``expander_input``, ``quotas``, ``comparator``, ``rng``, ``enforcer``, ``max_looks``, ``process_age``, ``profile``
       as in :class:`kscale.ca.ScaleUpInputs`; ``limits``, ``max_simulations``, ``threads`` as in
@@ -72,23 +72,25 @@ class LoopEndedError(Exception):
 
 
 def build_unreadable_error(error: UnreadableObjectError) -> AutoscalerError:
-    """What a loop returns that comes upon an object which cannot be read: where nothing that decisions read is wrong,
-    that is found when the object is needed whole."""
+    """Build the error of a loop that needs an object which cannot be read.
+
+    Such an object is detected only when the loop needs it in full, if the fields that decisions read are valid.
+    """
     return AutoscalerError(INTERNAL_ERROR, f"failed to read an object of the cluster: {error}")
 
 
 class LoopReport(msgspec.Struct, kw_only=True, dict=True):
-    """What one loop found out and did.
+    """Result of one loop: decisions, actions and the state for the next loop.
 
-    - ``state``: for the next loop; ``groups``: as they are now, with the targets that were asked for.
-    - ``error``: what upstream returns from its loop; ``ended``: why it ended early without one (empty: it did not).
-    - ``repair``: what was put right (None: it did not come to that); ``scale_up``, ``scale_down``: what was decided
-      (None: likewise; scale-down may be switched off); ``started``: deletions that began; ``removed_groups``: groups
-      of auto-provisioning that were not needed any more.
-    - ``deletion_results``: how deletions ended since the loop before, by node. Each is told once.
-    - ``status``: what is shown of the cluster; ``warnings``: what upstream only logs.
+    - ``state``: for the next loop; ``groups``: the current groups, with the targets that were requested.
+    - ``error``: what upstream returns from its loop; ``ended``: why the loop ended early without an error (else empty).
+    - ``repair``: what was repaired (None: not reached); ``scale_up``, ``scale_down``: the decisions (None: not reached,
+      or scale-down is disabled); ``started``: deletions that began; ``removed_groups``: groups of auto-provisioning
+      that were not needed anymore.
+    - ``deletion_results``: how deletions ended since the previous loop, by node. Each is reported once.
+    - ``status``: the status of the cluster; ``warnings``: what upstream only logs.
     - ``deletions_under_way``: whether nodes were being deleted when the loop looked.
-    - ``snapshot_after``: the simulated cluster in which scale-down looked for places.
+    - ``snapshot_after``: the simulated cluster in which scale-down searched for places.
     - ``actions``, ``events``, ``observations``: of a loop that was run as if everything succeeded. Whoever runs the
       steps gets them as actions instead.
     """
@@ -113,7 +115,7 @@ class LoopReport(msgspec.Struct, kw_only=True, dict=True):
 
     @property
     def successful(self) -> bool:
-        """Whether the process counts as healthy: an error that passes by itself does not count."""
+        """Return whether the loop counts as healthy; a transient error does not count."""
         return self.error is None or self.error.type == TRANSIENT_ERROR
 
     def __repr__(self) -> str:
@@ -129,7 +131,7 @@ class LoopReport(msgspec.Struct, kw_only=True, dict=True):
         return f"LoopReport({', '.join(part for part in parts if part)})"
 
     def _repr_html_(self) -> str:
-        """For a notebook."""
+        """Return an HTML representation for notebooks."""
         from kscale.html import notebook
 
         parts = [plan._repr_html_() for plan in (self.scale_up, self.scale_down) if plan is not None]
@@ -137,7 +139,7 @@ class LoopReport(msgspec.Struct, kw_only=True, dict=True):
 
     @property
     def scale_down_result(self) -> str:
-        """What upstream reports of scale-down."""
+        """Return upstream's name of the scale-down result."""
         if self.started is not None:
             return self.started.result
         return self.scale_down.result if self.scale_down is not None else "ScaleDownNotTried"

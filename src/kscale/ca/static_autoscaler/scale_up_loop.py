@@ -88,8 +88,10 @@ class SalvoRound(msgspec.Struct, kw_only=True):
 
 
 class SalvoResult(msgspec.Struct, kw_only=True):
-    """All ``rounds``; ``snapshot_after`` is the simulated cluster after them: the last one put nothing into it.
-    ``warning`` says why it ended early, if it did."""
+    """All ``rounds`` of a salvo; ``snapshot_after`` is the simulated cluster after them (the last one added nothing).
+
+    ``warning``: why it ended early, if it did.
+    """
 
     rounds: list[SalvoRound]
     snapshot_after: Snapshot
@@ -273,7 +275,10 @@ class ScaleUpLoop:
         enforcer: ScaleUpEnforcer | None = None,
         max_looks: int | None = None,
     ) -> StepsOf[Emit | WriteStatus, None]:
-        """Puts what is coming into the simulated cluster and what fits on its nodes; says whether to scale up."""
+        """Add upcoming nodes to the simulated cluster, place pods on existing nodes, and decide whether to scale up.
+
+        ``result`` is set if a rule prevents a scale-up.
+        """
         options, before = self.options, self.before
         before.upcoming = self.scene.prepare(self.made, self.state)
         moving = self.scene.records_by_node(draining)
@@ -292,7 +297,7 @@ class ScaleUpLoop:
         self.result = gate.result
 
     def _is_enforced(self, enforcer: ScaleUpEnforcer | None) -> bool:
-        """Whether an enforcer, that which is given or that of provisioning requests, wants the scale-up."""
+        """Check whether an enforcer (the caller's, or that of provisioning requests) wants the scale-up."""
         if enforcer is None and self.provisioning is not None:
             enforcer = has_provisioning_request_consumer
         assert self.before.asked is not None
@@ -319,7 +324,7 @@ class ScaleUpLoop:
         plain = retained.in_play
         needed = retained
         if draining or any(new is not old for new, old in zip(clear_tpu_requests(plain), plain, strict=True)):
-            records = [*retained.records, *(record for found in moving.values() for record in found)]
+            records = [*retained.records, *(record for node_records in moving.values() for record in node_records)]
             by_key = {record.key: record for record in records}
             drained = add_drained_pods(
                 clear_tpu_requests([record.pod for record in records[: len(retained)]]),
@@ -373,7 +378,7 @@ class ScaleUpLoop:
         self.state = replace(state, cursor=cursor, scale_up=memory)
 
     def _with_missing(self, waiting: PendingPodList) -> PendingPodList:
-        """Append the pods that controllers have not created yet."""
+        """Return the pending pods, followed by the pods that controllers have not created yet."""
         snapshot = self.scene.snapshot
         records = [*snapshot.placed, *waiting.records, *snapshot.gated_records]
         missing = build_missing_pods(self.scene.found.informers.workloads, (record.pod for record in records))
@@ -381,7 +386,7 @@ class ScaleUpLoop:
         return waiting.followed_by(missing)
 
     def _with_buffers(self, waiting: PendingPodList) -> StepsOf[WriteStatus, PendingPodList]:
-        """Append the pods of capacity buffers."""
+        """Return the pending pods, followed by the fake pods of capacity buffers."""
         informers = self.scene.found.informers
         injection = yield from inject_buffer_pods_steps(
             informers.capacity_buffers, informers.pod_templates, now=self.p.now
@@ -466,7 +471,7 @@ class ScaleUpLoop:
             self._remember(done.status.result if done.failure is None else SCALE_UP_ERROR, done.resized)
 
     def raise_to_minimum(self) -> StepsOf[OrchestratorAction, None]:
-        """Groups below their minimum size, after everything else. Limits count the nodes that scale-ups count."""
+        """Scale up groups below their minimum size, after all other scale-ups. Limits count the same nodes as there."""
         known = self.rounds[-1].templates if self.rounds else self.made
         self.minimum = yield from scale_up_to_min_size_substeps(
             self.p,

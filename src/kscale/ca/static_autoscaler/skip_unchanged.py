@@ -86,7 +86,7 @@ def repeat_state(state: LoopState, now: Moment) -> LoopState | None:
 
 
 def is_repeated_loop(before: LoopState, after: LoopState) -> bool:
-    """Whether a loop that was handed ``before`` and handed on ``after`` found the same as the loop before it."""
+    """Check whether a loop with the input state ``before`` and the new state ``after`` repeated the previous loop."""
     now = after.cluster.last_update
     expected = None if now is None else repeat_state(before, now)
     if expected is None or _strip_probe_times(before.cluster.last_status) != _strip_probe_times(
@@ -97,8 +97,10 @@ def is_repeated_loop(before: LoopState, after: LoopState) -> bool:
 
 
 def is_stable_snapshot(snapshot: Snapshot) -> bool:
-    """Whether no pod waits for a node, and none is about to end. Of the others only the ages of some kube-system pods
-    make a difference (:func:`get_young_system_pod_times`)."""
+    """Check whether no pod is pending and none is about to end.
+
+    Of other pods only the ages of some kube-system pods make a difference (:func:`get_young_system_pod_times`).
+    """
     table = snapshot.table
     ending = table.column("deleted")[table.column("state") != GONE] != ZERO_TIME
     return not snapshot.counts["pending"] and not ending.any()
@@ -109,7 +111,7 @@ def _drop_status(state: LoopState) -> LoopState:
 
 
 def _strip_probe_times(status: ClusterAutoscalerStatus | None) -> Any:
-    """A status without the moments at which loops looked."""
+    """Return the status as plain data without the probe times; None without a status."""
 
     def without(value: Any) -> Any:
         if isinstance(value, dict):
@@ -138,18 +140,18 @@ def _is_system_pod(pod: Pod) -> bool:
 
 
 def collect_node_moments(nodes: Iterable[Node]) -> set[Moment]:
-    """The moments of nodes that a loop may compare now with."""
+    """Return the times in nodes that a loop may compare with the current time."""
     texts: set[str | None] = set()
-    found: set[Moment] = set()
+    moments: set[Moment] = set()
     for node in nodes:
         texts.add(node.metadata.creation_timestamp)
         texts.update([each.last_transition_time for each in node.status.conditions])
         for taint in node.spec.taints:
             texts.add(taint.time_added)
-            if taint.value.isdecimal() and int(taint.value) <= LAST_TIME // SECOND:  # not all numbers are seconds
-                found.add(int(taint.value) * SECOND)
-    found.update(from_text(text) for text in texts if text)
-    return found
+            if taint.value.isdecimal() and int(taint.value) <= LAST_TIME // SECOND:  # some numbers are not times
+                moments.add(int(taint.value) * SECOND)
+    moments.update(from_text(text) for text in texts if text)
+    return moments
 
 
 def find_next_difference(
@@ -162,9 +164,12 @@ def find_next_difference(
     now: Moment,
     system_pods: NDArray[np.int64] = _NO_SYSTEM_PODS,
 ) -> Moment:
-    """The first moment after ``now`` at which a loop with the same cluster and groups, handed this state, may find
-    something else. ``nodes``: :func:`collect_node_moments`; ``begun``: when the process began; ``system_pods``:
-    :func:`get_young_system_pod_times`."""
+    """Return the first moment after ``now`` at which a loop with unchanged cluster, groups and state may decide
+    otherwise.
+
+    The largest int64 if there is none. ``nodes``: from :func:`collect_node_moments`; ``begun``: start of the process;
+    ``system_pods``: from :func:`get_young_system_pod_times`.
+    """
     last = state.cluster.last_update
     moments = {each for each in collect_state_moments(state) if each != last}.union(nodes, (begun,))
     durations = {0, *COMPARED_CONSTANTS, *_iterate_durations(options)}
@@ -172,8 +177,8 @@ def find_next_difference(
         if group.options is not None:
             values = [getattr(group.options, name) for name in DURATION_OPTIONS]
             durations |= {round(each * SECOND) for each in values if each is not None}
-    of = np.array(sorted(moments - {ZERO_TIME}), np.int64)
-    sums = (of[:, None] + np.array(sorted(durations), np.int64)[None, :]).ravel()
+    instants = np.array(sorted(moments - {ZERO_TIME}), np.int64)
+    sums = (instants[:, None] + np.array(sorted(durations), np.int64)[None, :]).ravel()
     old = system_pods + duration(options.blocking_system_pod_distruption_timeout)
     ahead = [each.min() for each in (sums[sums > now], old[old >= now] + 1) if len(each)]  # older than that, not as old
     return int(min(ahead)) if ahead else int(np.iinfo(np.int64).max)
@@ -181,11 +186,11 @@ def find_next_difference(
 
 def collect_state_moments(state: LoopState) -> set[Moment]:
     """Return all moments in a state: the values of fields that are annotated as a :data:`~kscale.effects.Moment`."""
-    found: set[Moment] = set()
+    moments: set[Moment] = set()
     collect = _build_collector(msgspec.inspect.type_info(LoopState))
     assert collect is not None
-    collect(state, found)
-    return found
+    collect(state, moments)
+    return moments
 
 
 _Collector = Callable[[Any, set[Moment]], None]
@@ -193,7 +198,7 @@ _COLLECTORS: dict[type, _Collector | None] = {}
 
 
 def _build_collector(type_: msgspec.inspect.Type) -> _Collector | None:
-    """What collects the moments in a value of a type; None: there are none in it."""
+    """Return a function that collects the moments in a value of this type; None if the type has none."""
     match type_:
         case msgspec.inspect.Metadata():
             if type_.extra == MOMENT_MARK:
@@ -201,7 +206,7 @@ def _build_collector(type_: msgspec.inspect.Type) -> _Collector | None:
             return _build_collector(type_.type)
         case msgspec.inspect.StructType():
             if type_.cls is ClusterAutoscalerStatus:
-                return None  # a status only shows what stands elsewhere
+                return None  # a status only repeats other parts of the state
             if type_.cls not in _COLLECTORS:
                 _COLLECTORS[type_.cls] = _build_struct_collector(type_)
             return _COLLECTORS[type_.cls]
@@ -215,24 +220,24 @@ def _build_collector(type_: msgspec.inspect.Type) -> _Collector | None:
     return None
 
 
-def _add_moment(value: Any, found: set[Moment]) -> None:
-    found.add(value)
+def _add_moment(value: Any, moments: set[Moment]) -> None:
+    moments.add(value)
 
 
 def _build_struct_collector(type_: msgspec.inspect.StructType) -> _Collector | None:
     fields = [(field.name, inner) for field in type_.fields if (inner := _build_collector(field.type)) is not None]
 
-    def collect(value: Any, found: set[Moment]) -> None:
+    def collect(value: Any, moments: set[Moment]) -> None:
         for name, inner in fields:
-            inner(getattr(value, name), found)
+            inner(getattr(value, name), moments)
 
     return collect if fields else None
 
 
 def _build_optional_collector(inner: _Collector) -> _Collector:
-    def collect(value: Any, found: set[Moment]) -> None:
+    def collect(value: Any, moments: set[Moment]) -> None:
         if value is not None:
-            inner(value, found)
+            inner(value, moments)
 
     return collect
 
@@ -241,11 +246,11 @@ def _build_items_collector(inner: _Collector | None, items: Callable[[Any], Iter
     if inner is None:
         return None
     if inner is _add_moment:
-        return lambda value, found: found.update(items(value))
+        return lambda value, moments: moments.update(items(value))
 
-    def collect(value: Any, found: set[Moment]) -> None:
+    def collect(value: Any, moments: set[Moment]) -> None:
         for item in items(value):
-            inner(item, found)
+            inner(item, moments)
 
     return collect
 

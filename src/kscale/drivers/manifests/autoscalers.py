@@ -1,7 +1,7 @@
 """Manifests of the horizontal pod autoscaler, of the three VPA programs with their CRDs, and of a read-only account.
 
-Upstream: ``vertical-pod-autoscaler/deploy/vpa-v1-crd-gen.yaml``. They are as strict: what is required, enumerations,
-least values, the form of quantities, rules; what no struct knows is pruned.
+Upstream: ``vertical-pod-autoscaler/deploy/vpa-v1-crd-gen.yaml``. The CRDs are as strict as upstream's: required fields,
+enumerations, minimum values, the format of quantities, rules. Fields that no struct has are pruned.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def _schema(of: Type, name: str = "") -> ApiObject:
     if isinstance(of, ListType):
         return {"type": "array", "items": _schema(of.item_type)}
     if isinstance(of, DictType):
-        if isinstance(of.value_type, AnyType):  # weights of buckets: whatever a checkpoint holds
+        if isinstance(of.value_type, AnyType):  # bucket weights, without a schema
             return {"type": "object", _KEPT: True}
         return {"type": "object", "additionalProperties": _schema(of.value_type)}
     if isinstance(of, CustomType):  # a quantity
@@ -344,9 +344,8 @@ def admission_manifests(
 
     ``callers``: the networks (CIDR) of the API servers that may reach the webhook; empty: all. ``secret`` holds its
     certificate, under the names of :data:`CERTIFICATES`. With ``keys`` ``cert-manager`` an issuer and a certificate
-    that
-    fill it are among the objects. ``flags`` and ``options`` as in :func:`autoscaler_manifests`: the Service is named
-    ``webhook_service``, and forwards to ``port``.
+    that fill it are among the objects. ``flags`` and ``options`` as in :func:`autoscaler_manifests`: the Service is
+    named ``webhook_service``, and forwards to ``port``.
     """
     name = webhook_service(options)
     files = [f"--{flag}={_FILES}/{key}" for flag, key in CERTIFICATES[keys].items()]

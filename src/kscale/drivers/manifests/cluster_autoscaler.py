@@ -56,7 +56,7 @@ _BY_FLAG: Final = {
     "capacity_buffer_controller_enabled": (
         *_BUFFERS,
         _rule("", ["podtemplates"], ["get", "create", "patch"]),
-        _rule("", ["pods"], ["create"]),  # asked for as a dry run
+        _rule("", ["pods"], ["create"]),  # created with dry run
         _rule("", ["resourcequotas"], _SEE),
         _rule("apps", ["deployments", "replicasets", "statefulsets"], ["get", *_SEE]),
         _rule("", ["replicationcontrollers"], ["get", *_SEE]),
@@ -94,24 +94,24 @@ _MACHINES: Final = (
 
 
 def cluster_autoscaler_roles(options: Mapping[str, Any] = _DEFAULTS) -> tuple[list[ApiObject], list[ApiObject]]:
-    """The rules for the whole cluster, and those in the namespace of the lease, the status and the priorities.
+    """Return the RBAC rules for the whole cluster, and those in the namespace of lease, status and priorities.
 
-    ``options`` of ``kscale run cluster-autoscaler`` as it reads them, by their names
-    (``capacity_buffer_controller_enabled``); those that are left out are as without a flag.
+    ``options``: parsed options of ``kscale run cluster-autoscaler`` by name (``capacity_buffer_controller_enabled``);
+    omitted options have their defaults.
     """
-    given = {**_DEFAULTS, **options}
-    cloud = given["cloud_provider"]
+    settings = {**_DEFAULTS, **options}
+    cloud = settings["cloud_provider"]
     wide = [*CLUSTER_AUTOSCALER_RULES, *{"kwok": _KWOK, "clusterapi": _MACHINES}.get(cloud, ())]
     for name, rules in _BY_FLAG.items():
-        if given.get(name):
+        if settings.get(name):
             wide += [each for each in rules if each not in wide]
     own = [
         _rule("", ["configmaps"], ["create"]),
-        _rule("", ["configmaps"], ["get", "patch", "delete"], [given["status_config_map_name"]]),
+        _rule("", ["configmaps"], ["get", "patch", "delete"], [settings["status_config_map_name"]]),
         _rule("coordination.k8s.io", ["leases"], ["create"]),
-        _rule("coordination.k8s.io", ["leases"], ["get", "patch"], [given["leader_elect_resource_name"]]),
+        _rule("coordination.k8s.io", ["leases"], ["get", "patch"], [settings["leader_elect_resource_name"]]),
     ]
-    if "priority" in given["expander"].split(","):
+    if "priority" in settings["expander"].split(","):
         own.append(_rule("", ["configmaps"], ["get", "list", "watch"], [f"{_NAME}-priority-expander"]))
     if cloud == "kwok":
         own.append(_rule("", ["configmaps"], ["get"]))
@@ -127,18 +127,35 @@ def cluster_autoscaler_manifests(
     options: Mapping[str, Any] = _DEFAULTS,
     replicas: int = 2,
 ) -> list[ApiObject]:
-    """The objects, in the order in which they are to be applied.
+    """Build the objects of the Cluster Autoscaler, in the order in which they must be applied.
 
-    ``config``: the name of a Secret whose key ``config`` is the file of ``--cloud-config``; empty: none. ``flags``:
-    further flags of ``kscale run cluster-autoscaler``; ``options``: as it reads them, the cloud among them; those
-    that are left out are as without a flag (:func:`cluster_autoscaler_roles`).
+    Parameters
+    ----------
+    image : str
+        Container image.
+    namespace : str
+        Namespace of the program.
+    config : str
+        Name of a Secret whose key ``config`` is the file of ``--cloud-config``; empty for none.
+    flags : sequence of str
+        Further flags of ``kscale run cluster-autoscaler``.
+    options : mapping
+        The same options parsed, including the cloud provider (:func:`cluster_autoscaler_roles`). Omitted options have
+        their defaults.
+    replicas : int
+        Number of replicas.
+
+    Returns
+    -------
+    list of dict
+        The objects.
     """
-    given = {**_DEFAULTS, **options}
-    wide, own = cluster_autoscaler_roles(given)
+    settings = {**_DEFAULTS, **options}
+    wide, own = cluster_autoscaler_roles(settings)
     arguments = [
         "run",
         _NAME,
-        f"--cloud-provider={given['cloud_provider']}",
+        f"--cloud-provider={settings['cloud_provider']}",
         f"--namespace={namespace}",
         "--log-format=json",
         *flags,
@@ -225,7 +242,7 @@ _PANELS: Final = (
 
 
 def cluster_autoscaler_alerts(lease: str = _NAME) -> list[_Object]:
-    """The rules, as a group of a Prometheus rules file has them. ``lease``: the name of the one that the leader has."""
+    """Return the alerts for a group of a Prometheus rules file. ``lease``: name of the leader's lease."""
     return [
         {
             "alert": name,
@@ -239,7 +256,7 @@ def cluster_autoscaler_alerts(lease: str = _NAME) -> list[_Object]:
 
 
 def cluster_autoscaler_dashboard() -> _Object:
-    """The dashboard, as Grafana imports it."""
+    """Return the dashboard in Grafana's import format."""
     panels = []
     for i, (title, unit, queries) in enumerate(_PANELS):
         targets = [
@@ -270,8 +287,10 @@ def cluster_autoscaler_dashboard() -> _Object:
 
 
 def cluster_autoscaler_monitoring(namespace: str, lease: str = _NAME) -> list[_Object]:
-    """Objects for the Prometheus operator (PodMonitor, PrometheusRule), and the dashboard in a ConfigMap that Grafana's
-    sidecar finds by its label. ``lease``: the name of the one that the leader has."""
+    """Return objects for the Prometheus operator (PodMonitor, PrometheusRule), and the dashboard in a ConfigMap.
+
+    Grafana's sidecar finds the ConfigMap by its label. ``lease``: name of the leader's lease.
+    """
     labels = {"app.kubernetes.io/name": _NAME, "app.kubernetes.io/managed-by": "kscale"}
     here = {"name": _NAME, "namespace": namespace, "labels": labels}
     operator = "monitoring.coreos.com/v1"

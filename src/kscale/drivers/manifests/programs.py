@@ -14,24 +14,26 @@ _USER: Final = 65532
 
 
 def rule(group: str, resources: Iterable[str], verbs: Iterable[str], names: Sequence[str] = ()) -> ApiObject:
-    """A rule of a role; ``names``: only for objects of these names."""
-    found: ApiObject = {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
-    return {**found, "resourceNames": list(names)} if names else found
+    """Build a rule of an RBAC role; with ``names`` it applies only to objects of these names."""
+    result: ApiObject = {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+    return {**result, "resourceNames": list(names)} if names else result
 
 
 def made(version: str, kind: str, metadata: Mapping[str, Any], **more: Any) -> ApiObject:
-    """An object."""
+    """Build an API object from its version, kind, metadata and further fields."""
     return {"apiVersion": version, "kind": kind, "metadata": dict(metadata), **more}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramManifest:
-    """How a program runs.
+    """How a program runs in a cluster.
 
-    ``name``: of its objects; ``arguments`` of ``kscale``; ``port``: of metrics and probes, ``ports``: others by name;
-    ``callers``: the networks (CIDR) from which those others may be reached, empty: any;
-    ``wide``, ``own``: rules for the whole cluster, and in its namespace; ``files``: by name, where a
-    Secret is mounted, and its name; ``environment``: variables that name the namespace; ``memory``: what it requests.
+    - ``name``: name of its objects; ``arguments``: of ``kscale``; ``memory``: memory request.
+    - ``port``: of metrics and probes; ``ports``: other ports by name; ``callers``: networks (CIDR) that may reach those
+      other ports (empty: any).
+    - ``wide``, ``own``: RBAC rules for the whole cluster, and in the program's namespace.
+    - ``files``: by name, the mount path of a Secret and the Secret's name.
+    - ``environment``: environment variables that get the namespace.
     """
 
     name: str
@@ -48,19 +50,19 @@ class ProgramManifest:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Of all its objects."""
+        """Return the labels of all objects of the program."""
         return {**self.chosen, "app.kubernetes.io/managed-by": "kscale"}
 
     @property
     def chosen(self) -> dict[str, str]:
-        """What its pods are chosen by."""
+        """Return the labels that select the program's pods."""
         return {"app.kubernetes.io/name": self.name}
 
 
 def account_manifests(
     name: str, rules: Iterable[ApiObject], *, namespace: str, labels: Mapping[str, str]
 ) -> list[ApiObject]:
-    """An account with rights in the whole cluster."""
+    """Build a service account with rights in the whole cluster, its ClusterRole and its binding."""
     wide: ApiObject = {"name": name, "labels": dict(labels)}
     return [
         made("v1", "ServiceAccount", {**wide, "namespace": namespace}),
@@ -70,14 +72,14 @@ def account_manifests(
 
 
 def _bound(kind: str, metadata: ApiObject, name: str, namespace: str) -> ApiObject:
-    """The binding of a role to the account of the same name."""
+    """Build the binding of a role to the service account of the same name."""
     account = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     reference = {"apiGroup": _RBAC, "kind": kind, "name": name}
     return made(f"{_RBAC}/v1", f"{kind}Binding", metadata, roleRef=reference, subjects=[account])
 
 
 def program_manifests(program: ProgramManifest, *, image: str, namespace: str) -> list[ApiObject]:
-    """The objects, in the order in which they are to be applied."""
+    """Build the objects of a program, in the order in which they must be applied."""
     here: ApiObject = {"name": program.name, "labels": program.labels, "namespace": namespace}
     selector = {"matchLabels": program.chosen}
     template = {"metadata": {"labels": program.labels}, "spec": _pod(program, image)}

@@ -102,7 +102,7 @@ def coerce_pod(value: object) -> Pod:
 
 
 def _decode_named(data: Mapping[str, Any], type_: type[K]) -> K:
-    """Decode with :func:`~kscale.objects.decode.from_dict`, naming the object in errors if it has a name."""
+    """Decode an object with :func:`~kscale.objects.decode.from_dict`. Errors name the object if it has a name."""
     try:
         check_kind(data, type_)
         return from_dict(data, type_)
@@ -130,11 +130,11 @@ class DecodeError(ValueError):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """What the API server answers to a write.
+    """The API server's response to a write.
 
-    - ``hpa``: the v2 object that the server stores; None if it refuses the write.
-    - ``decode_error``, ``errors``: why it refuses; errors in the server's order.
-    - ``defaulted``: the v2 object as it was sent, with defaults; None if the server refuses the write. ``hpa`` differs
+    - ``hpa``: the v2 object that the server stores; None if it rejects the write.
+    - ``decode_error``, ``errors``: why it rejects the write; errors in the server's order.
+    - ``defaulted``: the v2 object as it was sent, with defaults; None if the server rejects the write. ``hpa`` differs
       in what a writer cannot set: the status of a new object, the spec in a write to the status, the generation.
     """
 
@@ -264,7 +264,7 @@ def _is_equal(a: Any, b: Any) -> bool:
 
 
 def _has_tolerance(hpa: HorizontalPodAutoscaler | None) -> bool:
-    """Whether a stored object uses a tolerance, which it then may go on to do without the gate."""
+    """Check whether a stored object uses a tolerance, which it may then keep without the feature gate."""
     behavior = None if hpa is None else hpa.spec.behavior
     rules = () if behavior is None else (behavior.scale_up, behavior.scale_down)
     return any(each is not None and each.tolerance is not None for each in rules)
@@ -402,14 +402,14 @@ def _go_struct_name(type_: msgspec.inspect.StructType) -> str:
 
 
 def _is_value_of(type_: msgspec.inspect.Type, value: Any, bits: int) -> bool:
-    """Whether a value is one of a type; ``bits``: of an integer."""
+    """Check whether a value has a JSON type; ``bits``: size of an integer."""
     if isinstance(type_, msgspec.inspect.StrType):
         return isinstance(value, str)
     if isinstance(type_, msgspec.inspect.StructType):
         return isinstance(value, Mapping)
     if isinstance(type_, msgspec.inspect.IntType):
-        most = 1 << bits - 1
-        return isinstance(value, int) and not isinstance(value, bool) and -most <= value < most
+        limit = 1 << bits - 1
+        return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
     if isinstance(type_, msgspec.inspect.ListType):
         return isinstance(value, list)
     if isinstance(type_, msgspec.inspect.DictType):

@@ -1,7 +1,7 @@
 """Generate the HorizontalPodAutoscaler of a KEDA ScaledObject, as KEDA's operator does.
 
-What KEDA does itself (0 <-> 1 activation, fallback, formulas) is not modelled; :func:`list_unmodelled_features` lists
-it. While a ScaledObject is paused there is no HPA (:func:`get_pause`).
+KEDA's own functions (0 <-> 1 activation, fallback, formulas) are not modelled; :func:`list_unmodelled_features` lists
+them. While a ScaledObject is paused there is no HPA (:func:`get_pause`).
 """
 
 from __future__ import annotations
@@ -75,15 +75,16 @@ def check_scaled_object(scaled: Mapping[str, Any]) -> None:
 
 
 def generate_hpa(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> dict[str, Any]:
-    """An autoscaling/v2 document, without the triggers whose target cannot be told (:func:`list_unmodelled_features`).
+    """Generate the autoscaling/v2 document of a ScaledObject.
 
-    External metrics have the names that the ScaledObject's status lists. Where it lists none, the name is what the
-    operator is likely to give; of the names that are ``known`` in the namespace, the one that begins as it must.
+    Triggers with an unknown target are left out (:func:`list_unmodelled_features`). External metrics have the names in
+    the ScaledObject's status. Without these, the name is the operator's likely one; if ``known`` (the names in the
+    namespace) contains one with the required prefix, that one is used.
     """
     metadata, spec = scaled.get("metadata") or {}, scaled.get("spec") or {}
     config = (spec.get("advanced") or {}).get("horizontalPodAutoscalerConfig") or {}
     reference = spec.get("scaleTargetRef") or {}
-    least = spec.get("minReplicaCount")
+    minimum = spec.get("minReplicaCount")
     name = metadata.get("name", "")
     body: dict[str, Any] = {
         "scaleTargetRef": {
@@ -91,7 +92,7 @@ def generate_hpa(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> dict[s
             "kind": reference.get("kind") or "Deployment",
             "name": reference.get("name", ""),
         },
-        "minReplicas": max(1, least or 0),
+        "minReplicas": max(1, minimum or 0),
         "maxReplicas": spec.get("maxReplicaCount", 100),
         "metrics": [metric for metric in _build_trigger_metrics(scaled, known) if metric is not None],
     }
@@ -115,7 +116,7 @@ def generate_hpa(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> dict[s
 
 
 def _build_trigger_metrics(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> list[dict[str, Any] | None]:
-    """The metric of every trigger; None where its target cannot be told."""
+    """Build the metric of every trigger; None if its target is unknown."""
     name = (scaled.get("metadata") or {}).get("name", "")
     real = (scaled.get("status") or {}).get("externalMetricNames") or ()
     out = []
@@ -138,7 +139,7 @@ def _choose_metric_name(index: int, guess: str, real: Sequence[str], known: Sequ
 
 
 def _guess_metric_name(index: int, kind: str, settings: Mapping[str, Any]) -> str:
-    """The name that the operator gives to the metric of a trigger, as far as its kind is known."""
+    """Return the name that the operator gives to a trigger's metric, as far as the trigger's kind is known."""
     name, keys = _METRIC_NAME_KEYS.get(kind, (kind, ()))
     after = next((str(settings[key]) for key in keys if settings.get(key)), "")
     text = f"{name}-{after.rstrip('/').rpartition('/')[2]}" if after else name
@@ -154,7 +155,7 @@ def _build_trigger_metric(index: int, trigger: Mapping[str, Any], name: str) -> 
         return _build_resource_metric(kind, trigger, settings)
     type_ = trigger.get("metricType") or "AverageValue"
     target: dict[str, Any] = {"type": type_}
-    # A schedule says how many replicas it wants as its metric: one a pod.
+    # The metric of a cron trigger is its number of replicas, so the target is 1 per pod.
     value = 1 if kind == "cron" else next((settings[key] for key in _THRESHOLD_KEYS if key in settings), None)
     if not _is_positive(value):
         return None
@@ -164,7 +165,7 @@ def _build_trigger_metric(index: int, trigger: Mapping[str, Any], name: str) -> 
 
 
 def _is_positive(value: Any) -> bool:
-    """Whether a target can be told from a setting."""
+    """Check whether a setting is a valid target, a positive number."""
     try:
         return value is not None and Quantity(str(value)).sign > 0
     except QuantityError:
@@ -190,18 +191,23 @@ def _build_resource_metric(kind: str, trigger: Mapping[str, Any], settings: Mapp
 
 
 def list_guessed_metric_names(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> list[str]:
-    """The triggers whose metric's name is a guess: neither the status nor what is ``known`` has it."""
+    """List the triggers whose metric name is a guess, as texts.
+
+    A name is a guess if neither the status nor ``known`` contains it.
+    """
     names = {*((scaled.get("status") or {}).get("externalMetricNames") or ()), *known}
-    found = (
+    numbered_names = (
         (i, metric["external"]["metric"]["name"])
         for i, metric in enumerate(_build_trigger_metrics(scaled, known))
         if metric is not None and "external" in metric
     )
-    return [f"triggers[{i}]: the name of its metric is a guess: {name}" for i, name in found if name not in names]
+    return [
+        f"triggers[{i}]: the name of its metric is a guess: {name}" for i, name in numbered_names if name not in names
+    ]
 
 
 def list_unmodelled_features(scaled: Mapping[str, Any]) -> list[str]:
-    """What of a ScaledObject the generated HPA does not do."""
+    """List the features of a ScaledObject that the generated HPA lacks, as texts."""
     spec = scaled.get("spec") or {}
     out = [
         f"triggers[{i}] ({trigger.get('type', '')}): its target cannot be told, it was left out"

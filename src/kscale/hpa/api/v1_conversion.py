@@ -228,13 +228,15 @@ def _build_resource_target(source: _ResourceMetricV1) -> MetricTarget:
 def _build_metric_spec(metric: _MetricV1) -> MetricSpec:
     out = MetricSpec(type=metric.type)
     if metric.object is not None:
-        of = metric.object
-        if of.average_value is not None:
-            value = None if of.target_value.is_zero else of.target_value
-            target = MetricTarget(type="AverageValue", value=value, average_value=of.average_value)
+        object_source = metric.object
+        if object_source.average_value is not None:
+            value = None if object_source.target_value.is_zero else object_source.target_value
+            target = MetricTarget(type="AverageValue", value=value, average_value=object_source.average_value)
         else:
-            target = MetricTarget(type="Value", value=of.target_value)
-        out.object = ObjectMetricSource(described_object=of.target, target=target, metric=_build_identifier(of))
+            target = MetricTarget(type="Value", value=object_source.target_value)
+        out.object = ObjectMetricSource(
+            described_object=object_source.target, target=target, metric=_build_identifier(object_source)
+        )
     if metric.pods is not None:
         target = MetricTarget(type="AverageValue", average_value=metric.pods.target_average_value)
         out.pods = PodsMetricSource(metric=_build_identifier(metric.pods), target=target)
@@ -257,9 +259,11 @@ def _build_metric_spec(metric: _MetricV1) -> MetricSpec:
 def _build_metric_status(metric: _MetricV1) -> MetricStatus:
     out = MetricStatus(type=metric.type)
     if metric.object is not None:
-        of = metric.object
-        current = MetricValueStatus(value=of.current_value, average_value=of.average_value)
-        out.object = ObjectMetricStatus(described_object=of.target, current=current, metric=_build_identifier(of))
+        object_source = metric.object
+        current = MetricValueStatus(value=object_source.current_value, average_value=object_source.average_value)
+        out.object = ObjectMetricStatus(
+            described_object=object_source.target, current=current, metric=_build_identifier(object_source)
+        )
     if metric.pods is not None:
         current = MetricValueStatus(average_value=metric.pods.current_average_value)
         out.pods = PodsMetricStatus(metric=_build_identifier(metric.pods), current=current)

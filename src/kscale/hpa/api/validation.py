@@ -1,7 +1,6 @@
-"""Defaults and validation of HorizontalPodAutoscalers as the API server does them, in its order and with its texts
-(upstream: ``pkg/apis/autoscaling``).
+"""Defaults and validation of HorizontalPodAutoscalers as the API server does them, in its order and with its texts.
 
-Upstream: ``pkg/apis/autoscaling/validation`` and the declarative rules, whose findings come last. Decisions never
+Upstream: "``pkg/apis/autoscaling/validation`` and the declarative rules, whose errors come last. Decisions never"
 validate.
 """
 
@@ -51,14 +50,17 @@ DEFAULT_CPU_UTILIZATION: Final = 80
 
 
 def build_cpu_metric(utilization: int = DEFAULT_CPU_UTILIZATION) -> MetricSpec:
-    """A Resource metric of cpu with a utilisation target."""
+    """Build a Resource metric of cpu with a utilization target in percent."""
     target = MetricTarget(type="Utilization", average_utilization=utilization)
     return MetricSpec(type="Resource", resource=ResourceMetricSource(name="cpu", target=target))
 
 
 @typed
 def apply_defaults(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
-    """The object with a minimum of 1, cpu at 80 % if it names no metric, and a behavior filled in field by field."""
+    """Return the object with defaults.
+
+    The minimum is 1, the metric is cpu at 80 % if there is none, and each missing field of a behavior is filled in.
+    """
     spec = hpa.spec
     return replace(
         hpa,
@@ -75,7 +77,7 @@ def _default_behavior(behavior: HorizontalPodAutoscalerBehavior) -> HorizontalPo
     percent = HPAScalingPolicy(type="Percent", value=100, period_seconds=15)
     pods = HPAScalingPolicy(type="Pods", value=4, period_seconds=15)
     up = HPAScalingRules(stabilization_window_seconds=0, select_policy="Max", policies=[pods, percent])
-    down = HPAScalingRules(select_policy="Max", policies=[percent])  # no window: that of the flag
+    down = HPAScalingRules(select_policy="Max", policies=[percent])  # no window, so the flag's applies
     return HorizontalPodAutoscalerBehavior(
         scale_up=_default_rules(behavior.scale_up, up), scale_down=_default_rules(behavior.scale_down, down)
     )
@@ -124,7 +126,10 @@ _STANDARD_RESOURCES: Final = _CONTAINER_RESOURCES | {
 def validate(
     hpa: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler | None = None, *, options: HPAOptions | None = None
 ) -> list[FieldError]:
-    """The errors of a defaulted object about to be created, or updated from ``old``; empty if the server takes it."""
+    """Validate a defaulted object that is about to be created, or updated from ``old``.
+
+    Returns the errors in the API server's order; empty if the object is valid.
+    """
     options = options or HPAOptions()
     spec = hpa.spec
     errors = _validate_metadata(hpa.metadata) if old is None else _validate_metadata_update(hpa.metadata, old.metadata)
@@ -136,12 +141,12 @@ def validate(
         error = invalid("spec.minReplicas", minimum, f"must be greater than or equal to {bound}")
         (errors if old is not None and old.spec.min_replicas == minimum else declared).append(error)
     if maximum < 1:
-        kept = old is not None and old.spec.max_replicas == maximum
+        unchanged = old is not None and old.spec.max_replicas == maximum
         if maximum == 0:
-            error = required("spec.maxReplicas", "must be set and greater than 0" if kept else "")
+            error = required("spec.maxReplicas", "must be set and greater than 0" if unchanged else "")
         else:
             error = invalid("spec.maxReplicas", maximum, "must be greater than or equal to 1")
-        (errors if kept else declared).append(error)
+        (errors if unchanged else declared).append(error)
     if minimum is not None and maximum < minimum:
         errors.append(invalid("spec.maxReplicas", maximum, "must be greater than or equal to `minReplicas`"))
     errors += _validate_scale_target(spec.scale_target_ref, None if old is None else old.spec.scale_target_ref)
@@ -159,7 +164,7 @@ def validate(
 
 @typed
 def validate_status(hpa: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler) -> list[FieldError]:
-    """The errors of a write to the status of what was ``old``."""
+    """Validate an update of the status of ``old``. Returns the errors; empty if it is valid."""
     errors = _validate_metadata_update(hpa.metadata, old.metadata)
     for i, each in enumerate(hpa.status.conditions or ()):
         generation = each.observed_generation
@@ -181,7 +186,7 @@ def validate_status(hpa: HorizontalPodAutoscaler, old: HorizontalPodAutoscaler) 
 def _validate_metadata(metadata: ObjectMeta) -> list[FieldError]:
     errors = []
     if metadata.generate_name:
-        prefix = metadata.generate_name.removesuffix("-")  # a name will follow
+        prefix = metadata.generate_name.removesuffix("-")  # the generated name is a prefix
         errors += [
             invalid("metadata.generateName", metadata.generate_name, text) for text in dns_subdomain_errors(prefix)
         ]
@@ -235,7 +240,7 @@ def _path_segment_errors(text: str) -> list[str]:
 
 
 def _validate_name(field: str, text: str, missing: str = "") -> list[FieldError]:
-    """A text that becomes part of a URL."""
+    """Validate a text that becomes part of a URL. Returns the errors."""
     if not text:
         return [required(field, missing)]
     return [invalid(field, text, error) for error in _path_segment_errors(text)]
@@ -268,7 +273,7 @@ def _api_version_error(version: str) -> str:
 
 
 def _has_bad_described_object(hpa: HorizontalPodAutoscaler) -> bool:
-    """Whether a stored object refers to something that could not be stored today."""
+    """Check whether a stored object has an object reference that is invalid in a new object."""
     return any(
         metric.object is not None and bool(_api_version_error(metric.object.described_object.api_version))
         for metric in hpa.spec.metrics or ()
@@ -292,7 +297,7 @@ def _validate_metric(metric: MetricSpec, path: str, lenient: bool) -> list[Field
         "containerResource": metric.container_resource,
     }
     populated = [name for name, source in present.items() if source is not None]
-    for name in populated[:1]:  # only the first is looked at in depth
+    for name in populated[:1]:  # only the first is validated in depth
         errors += _validate_source(present[name], f"{path}.{name}", lenient)
     own = _SOURCE_FIELDS.get(metric.type, "")
     if own and present[own] is None:

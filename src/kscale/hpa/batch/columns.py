@@ -55,7 +55,7 @@ class UnchangedRows:
 
     @classmethod
     def of(cls, now: list[Any], before: list[Any]) -> UnchangedRows:
-        """Compares objects by what they are, not by what they say."""
+        """Compare the objects of two batches by identity, not by value."""
         n = len(now)
         if n == len(before):
             fresh = _names.other_objects(now, before)
@@ -97,11 +97,9 @@ class UnchangedRows:
 
 @dataclass(frozen=True, slots=True)
 class TargetColumns:
-    """One row an HPA. ``scale_error`` 0 none, 1 internal, 2 spec; ``selector_error`` 0 none, 1 required, 2 invalid,
-    3 deleted, 4 pods could not be listed, 5 ambiguous; ``refused`` whether a scale that is written is refused for good;
-    ``metrics_begin``/``metrics_end`` into the rows of
-    :class:`MetricRows`; the rest as of the spec and the scale.
-    """
+    """One row an HPA. ``scale_error`` 0 none, 1 internal, 2 spec; ``selector_error`` 0 none, 1 required, 2 invalid, 3
+    deleted, 4 pods could not be listed, 5 ambiguous; ``refused`` whether a scale that is written is refused for good;
+    ``metrics_begin``/``metrics_end`` into the rows of :class:`MetricRows`; the rest as of the spec and the scale."""
 
     scale_error: NDArray[np.uint8]
     current: NDArray[np.int32]
@@ -121,15 +119,15 @@ class TargetColumns:
 
 @dataclass(frozen=True, slots=True)
 class MetricRows:
-    """One row a metric of an HPA: what the replica calculator takes (``kscale._native._replicas.calculate``).
+    """Inputs of the replica calculator, one row per metric of an HPA (``kscale._native._replicas.calculate``).
 
-    ``mode`` indexes ``replica_calculator.MODES``; ``given`` 1: no metrics, 2: pods could not be listed; ``invalid`` is
-    set where the HPA's own spec is at fault (error class ``spec``).
+    ``mode`` indexes ``replica_calculator.MODES``; ``failure`` 1: no metrics, 2: pods could not be listed; ``invalid``:
+    the HPA's own spec is invalid (error class ``spec``).
     """
 
     mode: NDArray[np.uint8]
     cpu: NDArray[np.uint8]
-    given: NDArray[np.uint8]
+    failure: NDArray[np.uint8]
     invalid: NDArray[np.uint8]
     current: NDArray[np.int32]
     target: NDArray[np.int64]
@@ -151,7 +149,7 @@ class MetricRows:
 
 @dataclass(frozen=True, slots=True)
 class CalculatorResults:
-    """What the calculator says of every row: see ``kscale._native._replicas.calculate``."""
+    """Results of the calculator for every row; see ``kscale._native._replicas.calculate``."""
 
     replicas: NDArray[np.int32]
     utilization: NDArray[np.int32]
@@ -178,7 +176,7 @@ def calculate_rows(
         *_replicas.calculate(
             rows.mode,
             rows.cpu,
-            rows.given,
+            rows.failure,
             rows.current,
             rows.target,
             rows.down,
@@ -350,7 +348,7 @@ class StateColumns:
 
 @dataclass(frozen=True, slots=True)
 class KernelState:
-    """What the kernel remembers of every HPA: histories, and the conditions of its status."""
+    """State of the kernel for every HPA: histories and status conditions."""
 
     histories: StateColumns
     conditions: ConditionColumns
@@ -408,7 +406,7 @@ _NEW_STATE: Final = HPAState()
 
 @dataclass(slots=True)
 class _BatchStates:
-    """What a batch left."""
+    """States of HPAs after a batch."""
 
     histories: StateColumns
     rest: Sequence[HPAState]
@@ -425,7 +423,7 @@ class StateStore(MutableMapping[str, HPAState]):
     def __init__(self, states: Mapping[str, HPAState] | None = None) -> None:
         self._single: dict[str, HPAState] = dict(states or {})
         self._where: dict[str, tuple[_BatchStates, int]] = {}
-        self._last: tuple[Sequence[str], _BatchStates] | None = None  # the last that was put, if all of it is there yet
+        self._last: tuple[Sequence[str], _BatchStates] | None = None  # the last batch, if its states are all current
 
     def put(self, keys: Sequence[str], histories: StateColumns, rest: Sequence[HPAState]) -> None:
         """Store the result of a batch, ``histories`` as columns and ``rest`` without them, in the order of the keys."""

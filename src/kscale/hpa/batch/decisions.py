@@ -254,8 +254,7 @@ class Decisions:
         """Build decisions from the kernel's result.
 
         ``columns``: the kernel's arrays in its order, with one entry per HPA. ``given``: columns of the inputs.
-        ``memory``:
-        histories of all HPAs.
+        ``memory``: histories of all HPAs.
         """
         branch, desired, proposal, stabilized = columns[:4]
         best, invalid, first_invalid, rescaled, reason, events, error, stabilized_by = columns[4:]
@@ -446,11 +445,25 @@ def decide_columns(
     options: HPAOptions | None = None,
     threads: int = 1,
 ) -> Decisions:
-    """Decide HPAs from columns.
+    """Decide HPAs from columns. The inputs are not changed.
 
-    ``given``: columns of the inputs. ``memory``: state of earlier batches. The inputs are not changed, and the result
-    does
-    not depend on ``threads``.
+    Parameters
+    ----------
+    given : BatchColumns
+        Columns of the inputs.
+    memory : KernelState
+        State of earlier batches.
+    now : datetime or Moment
+        Time of the decisions.
+    options : HPAOptions, optional
+        Options of the controller.
+    threads : int
+        Number of threads, without effect on the result.
+
+    Returns
+    -------
+    Decisions
+        One row per HPA.
     """
     options, time = options or HPAOptions(), moment(now)
     answers = calculate_rows(
@@ -460,22 +473,22 @@ def decide_columns(
 
 
 def repeat_decisions(
-    last: Decisions, given: BatchColumns, *, since: Moment, now: Moment, options: HPAOptions
+    last: Decisions, inputs: BatchColumns, *, since: Moment, now: Moment, options: HPAOptions
 ) -> Decisions | None:
     """Decide again at ``now`` from the columns of the ``last`` decisions, made at ``since``, and from their state.
 
     None if the decisions or their reasons differ.
     """
     answers = last.metrics
-    if options.legacy or not len(given.pods) or given.pods.start.max() + options.cpu_initialization_ns > since:
-        rows = given.rows, given.pods, given.samples, given.requests, given.values
+    if options.legacy or not len(inputs.pods) or inputs.pods.start.max() + options.cpu_initialization_ns > since:
+        rows = inputs.rows, inputs.pods, inputs.samples, inputs.requests, inputs.values
         answers = calculate_rows(*rows, options=options, now=now)
         if not all(
             _is_bitwise_equal(getattr(last.metrics, field.name), getattr(answers, field.name))
             for field in fields(answers)
         ):
             return None
-    columns, _, _, memory = _run_decision_kernel(given, answers, last.memory, now, options, 1)
+    columns, _, _, memory = _run_decision_kernel(inputs, answers, last.memory, now, options, 1)
     before, after = last.memory.conditions, memory.conditions
     same = (
         _is_bitwise_equal(before.status, after.status)
@@ -491,20 +504,25 @@ def _is_bitwise_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 
 def _run_decision_kernel(
-    given: BatchColumns, answers: CalculatorResults, memory: KernelState, now: Moment, options: HPAOptions, threads: int
+    inputs: BatchColumns,
+    answers: CalculatorResults,
+    memory: KernelState,
+    now: Moment,
+    options: HPAOptions,
+    threads: int,
 ) -> tuple[tuple[NDArray[Any], ...], BatchColumns, CalculatorResults, KernelState]:
     """Run the decision kernel and return the arguments of :meth:`Decisions.of`."""
     error = (answers.error != 0).astype(np.uint8)
-    np.copyto(error, 2, where=given.rows.invalid != 0)
+    np.copyto(error, 2, where=inputs.rows.invalid != 0)
     before = memory.histories
     past, added, removed = before.past.with_room(), before.added.with_room(), before.removed.with_room()
     conditions = memory.conditions.copy()
     columns: tuple[NDArray[Any], ...] = _reconcile.decide(
-        replace(given.targets, fresh=before.fresh),
+        replace(inputs.targets, fresh=before.fresh),
         answers.replicas,
         error,
-        given.up,
-        given.down,
+        inputs.up,
+        inputs.down,
         past,
         added,
         removed,
@@ -518,13 +536,13 @@ def _run_decision_kernel(
         threads,
     )
     fresh = before.fresh * (columns[0] == 0).astype(np.uint8)
-    if given.problems:  # these HPAs stay undecided and unchanged
-        rows = np.array(sorted(given.problems))
+    if inputs.problems:  # these HPAs stay undecided and unchanged
+        rows = np.array(sorted(inputs.problems))
         columns[0][rows], columns[9][rows] = DECISION_BRANCHES.index("failed"), 0
         old = memory.conditions
         conditions.status[rows], conditions.reason[rows] = old.status[rows], old.reason[rows]
         conditions.time[rows] = old.time[rows]
-    return columns, given, answers, KernelState(StateColumns(fresh, past, added, removed), conditions)
+    return columns, inputs, answers, KernelState(StateColumns(fresh, past, added, removed), conditions)
 
 
 def _unpickle(values: dict[str, Any]) -> Decisions:
@@ -575,8 +593,7 @@ def decide(
     scales : mapping or callable
         Scale of each HPA's target by the HPA's ``namespace/name``, or a function that answers
         :class:`~kscale.effects.GetScale`. An :class:`~kscale.effects.ApiError` says why there is none. A missing scale
-        is
-        not found.
+        is not found.
     pods : Cluster, Snapshot, PodIndex or list
         The pods.
     metrics : callable

@@ -119,14 +119,14 @@ def read_specs(
     hpas: Sequence[HorizontalPodAutoscaler],
     options: HPAOptions,
     before: SpecColumns | None = None,
-    kept: UnchangedRows | None = None,
+    unchanged_rows: UnchangedRows | None = None,
 ) -> SpecColumns:
-    """Read the specs of HPAs in their order, reusing rows of ``before`` that are unchanged (``kept``)."""
-    if before is None or kept is None or before.crowded:
+    """Read the specs of HPAs in order; unchanged rows are copied from ``before``."""
+    if before is None or unchanged_rows is None or before.crowded:
         return _build_spec_columns(hpas, options)
-    if kept.all:
+    if unchanged_rows.all:
         return before
-    fresh = kept.fresh.tolist()
+    fresh = unchanged_rows.fresh.tolist()
     changed = [hpas[row] for row in fresh]
     metrics, metric_numbers, lists = _number_equal_values([hpa.spec.metrics for hpa in changed], before.metric_numbers)
     behavior, behavior_numbers, first = _number_equal_values(
@@ -135,12 +135,12 @@ def read_specs(
     new = _build_spec_columns([changed[row] for row in first], options)
     more = _build_spec_columns([changed[row] for row in lists], options)
     return SpecColumns(
-        minimum=kept.array(before.minimum, _min_replicas_column(changed)),
-        maximum=kept.array(before.maximum, _max_replicas_column(changed)),
-        metrics=kept.array(before.metrics, metrics),
+        minimum=unchanged_rows.array(before.minimum, _min_replicas_column(changed)),
+        maximum=unchanged_rows.array(before.maximum, _max_replicas_column(changed)),
+        metrics=unchanged_rows.array(before.metrics, metrics),
         metric_lists=[*before.metric_lists, *more.metric_lists] if lists else before.metric_lists,
         object_metric=np.concatenate([before.object_metric, more.object_metric]),
-        behavior=kept.array(before.behavior, behavior),
+        behavior=unchanged_rows.array(before.behavior, behavior),
         has_behavior=np.concatenate([before.has_behavior, new.has_behavior]),
         up=before.up.joined(new.up),
         down=before.down.joined(new.down),
@@ -153,8 +153,8 @@ def read_specs(
 def _build_spec_columns(hpas: Sequence[HorizontalPodAutoscaler], options: HPAOptions) -> SpecColumns:
     metrics, metric_numbers, lists = _number_equal_values([hpa.spec.metrics for hpa in hpas], {})
     behavior, behavior_numbers, first = _number_equal_values([hpa.spec.behavior for hpa in hpas], {})
-    whose = [hpas[row] for row in first]
-    behaviors = [hpa.spec.behavior for hpa in whose]
+    examples = [hpas[row] for row in first]
+    behaviors = [hpa.spec.behavior for hpa in examples]
     window = options.downscale_stabilization_seconds
     metric_lists = [hpas[row].spec.metrics or [] for row in lists]
     return SpecColumns(
@@ -169,7 +169,7 @@ def _build_spec_columns(hpas: Sequence[HorizontalPodAutoscaler], options: HPAOpt
         has_behavior=np.array([each is not None for each in behaviors], np.uint8),
         up=ScalingRuleColumns.of([None if each is None else each.scale_up for each in behaviors], 0),
         down=ScalingRuleColumns.of([None if each is None else each.scale_down for each in behaviors], window),
-        tolerances=[get_tolerances(hpa, options) for hpa in whose],
+        tolerances=[get_tolerances(hpa, options) for hpa in examples],
         metric_numbers=metric_numbers,
         behavior_numbers=behavior_numbers,
     )
@@ -187,7 +187,7 @@ def _max_replicas_column(hpas: Sequence[HorizontalPodAutoscaler]) -> NDArray[np.
 def _number_equal_values(
     values: Sequence[Any], known: dict[bytes, int]
 ) -> tuple[NDArray[np.int32], dict[bytes, int], list[int]]:
-    """Number values so that equal values have equal numbers.
+    """Assign numbers to values, so that equal values have equal numbers.
 
     Returns the number of each value, all numbers, and the first row of each number that is not in ``known``. ``known``
     itself does not change.
@@ -220,14 +220,14 @@ def _read_spec_metric(spec: MetricSpec, options: HPAOptions) -> SpecMetric:
     except ValueError:
         selector = None
     if isinstance(source, PodsMetricSource):
-        assert source.target.average_value is not None  # source_of has looked
+        assert source.target.average_value is not None  # checked by source_of
         return SpecMetric(_MODE_NUMBERS["usage"], source, source.target.average_value.milli_value(), selector=selector)
     mode, target = get_value_target(source)
     return SpecMetric(_MODE_NUMBERS[mode], source, target, selector=selector)
 
 
 def is_value_metric(metric: SpecMetric) -> bool:
-    """Whether it is not of pods."""
+    """Check whether a metric has values of its own instead of values of pods (Object and External)."""
     return isinstance(metric.source, (ObjectMetricSource, ExternalMetricSource))
 
 
@@ -236,8 +236,10 @@ def is_value_metric(metric: SpecMetric) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TargetReferences:
-    """What the references to targets come to, one row an HPA: ``error`` uint8[n] 0 none, 1 internal, 2 spec;
-    ``resources``: the group-resources to ask."""
+    """Resolved references to targets, one row per HPA.
+
+    ``error`` uint8[n]: 0 none, 1 internal, 2 spec; ``resources``: the group-resources to request.
+    """
 
     error: NDArray[np.uint8]
     resources: Sequence[tuple[str, ...]]
@@ -247,14 +249,16 @@ def read_target_references(
     hpas: Sequence[HorizontalPodAutoscaler],
     mapper: RESTMapper,
     before: TargetReferences | None = None,
-    kept: UnchangedRows | None = None,
+    unchanged_rows: UnchangedRows | None = None,
 ) -> TargetReferences:
-    """Read the targets of HPAs, reusing rows of ``before`` that are unchanged (``kept``)."""
-    if before is not None and kept is not None:
-        if kept.all:
+    """Read the targets of HPAs, reusing rows of ``before`` that are unchanged (``unchanged_rows``)."""
+    if before is not None and unchanged_rows is not None:
+        if unchanged_rows.all:
             return before
-        new = read_target_references([hpas[row] for row in kept.fresh.tolist()], mapper)
-        return TargetReferences(kept.array(before.error, new.error), kept.list(before.resources, new.resources))
+        new = read_target_references([hpas[row] for row in unchanged_rows.fresh.tolist()], mapper)
+        return TargetReferences(
+            unchanged_rows.array(before.error, new.error), unchanged_rows.list(before.resources, new.resources)
+        )
     cache = _ResourceCache(mapper)
     errors_and_resources = [cache[reference] for reference in map(_get_reference, hpas)]
     return TargetReferences(
@@ -321,17 +325,19 @@ _get_transition_time = attrgetter("last_transition_time")
 
 
 def read_condition_columns(
-    hpas: Sequence[HorizontalPodAutoscaler], before: ConditionColumns | None = None, kept: UnchangedRows | None = None
+    hpas: Sequence[HorizontalPodAutoscaler],
+    before: ConditionColumns | None = None,
+    unchanged_rows: UnchangedRows | None = None,
 ) -> ConditionColumns:
-    """Read the status conditions of HPAs, reusing rows of ``before`` that are unchanged (``kept``)."""
-    if before is not None and kept is not None:
-        if kept.all:
+    """Read the status conditions of HPAs, reusing rows of ``before`` that are unchanged (``unchanged_rows``)."""
+    if before is not None and unchanged_rows is not None:
+        if unchanged_rows.all:
             return before
-        new = read_condition_columns([hpas[row] for row in kept.fresh.tolist()])
+        new = read_condition_columns([hpas[row] for row in unchanged_rows.fresh.tolist()])
         return ConditionColumns(
-            kept.array(before.status, new.status),
-            kept.array(before.reason, new.reason),
-            kept.array(before.time, new.time),
+            unchanged_rows.array(before.status, new.status),
+            unchanged_rows.array(before.reason, new.reason),
+            unchanged_rows.array(before.time, new.time),
         )
     n = len(hpas)
     lists = [hpa.status.conditions or () for hpa in hpas]
@@ -364,14 +370,14 @@ _NO_SCALE_VALUES: Final = (0, 0, "")
 
 @dataclass(frozen=True, slots=True)
 class ScaleColumns:
-    """One row an HPA.
+    """Scales of the targets, one row per HPA.
 
-    ``given``: as they were given, None: there is none; ``scales``: read, or why there is none; ``problems``: what of
-    those given is no scale, by row; ``there`` bool[n], ``current`` and ``status`` int32[n]: replicas of the spec and
-    of the status; ``texts``: selectors.
+    ``passed``: scales as passed, None if missing; ``scales``: the scales, or their errors; ``problems``: by row, why a
+    passed object is no scale; ``there`` bool[n]; ``current`` and ``status`` int32[n]: replicas of the spec and of the
+    status; ``texts``: selectors.
     """
 
-    given: list[Any]
+    passed: list[Any]
     scales: Sequence[Scale | ApiError]
     problems: Mapping[int, Exception]
     there: NDArray[np.bool_]
@@ -391,7 +397,7 @@ def read_scales(
     inputs = _collect_scales(scales, hpas, keys, targets)
     if before is None or before.problems:
         return _read_scale_rows(inputs, range(len(hpas)), hpas, targets)
-    unchanged = UnchangedRows.of(inputs, before.given)
+    unchanged = UnchangedRows.of(inputs, before.passed)
     present = _names.other_objects(inputs, [None] * len(inputs))
     if len(present) < len(inputs):  # the error of a missing scale contains its name
         missing = np.ones(len(inputs), np.bool_)
@@ -502,8 +508,7 @@ class BatchSelectors:
     """Selectors of all targets, and HPAs that select the same pods.
 
     ``wanted``: selections, first those of ``group`` int64[n] (-1 for none), then those of other HPAs. ``registered``:
-    the
-    selector of every HPA by (namespace, name), as in the store once the whole batch is registered.
+    the selector of every HPA by (namespace, name), as in the store once the whole batch is registered.
     """
 
     def __init__(
@@ -653,7 +658,7 @@ class BatchSelectors:
             else:
                 is_stable = is_stable and written is None
                 out[row] = HPAState(selector=selector, registered=state.registered, written=written)
-        if not undecided and is_stable:  # these states lead to themselves next time
+        if not undecided and is_stable:  # these states are fixed points of the next batch
             self._rests[1:] = [out]
         return out
 

@@ -65,11 +65,11 @@ _METRICS_BRANCH: Final = 4
 class BatchObjects:
     """Inputs of the decisions; see :func:`kscale.hpa.batch.decisions.decide`.
 
-    ``given``: HPAs as passed. ``hpas``: HPAs as structs. ``keys``: ``namespace/name`` of each. ``kept``: rows that are
-    unchanged since the last batch, if there was one.
+    ``passed``: HPAs as passed. ``hpas``: HPAs as structs. ``keys``: ``namespace/name`` of each. ``unchanged``: rows
+    that are unchanged since the last batch, if there was one.
     """
 
-    given: list[Any]
+    passed: list[Any]
     hpas: Sequence[HorizontalPodAutoscaler]
     keys: Sequence[str]
     scales: ScaleSource
@@ -77,7 +77,7 @@ class BatchObjects:
     metrics: Callable[[GetMetric], Any]
     selectors: SelectorStore | None
     mapper: RESTMapper
-    kept: UnchangedRows | None = None
+    unchanged: UnchangedRows | None = None
 
     @classmethod
     def of(
@@ -98,7 +98,7 @@ class BatchObjects:
         if before is None:
             structs: Sequence[HorizontalPodAutoscaler] = list(map(_coerce_hpa, inputs))
             return cls(inputs, structs, get_hpa_keys(structs), scales, pods, metrics, selectors, mapper)
-        unchanged = UnchangedRows.of(inputs, before.given)
+        unchanged = UnchangedRows.of(inputs, before.passed)
         fresh = [_coerce_hpa(inputs[row]) for row in unchanged.fresh.tolist()]
         structs = unchanged.list(before.hpas, fresh)
         keys = before.keys
@@ -136,16 +136,16 @@ class BatchColumns:
     problems: Mapping[int, Exception] = field(default_factory=dict)
     rest: Sequence[HPAState] = ()
     joined: Mapping[tuple[object, ...], JoinedUsage] = field(default_factory=dict)
-    made: list[SelectorStore] = field(default_factory=list)
+    store_cache: list[SelectorStore] = field(default_factory=list)
 
     def store(self) -> SelectorStore:
         """Return a store of all selectors for step machines, which then register no changes."""
-        if not self.made:
+        if not self.store_cache:
             out = SelectorStore()
             for (namespace, name), selector in self.registered.items():
                 out.put_if_absent(namespace, name, selector)
-            self.made.append(out)
-        return self.made[0]
+            self.store_cache.append(out)
+        return self.store_cache[0]
 
     def pods_of(self, row: int, pods: BatchPods) -> Sequence[Pod]:
         """Return the pods of an HPA's selection."""
@@ -171,8 +171,8 @@ def get_hpa_keys(hpas: Sequence[HorizontalPodAutoscaler], before: BatchObjects |
 
     Raises :class:`~kscale.errors.InputError` for an HPA that appears twice.
     """
-    if before is not None and len(before.given) == len(hpas):
-        others = _names.other_objects([*hpas], before.given).tolist()
+    if before is not None and len(before.passed) == len(hpas):
+        others = _names.other_objects([*hpas], before.passed).tolist()
         if all(before.keys[row] == "/".join(_get_namespace_and_name(hpas[row])) for row in others):
             return before.keys
     keys = list(map("/".join, map(_get_namespace_and_name, hpas)))
@@ -237,7 +237,7 @@ class PreparedBatch:
         return find_rows_of_requests(self.at, self.specs, self.selectors.wanted, some)
 
     def rows_without_answer(self, answered: Collection[GetMetric]) -> Iterator[int]:
-        """Return the rows of HPAs that need the answer to a question that was not asked."""
+        """Return the rows of HPAs that need a response which was not requested."""
         return find_rows_without_response(self.at, self.specs, self.selectors.wanted, answered)
 
     def encoded(
@@ -287,7 +287,7 @@ def prepare_batch(
 
     ``before``: the last batch with the same options and mapper. Whatever still holds is reused.
     """
-    hpas, unchanged, n = observed.hpas, observed.kept, len(observed.hpas)
+    hpas, unchanged, n = observed.hpas, observed.unchanged, len(observed.hpas)
     if before is None or unchanged is None:
         specs = read_specs(hpas, options)
         references = read_target_references(hpas, observed.mapper)

@@ -64,8 +64,10 @@ class MetricTargets:
 
 @dataclass(frozen=True, slots=True)
 class CalculatorInputs:
-    """What the calculator takes; ``begin``/``end`` int64: the rows of each target. ``problems``: what of a target (by
-    its row among all HPAs) is malformed so that upstream would crash."""
+    """Inputs of the calculator. ``begin``/``end`` int64: the rows of each target.
+
+    ``problems``: malformed parts, over which upstream would crash, by the target's row among all HPAs.
+    """
 
     rows: MetricRows
     begin: NDArray[np.int64]
@@ -115,12 +117,12 @@ class _CalculatorInputsBuilder:
         self.templates: list[SpecMetric] = [metric for each in specs.metric_lists for metric in each]
         self.end = np.cumsum(counts[facet])
         self.begin = self.end - counts[facet]
-        self.of = np.repeat(np.arange(len(targets.row)), counts[facet])  # whose metric each row is
+        self.of = np.repeat(np.arange(len(targets.row)), counts[facet])  # target of each row
         self.template = concatenate_ranges(last[facet] - counts[facet], last[facet])
         self.targets, self.specs = targets, specs
         self.group = targets.group[self.of]
         n = len(self.of)
-        self.given, self.invalid = np.zeros(n, np.uint8), np.zeros(n, np.uint8)
+        self.failure, self.invalid = np.zeros(n, np.uint8), np.zeros(n, np.uint8)
         self.sample_at, self.request_at = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.bad_request = np.full(n, -1, np.int32)
         self.extra_count, self.extra_sum = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -173,7 +175,7 @@ class _CalculatorInputsBuilder:
         return MetricRows(
             mode=mode,
             cpu=np.array([each.resource == "cpu" for each in templates], np.uint8)[template],
-            given=self.given,
+            failure=self.failure,
             invalid=self.invalid,
             current=np.where(_IS_PER_POD[mode], targets.status_replicas[self.of], targets.spec_replicas[self.of]),
             target=np.array([each.target or 0 for each in templates], np.int64)[template],
@@ -190,7 +192,7 @@ class _CalculatorInputsBuilder:
             values_end=self.values_end,
         )
 
-    # -- of pods, all at once ----------------------------------------------------------------------------------------
+    # -- pod metrics, all at once ------------------------------------------------------------------------------------
 
     def _usage_key(self, metric: SpecMetric) -> tuple[object, ...] | None:
         """Return the key of the usage that a metric reads, or None if it is not in columns."""
@@ -212,7 +214,7 @@ class _CalculatorInputsBuilder:
             try:
                 usage = lists.usage_of_custom(str(source[1]), str(source[2]))
             except InputError:
-                return None  # each HPA has an error of its own
+                return None  # each HPA reports its own error
         before = self.before.get(source)
         again = None if before is None else before.again(usage, self.selected)
         return again or join_usage(usage, self.pods, self.selected, self.wanted, before)
@@ -220,7 +222,7 @@ class _CalculatorInputsBuilder:
     def _of_usage(self, joined: JoinedUsage, key: tuple[object, ...], numbers: NDArray[np.int64]) -> None:
         resource, container = str(key[1]), str(key[2]) if key[0] == "resource" else ""
         chosen = np.isin(self.template, numbers)
-        self.given[chosen & ~joined.answered[self.group]] = 1
+        self.failure[chosen & ~joined.answered[self.group]] = 1
         rows = np.flatnonzero(chosen & joined.answered[self.group])
         if not len(rows):
             return
@@ -260,7 +262,7 @@ class _CalculatorInputsBuilder:
     def _one_by_one(self, number: int) -> None:
         metric, rows = self.templates[number], np.flatnonzero(self.template == number)
         if metric.source is None or metric.target is None or metric.selector is None:
-            self.given[rows] = 1
+            self.failure[rows] = 1
             self.invalid[rows] = metric.source is None
             if metric.problem is not None:
                 for row in self.targets.row[self.of[rows]].tolist():
@@ -273,9 +275,9 @@ class _CalculatorInputsBuilder:
                 else:
                     self._ask_value(row, metric)
             except MetricsError:
-                self.given[row] = 1
-            except (InputError, ValueError) as error:  # what was answered cannot be read
-                self.given[row] = 1
+                self.failure[row] = 1
+            except (InputError, ValueError) as error:  # the response cannot be read
+                self.failure[row] = 1
                 self.problems.setdefault(int(self.targets.row[self.of[row]]), error)
 
     def _ask_pods(self, row: int, metric: SpecMetric) -> None:

@@ -130,8 +130,7 @@ class BatchPods(Protocol):
         """Return the object that issues stamps, and a stamp for each row number from 0 on.
 
         A stamp changes whenever the row's pod changes or another pod takes the row. It is -1 for a row without a pod.
-        Stamps
-        are unique among results with the same issuer. The issuer is None if stamps are not supported.
+        Stamps are unique among results with the same issuer. The issuer is None if stamps are not supported.
         """
         ...
 
@@ -173,7 +172,7 @@ class ListedPods:
         self.rows = np.arange(len(pods), dtype=np.int64)
 
     def select(self, wanted: Selections, before: SelectedPods | None = None) -> SelectedPods:
-        del before  # a list says nothing of what changed
+        del before  # a list does not tell what changed
         by_namespace: dict[str, list[int]] = defaultdict(list)
         by_label: dict[tuple[str, str, str], list[int]] = defaultdict(list)
         for row, pod in enumerate(self._pods):
@@ -252,14 +251,14 @@ class _Spec(ApiStruct):
 
 
 class _RawPod(ApiStruct):
-    """What of a pod says how much it asks for."""
+    """The fields of a pod that determine its requests."""
 
     spec: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
 
 
 @dataclass(frozen=True, slots=True)
 class _EquivalentPod:
-    """What stands for pods whose specs are written the same; their names are in texts alone, which nobody sees."""
+    """Stand-in for pods with equal spec texts. Its name appears only in texts that are not shown."""
 
     spec: _Spec
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
@@ -370,7 +369,7 @@ class IndexedPods:
     ) -> NDArray[np.bool_]:
         pods = self._all.at(rows)
         both = pods.label_numbers.astype(np.int64) * (len(sets) + 1) + numbers + 1
-        # Pods of one owner mostly come one after the other: far fewer are sorted.
+        # Pods of one owner are mostly consecutive, so far fewer entries are sorted.
         begins = np.flatnonzero(np.append(True, both[1:] != both[:-1])[: len(both)])
         pairs, where = np.unique(both[begins], return_inverse=True)
         same = np.ones(len(pairs), np.bool_)

@@ -1,7 +1,6 @@
-"""Finish a reconcile whose size was decided over columns: the status, its write and the observations. Skips HPAs
-whose inputs and decision are unchanged since the last batch.
+"""Finish a reconcile whose replicas were decided over columns: the status, its write and the observations.
 
-kscale's own.
+HPAs whose inputs and decision are unchanged since the last batch are skipped. Not in upstream.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ UNCHANGED_OBSERVATIONS: Final = build_reconcile_observations("none", "none", 0, 
 
 
 class UnchangedDecision(NamedTuple):
-    """What was said of an HPA whose size stays: the proposal, why a size would change, and what was counted."""
+    """Decision for an HPA whose replicas stay: the proposal, the reason and the observations."""
 
     proposal: int | None
     reason: str
@@ -70,11 +69,11 @@ class UnchangedDecision(NamedTuple):
 
 
 class PrecomputedReconcile:
-    """The reconcile of an HPA.
+    """The reconcile of one HPA with a known decision.
 
-    ``hpa``, ``state``, ``now``, ``options``: as :func:`~kscale.hpa.reconcile` has them; ``target``: the scale that
-    ``known`` was decided by. Its selector is where others look for it. ``observations``: what it has counted;
-    ``writes``: whether a size or a status is to be written.
+    ``hpa``, ``state``, ``now``, ``options``: as in :func:`~kscale.hpa.reconcile`; ``target``: the scale from which
+    ``known`` was decided; other HPAs are checked against its selector. ``observations``: its observations so far;
+    ``writes``: whether a scale or a status must be written.
     """
 
     __slots__ = ("_desired", "_reconcile", "_rescales", "_target", "observations", "writes")
@@ -90,43 +89,46 @@ class PrecomputedReconcile:
         options: HPAOptions,
     ) -> None:
         under_way = ReconcileContext(hpa, state, hpa.status, now, options, Progress(now))
-        self._reconcile = of = ReconcileMachine(under_way, None, known)
+        self._reconcile = reconcile = ReconcileMachine(under_way, None, known)
         self._target = target
-        self._desired, self.observations = of.decide_known(target.scale, known)
+        self._desired, self.observations = reconcile.decide_known(target.scale, known)
         self._rescales = self._desired != target.scale.spec.replicas
         if not self._rescales:
-            self.observations.append(of.settle(target.scale.spec.replicas, self._desired))
-        self.writes = self._rescales or of.now.has_news()
+            self.observations.append(reconcile.settle(target.scale.spec.replicas, self._desired))
+        self.writes = self._rescales or reconcile.now.has_news()
 
     def rest(self) -> StepsOf[PutScale | GetScale | Wait | WriteStatus | Emit | Observe, ReconcileResult]:
-        """What follows: the size and the status are written where they change."""
-        of = self._reconcile
+        """Return the remaining steps, which write the scale and the status if they change."""
+        reconcile = self._reconcile
         if self._rescales:
-            return of.resize(self._target, self._desired)
-        return of.write() if self.writes else of.end()
+            return reconcile.resize(self._target, self._desired)
+        return reconcile.write() if self.writes else reconcile.end()
 
     def write(self) -> StepsOf[WriteStatus | Emit, ReconcileResult]:
-        """:meth:`rest` where only the status is written; what it counts at its end is added to ``observations``."""
-        of = self._reconcile
-        pending = yield from of.write_news()
-        self.observations += of.counted()
-        return of.ended(pending)
+        """Write the status, for a reconcile that does not change the scale. The final observations are added to
+        ``observations``."""
+        reconcile = self._reconcile
+        pending = yield from reconcile.write_news()
+        self.observations += reconcile.counted()
+        return reconcile.ended(pending)
 
     @property
     def concluded(self) -> UnchangedDecision:
-        """What is said of one whose size stays."""
-        of = self._reconcile
-        return UnchangedDecision(of.proposal, of.reason, tuple(self.observations))
+        """Return proposal, reason and observations of an HPA whose replicas stay."""
+        reconcile = self._reconcile
+        return UnchangedDecision(reconcile.proposal, reconcile.reason, tuple(self.observations))
 
     def ended(self) -> ReconcileResult:
-        """What :meth:`rest` returns where nothing is written: it waits for nothing then, and counts
-        :data:`UNCHANGED_OBSERVATIONS`."""
+        """Return the result of :meth:`rest` if nothing is written.
+
+        It then waits for nothing, and observes :data:`UNCHANGED_OBSERVATIONS`.
+        """
         return self._reconcile.ended()
 
 
 class MetricsOnlyUpdate:
-    """:class:`PrecomputedReconcile` of an HPA of which the same is ``concluded`` as before: its status says that
-    already, and only what was measured may be another."""
+    """A reconcile with the same conclusion as before: the status already states it, and only metric values may
+    differ."""
 
     __slots__ = ("_concluded", "_known", "_metrics", "_now", "observations", "writes")
 
@@ -148,7 +150,7 @@ class MetricsOnlyUpdate:
         self.writes = self._now.has_news()
 
     def write(self) -> StepsOf[WriteStatus | Emit, ReconcileResult]:
-        """What follows where the status says something new; what it counts at its end is added to ``observations``."""
+        """Write the status if it changes. The final observations are added to ``observations``."""
         now = self._now
         error = yield from now.write_news()
         self.observations += build_reconcile_observations(
@@ -157,7 +159,7 @@ class MetricsOnlyUpdate:
         return self._record(format_status_error(now.hpa, error) if error else None)
 
     def ended(self) -> ReconcileResult:
-        """What comes of it where nothing is written."""
+        """Return the result if nothing is written."""
         return self._record(None)
 
     def _record(self, error: str | None) -> ReconcileResult:
@@ -183,7 +185,7 @@ class MetricsOnlyUpdate:
 
 
 def _build_next_state(hpa: HorizontalPodAutoscaler, state: HPAState, known: PrecomputedDecision) -> HPAState:
-    """The next state, once the object and the scale were read and the proposal was stabilised."""
+    """Build the next state after the object and the scale were read and the proposal was stabilized."""
     written = state.written
     return HPAState(
         recommendations=known.normalized.recommendations,
@@ -196,11 +198,11 @@ def _build_next_state(hpa: HorizontalPodAutoscaler, state: HPAState, known: Prec
 
 
 class CachedDecision(msgspec.Struct, frozen=True, gc=False):
-    """What one HPA whose size stays was decided from, and what came of it.
+    """Inputs and decision of one HPA whose replicas stay.
 
-    ``hpa``, ``target``; ``replicas``: what the calculator says of each metric (size, utilization, usage);
-    ``normalized``: what became of the proposal; ``written``: the status that was written, None: none had to be;
-    ``observations``: what is counted where nothing is written; ``concluded``: what else was said of it.
+    ``hpa``, ``target``; ``replicas``: the calculator's result for each metric (replicas, utilization, usage);
+    ``normalized``: the normalized proposal; ``written``: the status that was written (None: no write was needed);
+    ``observations``: what is observed if nothing is written; ``concluded``: the other parts of the result.
     """
 
     hpa: HorizontalPodAutoscaler
@@ -218,11 +220,11 @@ class CachedDecision(msgspec.Struct, frozen=True, gc=False):
         replicas: Sequence[tuple[int, int, int]],
         normalized: NormalizedReplicas,
     ) -> bool:
-        """Whether the same is concluded as before, however much was measured: nothing is said of it that the status
-        does not say already, but for that.
+        """Check whether the conclusion is the same as before, apart from metric values.
 
-        What is concluded follows from these four. Of a status that already says it no condition changes; what is
-        counted goes by the size that the status said before (``_labels`` of metrics)."""
+        The conclusion follows from these four inputs. If the status already states it, no condition changes;
+        observations depend on the previous replicas in the status (``_labels`` of metrics).
+        """
         if hpa.spec is not self.hpa.spec:
             return False
         if target.scale is not self.target.scale or target.resource != self.target.resource:
@@ -239,14 +241,14 @@ class CachedDecision(msgspec.Struct, frozen=True, gc=False):
         )
 
     def again(self, hpa: HorizontalPodAutoscaler) -> CachedDecision:
-        """What comes of an HPA of which the same is concluded, and was measured: nothing has to be written."""
+        """Return the cached decision for an HPA with the same conclusion and values, which needs no write."""
         return self if self.written is None else msgspec.structs.replace(self, hpa=hpa, written=None)
 
 
 def is_unchanged_since_write(
     hpa: HorizontalPodAutoscaler, before: HorizontalPodAutoscaler, written: HorizontalPodAutoscalerStatus
 ) -> bool:
-    """Whether an HPA is what it was before, but for the status that was written of it."""
+    """Check whether an HPA is unchanged except for the status that was written."""
     if hpa.spec is not before.spec or (hpa.status is not written and hpa.status != written):
         return False
     metadata = msgspec.structs.replace(before.metadata, resource_version=hpa.metadata.resource_version)
@@ -259,7 +261,10 @@ ReconcileAction = GetScale | List | GetMetric | PutScale | WriteStatus | Wait | 
 
 @dataclass(slots=True)
 class ReconcileRun:
-    """One HPA's reconcile under way, and what it has said so far. ``works_it_out``: no columns say what comes of it."""
+    """One HPA's reconcile in progress, with its observations and events so far.
+
+    ``works_it_out``: its decision is not precomputed over columns.
+    """
 
     row: int
     steps: StepsOf[ReconcileAction, ReconcileResult]
@@ -274,7 +279,7 @@ class ReconcileRun:
     works_it_out: bool = False
 
     def go_on(self, outcome: Outcome | None, answer: Callable[[ReconcileRun, ReconcileAction], Outcome | None]) -> None:
-        """Until it ends, or does what ``answer`` has no outcome for."""
+        """Advance the steps until they end, or until ``answer`` returns None for an action."""
         try:
             if outcome is None:
                 self.begun = True
@@ -287,11 +292,11 @@ class ReconcileRun:
                     self.observations += action.observations
                 elif type(action) is Emit:
                     self.events += action.events
-                found = answer(self, action)
-                if found is None:
+                response = answer(self, action)
+                if response is None:
                     self.action = action
                     return
-                action = self.steps.send(found)
+                action = self.steps.send(response)
         except StopIteration as stop:
             self.record = stop.value
         except InputError as error:

@@ -85,18 +85,19 @@ RefreshObjects = Callable[[Progress, Sequence[HorizontalPodAutoscaler]], Steps[C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
-    """What came of a batch.
+    """Result of a batch.
 
-    ``keys``: of those that were reconciled, with ``histories`` and ``rest`` of their states, row by row;
-    ``unfinished``: keys of those that there was no time for, or that changed meanwhile so that other questions are to
-    be asked, ``late``: of those whose questions were not answered in time, ``gone``: of those that were deleted
-    meanwhile, of all of which nothing has changed; ``slow``: of those that took as long to write, or whose questions
-    took as long as would have been slow; ``problems``: what of an HPA was malformed, so that upstream would crash, by
-    its key; ``records`` of those that did more than the columns say.
-
-    ``chosen``, ``given``, ``decisions``: what all were decided from at ``at``, and what was; ``written``: the statuses
-    that were written of those of which the columns say all, by key; ``rows``: of all that were given, what came of
-    those of them whose size stays; ``ends``: when those ended that did anything in the world, by key.
+    - ``keys``: the reconciled HPAs, with ``histories`` and ``rest`` of their states, row by row.
+    - ``unfinished``: keys of HPAs for which there was no time, or that changed so that other requests are needed;
+      ``late``: keys of HPAs whose responses did not arrive in time; ``gone``: keys of HPAs that were deleted meanwhile.
+      The state of all of these is unchanged.
+    - ``slow``: keys of HPAs whose requests or writes took at least ``slow_after``.
+    - ``problems``: malformed parts of HPAs, over which upstream would crash, by key.
+    - ``records``: results of HPAs that are not completely described by the columns.
+    - ``chosen``, ``given``, ``decisions``: inputs and decisions of all HPAs at ``at``.
+    - ``written``: the statuses written for HPAs that the columns describe, by key.
+    - ``rows``: cached decisions of HPAs whose replicas stay.
+    - ``ends``: when the HPAs that performed actions ended, by key.
     """
 
     keys: Sequence[str]
@@ -147,8 +148,7 @@ def reconcile_all(
         The pods.
     scales : mapping of str to Scale
         Scales of watched targets by the HPA's ``namespace/name``. Others are requested, and a scale that is to be
-        written
-        is always requested. A watched scale may be behind: a write then meets a conflict, as upstream's does.
+        written is always requested. A watched scale may be behind: a write then meets a conflict, as upstream's does.
     now : datetime or Moment
         Time of the batch.
     options : HPAOptions
@@ -251,8 +251,9 @@ class _BatchReconcile:
             self.rows = list(self.again)
             runs = [self._begin(row) for row, cached in enumerate(self.again) if cached is None and row not in left_out]
         yield from self._report([run for run in runs if run.action is None and run.begun])
-        # Sizes first: a status can wait. Then whole namespaces, in the order of their first: what is left of them has
-        # its metrics asked for again, and comes first the next time.
+        # Write scales first, as statuses can wait. Then write namespace by namespace, in the order of their first HPA:
+        # the
+        # unfinished rest has its metrics requested again, and comes first the next time.
         namespace_order: dict[str, int] = {}
         for hpa in self.hpas:
             namespace_order.setdefault(hpa.namespace, len(namespace_order))
@@ -267,8 +268,7 @@ class _BatchReconcile:
         """Prepare the batch again from the current objects.
 
         These HPAs are left for the next batch: replaced by another object, without a known scale any more, or in need
-        of a
-        response that was not requested.
+        of a response that was not requested.
         """
         removed, postponed = set(), set()
         hpas = list(self.hpas)
@@ -439,7 +439,7 @@ class _BatchReconcile:
     def _is_of(self, row: int, selector: str) -> bool:
         return bool(self.chosen.group[row] >= 0) and self.chosen.selector(row) == selector
 
-    # -- in the world ------------------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------------------------
 
     def _apart(self, running: ReconcileRun, now: Moment) -> Steps[None]:
         """Run a long step machine (many pods take a tenth of a second) outside the brief ones."""
@@ -448,7 +448,7 @@ class _BatchReconcile:
     def _live(self, running: ReconcileRun, now: Moment) -> Steps[None]:
         """Run one HPA's steps. Its clock excludes time spent waiting for other HPAs."""
         if self.within is not None:
-            if self.until is None:  # however long was asked and decided: some are written each time
+            if self.until is None:  # set at the first write, so that every batch writes some HPAs
                 self.until = now + self.within
             if now > self.until:
                 running.steps.close()
@@ -490,7 +490,7 @@ class _BatchReconcile:
         ]
         yield from self.progress.observe(*[run for observations in all_observations for run in observations])
 
-    # -- what is remembered ------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------------------------
 
     def _result(self, runs: Sequence[ReconcileRun]) -> BatchResult:
         histories, rest = self.decisions.memory.histories, self.given.rest
@@ -545,7 +545,7 @@ class _BatchReconcile:
             other_rows = np.array(list(others), np.int64)
             histories = histories.with_rows(other_rows, StateColumns.of(list(others.values())))
             changed.update((row, state.without_histories()) for row, state in others.items())
-        if changed:  # else it stays the very same list, of which the next batch knows what comes
+        if changed:  # otherwise keep the same list, which the next batch recognizes
             rest = [changed.get(row, state) for row, state in enumerate(rest)]
         if unfinished or late or removed:
             histories, rest = histories.take(np.array(done, np.int64)), [rest[row] for row in done]

@@ -70,8 +70,7 @@ class MetricLists:
     """Metrics by namespace, answering :class:`~kscale.effects.GetMetric`.
 
     An API whose list is absent (``resource``, ``custom``, ``external`` false) fails as an unregistered API does. Labels
-    of
-    pods come from :meth:`know_pods` or from the items. Not safe for concurrent use by several threads.
+    of pods come from :meth:`know_pods` or from the items. Not safe for concurrent use by several threads.
     """
 
     __slots__ = (
@@ -171,8 +170,7 @@ class MetricLists:
         """Add items of an ExternalMetricValueList, which does not contain its namespace.
 
         Returns the same as :meth:`add_pod_metrics`. ``number`` identifies the list: values with equal labels add up
-        within a
-        list, and replace those of an earlier list.
+        within a list, and replace those of an earlier list.
         """
         self.external, duplicates = True, []
         for item in items:
@@ -196,7 +194,7 @@ class MetricLists:
         self._answered.setdefault((namespace, metric, selector), []).extend(items)
 
     def is_answered(self, namespace: str, metric: str, selector: str) -> bool:
-        """Whether :meth:`add_external_answer` has values for this selector of an external metric."""
+        """Check whether :meth:`add_external_answer` has added values for this selector of an external metric."""
         return (namespace, metric, selector) in self._answered
 
     def drop_unlabelled(self, namespace: str, metric: str) -> None:
@@ -241,8 +239,7 @@ class MetricLists:
         """Return a custom metric's values of pods in all namespaces as columns, with the metric's name as the resource.
 
         ``metric_selector`` selects the series. Raises :class:`~kscale.errors.InputError` for a value whose time cannot
-        be
-        read.
+        be read.
         """
         key = (metric, metric_selector)
         usage = self._index.custom.get(key)
@@ -338,13 +335,13 @@ class MetricLists:
 
     def _custom_values(self, namespace: str, metric: str, kind: str, selector: str) -> list[MetricValue]:
         items = [each for each in self._custom.get((namespace, metric), {}).values() if _describes_kind(each, kind)]
-        # What says which labels it was asked for goes before what does not.
+        # Values with the requested selector take precedence over values without one.
         exact = [each for each in items if (_get_requested_selector(each) or "") == selector]
         return exact or [each for each in items if _get_requested_selector(each) is None]
 
 
 class _LookupIndex:
-    """What was looked up by, until the lists change."""
+    """Index of the lists, valid until they change."""
 
     __slots__ = ("by_label", "custom", "external", "named")
 
@@ -399,7 +396,7 @@ class MetricResponses(MetricLists):
 
 
 def has_built_in_targets(hpas: Iterable[HorizontalPodAutoscaler]) -> bool:
-    """Whether every server has the kinds that HPAs scale, so that nobody needs to be asked how they are served."""
+    """Check whether all scale targets are of built-in kinds, whose resources are known without discovery."""
     references = {(hpa.spec.scale_target_ref.api_version, hpa.spec.scale_target_ref.kind) for hpa in hpas}
     return all(_is_built_in_target(*each) for each in references)
 
@@ -408,7 +405,7 @@ def _is_built_in_target(api_version: str, kind: str) -> bool:
     try:
         BUILT_IN_MAPPER.resources(parse_group_version(api_version)[0], kind)
     except RESTMappingError:
-        return api_version.count("/") > 1  # which no server could mend
+        return api_version.count("/") > 1  # an invalid version is an error on every server
     return True
 
 

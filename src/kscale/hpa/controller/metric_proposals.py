@@ -78,7 +78,7 @@ _NO_TARGET_TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TargetPods:
-    """Whose metrics: where the pods are, which, and how many the scale says there are."""
+    """Pods of a target: namespace, selector and number of replicas in the scale."""
 
     namespace: str
     selector: str
@@ -87,7 +87,7 @@ class TargetPods:
 
 
 class MetricProposal(msgspec.Struct, frozen=True, gc=False):
-    """A metric that could be computed: the size it asks for, its name in messages, its status, and how it came."""
+    """Proposal of one metric: its replicas, its name in messages, its status, and the calculation."""
 
     name: str
     status: MetricStatus
@@ -159,7 +159,7 @@ def build_proposal(source: MetricSource, replicas: CalculatedReplicas) -> Metric
             _format_external_name(source.metric), MetricStatus(type="External", external=external), replicas
         )
     described = source.described_object
-    # Upstream names one of a value per pod as if it were an external metric.
+    # Upstream names an object metric with a value per pod like an external metric.
     name = _format_external_name(source.metric) if per_pod else f"{described.kind} metric {source.metric.name}"
     of_object = ObjectMetricStatus(described_object=described, metric=source.metric, current=current)
     return MetricProposal(name, MetricStatus(type="Object", object=of_object), replicas)
@@ -221,7 +221,7 @@ def _start_calculation(
     except ValueError as error:
         return str(error)
     if isinstance(source, PodsMetricSource):
-        assert source.target.average_value is not None  # get_metric_source has checked
+        assert source.target.average_value is not None  # checked by get_metric_source
         milli = source.target.average_value.milli_value()
         pod_arguments = (tolerances, target.namespace, target.selector)
         return calculator.get_metric_replicas(target.spec_replicas, milli, metric, *pod_arguments, selector)
@@ -268,7 +268,7 @@ def _build_resource_proposal(
     else:
         status = MetricStatus(type="Resource", resource=ResourceMetricStatus(name=source.name, current=current))
         long_name = name
-    # Upstream forgets the container where the target is an average.
+    # Upstream omits the container if the target is an average.
     name = f"{long_name} utilization (percentage of request)" if of_requests else name
     return MetricProposal(name, status, replicas)
 
@@ -346,10 +346,10 @@ _UNABLE_TO_COMPUTE: Final = "the HPA was unable to compute the replica count: "
 
 
 class CombinedProposal(msgspec.Struct, frozen=True, gc=False):
-    """What came of the metrics of a spec, in its order.
+    """Result for all metrics of a spec, in order.
 
-    ``replicas`` is the largest proposal, ``name`` that of its metric; ``refused``: too many failed to go by what is
-    left. ``error``: what failed, whether refused or not; ``error_class`` is that of the first.
+    ``replicas`` is the largest proposal, ``name`` that of its metric; ``refused``: too many metrics failed to use the
+    others. ``error``: the error, whether refused or not; ``error_class`` is that of the first failed metric.
     """
 
     each: tuple[MetricProposal | MetricError, ...]
@@ -380,7 +380,7 @@ def compute_replicas_for_metrics(
         proposals.append(proposal)
         if isinstance(proposal, MetricError):
             yield from context.warn(proposal.reason, proposal.message)
-        # The outcome of the first tells when the metric was done: what it took is what passed until then.
+        # The time of the first outcome is the end of the metric's computation.
         labels = _computation_labels(context, spec.type, proposal)
         yield from context.progress.observe(Observation(name=METRIC_COMPUTATIONS, labels=labels))
         yield from context.progress.observe(
@@ -412,9 +412,9 @@ def build_proposals(
     proposals: list[MetricProposal] = []
     for spec, replicas in zip(hpa.spec.metrics or (), calculated, strict=True):
         source = get_metric_source(spec, options)
-        assert source is not None  # the calculator has an answer
+        assert source is not None  # the calculator has a result for it
         proposal = build_proposal(source, replicas)
-        assert isinstance(proposal, MetricProposal)  # as that is no error
+        assert isinstance(proposal, MetricProposal)  # the result is no error
         proposals.append(proposal)
     return tuple(proposals)
 
@@ -457,7 +457,7 @@ def _choose_largest_proposal(
 def _computation_labels(now: ReconcileContext, type_: str, proposal: MetricProposal | MetricError) -> dict[str, str]:
     if isinstance(proposal, MetricError):
         return {"action": "none", "error": "spec" if proposal.invalid else "internal", "metric_type": type_}
-    # Against the size of the last status, not of the scale.
+    # Compared with the replicas of the last status, not of the scale.
     before, wanted = now.hpa.status.current_replicas, proposal.replicas.replicas
     action = "scale_up" if wanted > before else "scale_down" if wanted < before else "none"
     return {"action": action, "error": "none", "metric_type": type_}

@@ -1,7 +1,6 @@
-"""Request the metrics APIs and convert their responses to the values that the replica calculator takes (upstream:
-``pkg/controller/podautoscaler/metrics/client.go``).
+"""Request the metrics APIs and convert their responses to the values that the replica calculator takes.
 
-Upstream: ``pkg/controller/podautoscaler/metrics/client.go`` and the metrics REST clients.
+Upstream: "``pkg/controller/podautoscaler/metrics/client.go`` and the metrics REST clients."
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["RESTMetricsClient", "build_object_request", "get_pod_usage"]
 
 
 class RESTMetricsClient:
-    """Asks the three metrics APIs, one :class:`~kscale.effects.GetMetric` a query."""
+    """Client of the three metrics APIs, with one :class:`~kscale.effects.GetMetric` per query."""
 
     __slots__ = ("_progress",)
 
@@ -29,21 +28,27 @@ class RESTMetricsClient:
     def get_resource_metric(
         self, resource: str, namespace: str, selector: str, container: str
     ) -> StepsOf[GetMetric, PodSamples]:
-        """Usage by pod. A pod that lacks the resource, or one container of it, is left out."""
-        asked = GetMetric(api="resource", namespace=namespace, kind="Pod", selector=selector)
-        answer: PodMetricsList = _read_response("resource", (yield from self._progress.act(asked)))
+        """Request the usage of a resource by pod, in thousandths of its unit.
+
+        Pods without a value of the resource, in any container that counts, are left out. Raises :class:`MetricsError`.
+        """
+        query = GetMetric(api="resource", namespace=namespace, kind="Pod", selector=selector)
+        response: PodMetricsList = _read_response("resource", (yield from self._progress.act(query)))
         samples = {}
-        for item in answer.items:
+        for item in response.items:
             value = get_pod_usage(item, resource, container)
             if value is not None:
                 samples[item.metadata.name] = Sample(value, from_text(item.timestamp), parse_duration(item.window))
-        return PodSamples(samples, from_text(answer.items[0].timestamp))
+        return PodSamples(samples, from_text(response.items[0].timestamp))
 
     def get_raw_metric(
         self, metric: str, namespace: str, selector: str, metric_selector: str
     ) -> StepsOf[GetMetric, PodSamples]:
-        """A custom metric by the pod that it describes; of a name that comes twice the last value counts."""
-        asked = GetMetric(
+        """Request a custom metric by the pod that it describes; for a repeated pod name the last value counts.
+
+        Raises :class:`MetricsError`.
+        """
+        query = GetMetric(
             api="custom",
             namespace=namespace,
             kind="Pod",
@@ -51,43 +56,46 @@ class RESTMetricsClient:
             selector=selector,
             metric_selector=metric_selector,
         )
-        answer: MetricValueList = _read_response("custom", (yield from self._progress.act(asked)))
+        response: MetricValueList = _read_response("custom", (yield from self._progress.act(query)))
         samples = {}
-        for item in answer.items:
+        for item in response.items:
             value = item.value.milli_value()
             samples[item.described_object.name] = Sample(value, from_text(item.timestamp), item.window_ns)
-        return PodSamples(samples, from_text(answer.items[0].timestamp))
+        return PodSamples(samples, from_text(response.items[0].timestamp))
 
     def get_object_metric(
         self, metric: str, namespace: str, described: CrossVersionObjectReference, metric_selector: str
     ) -> StepsOf[GetMetric, tuple[int, Moment]]:
-        """A custom metric of one object."""
-        asked = build_object_request(metric, namespace, described, metric_selector)
-        outcome = yield from self._progress.act(asked)
+        """Request a custom metric of one object. Raises :class:`MetricsError` unless there is one value."""
+        query = build_object_request(metric, namespace, described, metric_selector)
+        outcome = yield from self._progress.act(query)
         if outcome.error is not None:
             raise MetricsError(f"unable to fetch metrics from custom metrics API: {outcome.error.message}")
-        answer: MetricValue | MetricValueList = outcome.value
-        if isinstance(answer, MetricValueList):
-            count = len(answer.items)
+        response: MetricValue | MetricValueList = outcome.value
+        if isinstance(response, MetricValueList):
+            count = len(response.items)
             if count != 1:
                 text = f"the custom metrics API server returned {count} results when we asked for exactly one"
                 raise MetricsError(f"unable to fetch metrics from custom metrics API: {text}")
-            answer = answer.items[0]
-        return answer.value.milli_value(), from_text(answer.timestamp)
+            response = response.items[0]
+        return response.value.milli_value(), from_text(response.timestamp)
 
     def get_external_metric(
         self, metric: str, namespace: str, metric_selector: str
     ) -> StepsOf[GetMetric, tuple[Sequence[int], Moment]]:
-        """All values of an external metric, in the API's order."""
-        asked = GetMetric(api="external", namespace=namespace, metric=metric, metric_selector=metric_selector)
-        answer: ExternalMetricValueList = _read_response("external", (yield from self._progress.act(asked)))
-        return [item.value.milli_value() for item in answer.items], from_text(answer.items[0].timestamp)
+        """Request all values of an external metric, in the API's order. Raises :class:`MetricsError`."""
+        query = GetMetric(api="external", namespace=namespace, metric=metric, metric_selector=metric_selector)
+        response: ExternalMetricValueList = _read_response("external", (yield from self._progress.act(query)))
+        return [item.value.milli_value() for item in response.items], from_text(response.items[0].timestamp)
 
 
 def build_object_request(
     metric: str, namespace: str, described: CrossVersionObjectReference, metric_selector: str
 ) -> GetMetric:
-    """What asks for a custom metric of one object. That of a Namespace is asked at the root, under the HPA's own."""
+    """Build the request for a custom metric of one object.
+
+    For a Namespace it is a request at the root for the HPA's own namespace.
+    """
     group = described.api_version.rpartition("/")[0]
     root = described.kind == "Namespace" and not group
     return GetMetric(
@@ -101,7 +109,7 @@ def build_object_request(
 
 
 def _read_response(api: str, outcome: Outcome) -> Any:
-    """The list that an API answered; a refusal and an empty list raise :class:`MetricsError`."""
+    """Return the list of a response. Raises :class:`MetricsError` for an error and for an empty list."""
     if outcome.error is not None:
         raise MetricsError(f"unable to fetch metrics from {api} metrics API: {outcome.error.message}")
     if not outcome.value.items:
@@ -110,7 +118,10 @@ def _read_response(api: str, outcome: Outcome) -> Any:
 
 
 def get_pod_usage(item: PodMetrics, resource: str, container: str) -> int | None:
-    """Of one container, or of all; None where a container that counts does not have the resource."""
+    """Return the usage of one container, or of all (``container`` empty), in thousandths.
+
+    None without the container, without containers, or if a container that counts lacks the resource.
+    """
     containers = item.containers or []
     if container:
         for each in containers:

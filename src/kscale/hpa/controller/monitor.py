@@ -98,5 +98,5 @@ METRICS: Final[Mapping[str, Metric]] = {
 
 
 def observe_duration(name: str, since: Moment, until: Moment, labels: dict[str, str]) -> Observation:
-    """An observation of how long something took."""
+    """Build the observation of a duration, in seconds."""
     return Observation(name=name, value=(until - since) / SECOND, labels=labels)

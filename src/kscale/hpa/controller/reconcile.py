@@ -92,16 +92,16 @@ __all__ = [
 
 
 class ReconcileResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One reconcile. What it said (events, observations) is what it yielded.
+    """Result of one reconcile. Its events and observations were yielded.
 
-    - ``current_replicas``: the target's size before; None: it could not be read.
-    - ``desired_replicas``: the size decided on; None: none was. ``scale_written``: what was written.
-    - ``reason``: of the change of size; ``error``: what upstream's sync would return.
+    - ``current_replicas``: the target's replicas before; None: they could not be read.
+    - ``desired_replicas``: the decided replicas; None: none were decided. ``scale_written``: the written replicas.
+    - ``reason``: of the change of replicas; ``error``: what upstream's sync would return.
     - ``action`` (``scale_up``, ``scale_down``, ``none``) and ``error_class`` (``none``, ``spec``, ``internal``): the
-      labels it is counted with.
-    - ``stale``: the object is older than what this controller wrote, so nothing was done.
-    - ``metrics``: of each metric of the spec its proposal or its error; ``proposal``: the largest of them,
-      ``normalized``: what stabilisation and limits made of it.
+      labels of its metrics.
+    - ``stale``: the object is older than this controller's last write, so nothing was done.
+    - ``metrics``: the proposal or error of each metric of the spec; ``proposal``: the largest of them,
+      ``normalized``: the proposal after stabilization and limits.
     - ``status``: the object's new status, ``status_written``: whether it was written; ``state``: the next state.
     """
 
@@ -173,20 +173,41 @@ def reconcile(
     seen_version: str | None = None,
     known: PrecomputedDecision | None = None,
 ) -> ReconcileSteps:
-    """Reconciles one object; :func:`kscale.effects.as_if_done` is the plain call.
+    """Reconcile one HPA as a step machine; :func:`kscale.effects.as_if_done` runs it as a plain call.
 
-    - ``hpa``: an object defaulted (:func:`~kscale.hpa.apply_defaults`), not validated; v1 objects are converted. The
-      legacy profile writes its status as v1, whichever came in;
-    - ``state``: what is remembered of it (:class:`~kscale.hpa.HPAState`); the next one is on the record;
-    - ``now``: the moment it decides at (an aware datetime, or nanoseconds since 1970);
-    - ``selectors``: where other HPAs' selectors are looked up; this one's is stored in it if it is registered there.
-      It is all that is changed of what is passed in. None: nobody else is looked for;
-    - ``mapper``: which kinds are served as which resources; None: the built-in ones;
-    - ``seen_version``: the newest resource version of HPAs that the watch has brought; None: up to date;
-    - ``known``: what was decided of it over columns; it counts while its scale is the same.
+    Pods are listed as the watch has delivered them.
 
-    Pods are listed of what the watch has brought. Raises :class:`~kscale.errors.InputError` for a ``now`` that is no
-    moment and, while it runs, for a metric whose fields upstream would crash on.
+    Parameters
+    ----------
+    hpa : HorizontalPodAutoscaler or HorizontalPodAutoscalerV1
+        A defaulted object (:func:`~kscale.hpa.apply_defaults`); it is not validated. v1 objects are converted. The
+        legacy profile always writes the status as v1.
+    state : HPAState
+        State of earlier reconciles (:class:`~kscale.hpa.HPAState`); the next one is in the result.
+    now : datetime or Moment
+        Time of the decision, an aware datetime or nanoseconds since 1970.
+    options : HPAOptions, optional
+        Options of the controller.
+    selectors : SelectorStore, optional
+        Selectors of other HPAs; this HPA's is stored in it if it is registered there. Nothing else that is passed is
+        changed. None: other HPAs are not checked.
+    mapper : RESTMapper, optional
+        Mapper of kinds to resources. Default: the built-in kinds.
+    seen_version : str, optional
+        The newest resource version of HPAs that the watch has delivered. None: up to date.
+    known : PrecomputedDecision, optional
+        Decision over columns, which is used while its scale is unchanged.
+
+    Returns
+    -------
+    Steps of ReconcileResult
+        The step machine. It raises :class:`~kscale.errors.InputError` for a metric over whose fields upstream would
+        crash.
+
+    Raises
+    ------
+    InputError
+        For a ``now`` that is no time.
     """
     at = moment(now)
     if isinstance(hpa, HorizontalPodAutoscalerV1):
@@ -251,7 +272,7 @@ class ReconcileMachine:
         return (yield from self.finish(error))
 
     def end(self, error: str = "") -> StepsOf[Observe, ReconcileResult]:
-        """Counts it. ``error``: what upstream's sync returns."""
+        """Observe the metrics of the reconcile and return the result. ``error``: what upstream's sync returns."""
         labels = {"action": self.action, "error": self.error_class}
         progress = self.now.progress
         yield from progress.observe(Observation(name=RECONCILIATIONS, labels=labels))
@@ -283,7 +304,7 @@ class ReconcileMachine:
         return ""
 
     def _read(self, scale: Scale) -> None:
-        """Record that the target's scale could be read."""
+        """Set the condition that the target's scale could be read, and begin with this scale."""
         context = self.now
         text = "the HPA controller was able to get the target's current scale"
         context.set("AbleToScale", True, "SucceededGetScale", text)
@@ -348,7 +369,10 @@ class ReconcileMachine:
     def resize(
         self, target: TargetScale, desired: int, pending: str = ""
     ) -> StepsOf[GetScale | PutScale | WriteStatus | Wait | Emit | Observe, ReconcileResult]:
-        """Writes the size, and what follows. ``pending``: an error that does not stop it."""
+        """Write the scale, then the status, and return the result.
+
+        ``pending``: an earlier error that does not prevent the write.
+        """
         now, current = self.now, target.scale.spec.replicas
         error = yield from self._rescale(target, desired)
         if error:
@@ -368,11 +392,11 @@ class ReconcileMachine:
         return Observation(name=DESIRED_REPLICAS, value=float(desired), labels=labels)
 
     def finish(self, pending: str = "") -> StepsOf[WriteStatus | Emit | Observe, ReconcileResult]:
-        """Writes the status if it says anything new."""
+        """Write the status if it changed, and return the result. ``pending``: an earlier error."""
         return (yield from (self.write(pending) if self.now.has_news() else self.end(pending)))
 
     def write(self, pending: str = "") -> StepsOf[WriteStatus | Emit | Observe, ReconcileResult]:
-        """Writes the status, which says something new."""
+        """Write the changed status, and return the result. ``pending``: an earlier error."""
         return (yield from self.end((yield from self.write_news()) or pending))
 
     def write_news(self) -> StepsOf[WriteStatus | Emit, str]:
@@ -444,7 +468,7 @@ class ReconcileMachine:
         return any(spec.type in ("Object", "External") for spec in self.now.hpa.spec.metrics or ())
 
     def _rescale(self, target: TargetScale, desired: int) -> StepsOf[PutScale | GetScale | Wait | Emit, str]:
-        """Writes the scale; the error if that fails for good."""
+        """Write the scale, with condition and event. Returns the error of a permanent failure, else empty."""
         now, current = self.now, target.scale.spec.replicas
         error = yield from put_scale(now, target, desired)
         if error is not None:

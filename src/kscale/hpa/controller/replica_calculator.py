@@ -302,13 +302,13 @@ class Tolerances:
 
 
 class CalculatedReplicas(msgspec.Struct, frozen=True, gc=False):
-    """What a calculation came to.
+    """Result of a calculation.
 
-    - ``replicas``: how many it asks for; 0 with an ``error`` (upstream's text);
-    - ``utilization``: in percent, of resource utilisation only; ``usage``: in milli-units, the average of the pods, or
+    - ``replicas``: the proposed replicas; 0 with an ``error`` (upstream's text);
+    - ``utilization``: in percent, of resource utilization only; ``usage``: in milli-units, the average of the pods, or
       the value; ``timestamp``: of the first value;
-    - how it came: ``path`` (the branches taken), ``ratio`` of usage to target, ``second_ratio`` after what is missing
-      was filled in, ``groups``: names of pods by :data:`~kscale.hpa.controller.replica_calculator.POD_GROUPS`.
+    - details: ``path`` (the branches taken), ``ratio`` of usage to target, ``second_ratio`` after missing values
+      were filled in, ``groups``: names of pods by :data:`~kscale.hpa.controller.replica_calculator.POD_GROUPS`.
     """
 
     replicas: int = 0

@@ -1,11 +1,8 @@
 """The target of an HPA: its scale (found, read and written), its selector, and the other HPAs that select the same
-pods (upstream: ``scaleForResourceMappings``, the selector checks of ``horizontal.go``, ``BiMultimap``).
+pods.
 
-Upstream: ``pkg/controller/podautoscaler`` (``BiMultimap`` / the optimised selector store).
-
-Upstream: the beginning of ``computeReplicasForMetrics`` in ``horizontal.go``.
-
-Upstream: ``scaleForResourceMappings`` and the end of ``reconcileAutoscaler`` in ``horizontal.go``.
+Upstream: in ``horizontal.go`` ``scaleForResourceMappings``, the selector checks at the beginning of
+``computeReplicasForMetrics`` and the end of ``reconcileAutoscaler``; ``BiMultimap``.
 """
 
 from __future__ import annotations
@@ -62,7 +59,7 @@ class SelectorStore:
         if not self.registered(namespace, name):
             return False
         new, old = _parse_or_nothing(selector), self._namespaces[namespace][name]
-        if new is not old:  # texts that were parsed before give the same one
+        if new is not old:  # equal texts give the same cached object
             self._index.remove(namespace, old, name)
             self._put(namespace, name, new)
             self.version += 1
@@ -84,11 +81,11 @@ class SelectorStore:
         self._index.add(namespace, selector, name)
 
     def registered(self, namespace: str, name: str) -> bool:
-        """Whether an HPA is registered."""
+        """Check whether an HPA is registered."""
         return name in self.entries(namespace)
 
     def copy(self) -> SelectorStore:
-        """A store of its own with the same entries."""
+        """Return an independent copy of the store."""
         other = SelectorStore()
         for namespace, names in self._namespaces.items():
             for name, selector in names.items():
@@ -96,21 +93,22 @@ class SelectorStore:
         return other
 
     def namespaces(self) -> tuple[str, ...]:
-        """Namespaces with a registered HPA."""
+        """Return the namespaces with a registered HPA."""
         return tuple(self._namespaces)
 
     def entries(self, namespace: str) -> Mapping[str, Selector]:
-        """The selectors of a namespace by name."""
+        """Return the selectors of a namespace by name."""
         return self._namespaces.get(namespace, {})
 
     def matching(self, namespace: str, label_sets: Iterable[Mapping[str, str] | None], limit: int = 0) -> list[str]:
-        """Names of the HPAs whose selector matches any of the ``label_sets``, sorted; at most ``limit`` (0: all)."""
+        """Return the sorted names of the HPAs whose selector matches any of the ``label_sets``, at most ``limit`` (0:
+        all)."""
         if namespace not in self._index:
             return []
-        found: set[str] = set()
+        names: set[str] = set()
         for labels in {tuple(sorted((labels or {}).items())) for labels in label_sets}:
-            found.update(self._index.matching(namespace, dict(labels)))
-        return sorted(found)[: limit or None]
+            names.update(self._index.matching(namespace, dict(labels)))
+        return sorted(names)[: limit or None]
 
 
 def _parse_or_nothing(selector: str | None) -> Selector:
@@ -120,8 +118,11 @@ def _parse_or_nothing(selector: str | None) -> Selector:
 def check_selector(
     now: ReconcileContext, text: str, selectors: SelectorStore | None, *, alone: bool = False
 ) -> StepsOf[List | Emit, str]:
-    """Registers the selector of the target, and lists its pods; an error where they cannot be told or are not this
-    HPA's alone. ``alone``: it is known that they are."""
+    """Register the selector of the target, and check that no other HPA selects its pods.
+
+    Returns the error, or an empty text; an invalid, missing or ambiguous selector also sets the condition and emits an
+    event. ``alone``: it is already known that no other HPA selects the pods, so they are not listed.
+    """
     if not text:
         yield from now.warn("SelectorRequired", "selector is required")
         now.set("ScalingActive", False, "InvalidSelector", "the HPA target's scale is missing a selector")
@@ -134,7 +135,7 @@ def check_selector(
         now.set("ScalingActive", False, "InvalidSelector", message)
         return message
     if now.options.legacy:
-        return ""  # HPAs that overlap fight each other
+        return ""  # overlapping HPAs both scale
     namespace, name = now.hpa.metadata.namespace, now.hpa.metadata.name
     stored = now.state.registered
     if stored and selectors is not None:
@@ -183,7 +184,10 @@ class NoScale:
 def find_scale(
     now: ReconcileContext, mapper: RESTMapper
 ) -> StepsOf[GetScale | WriteStatus | Emit, TargetScale | NoScale]:
-    """Tries every resource that the target's kind is served as; the first error counts if none has it."""
+    """Request the target's scale from every resource that serves the target's kind, until one has it.
+
+    Returns NoScale with the first error if none has it; the condition and event are then set.
+    """
     reference, namespace = now.hpa.spec.scale_target_ref, now.hpa.metadata.namespace
     try:
         group, _ = parse_group_version(reference.api_version)
@@ -195,26 +199,29 @@ def find_scale(
     except RESTMappingError as error:
         yield from _report_missing_scale(now, str(error))
         return NoScale(f"unable to determine resource for scale target reference: {error}", "internal")
-    found = yield from request_scale(now.progress, namespace, reference.name, resources)
-    if isinstance(found, TargetScale):
-        return found
-    text = "unrecognized resource" if found is None else found.message
+    response = yield from request_scale(now.progress, namespace, reference.name, resources)
+    if isinstance(response, TargetScale):
+        return response
+    text = "unrecognized resource" if response is None else response.message
     yield from _report_missing_scale(now, text)
-    whole = f"{reference.kind}/{namespace}/{reference.name}"
-    return NoScale(f"failed to query scale subresource for {whole}: {text}", "internal")
+    target = f"{reference.kind}/{namespace}/{reference.name}"
+    return NoScale(f"failed to query scale subresource for {target}: {text}", "internal")
 
 
 def request_scale(
     progress: Progress, namespace: str, name: str, resources: Sequence[str]
 ) -> StepsOf[GetScale, TargetScale | ApiError | None]:
-    """The scale of the first resource that has one, or the first error; None: there is no resource."""
+    """Request the scale of the first resource that has one.
+
+    Returns the first error if none has one, None if there is no resource.
+    """
     first: ApiError | None = None
     for resource in resources:
         outcome = yield from progress.act(GetScale(namespace=namespace, resource=resource, name=name))
         if outcome.error is None:
             return TargetScale(outcome.value, resource)
         if outcome.error == DEADLINE_EXCEEDED:
-            return outcome.error  # there was no time to ask whom it is worth asking
+            return outcome.error  # no time left for the other resources
         first = first or outcome.error
     return first
 
@@ -229,10 +236,10 @@ def _report_missing_scale(now: ReconcileContext, error: str) -> StepsOf[WriteSta
 def put_scale(
     now: ReconcileContext, target: TargetScale, replicas: int
 ) -> StepsOf[PutScale | GetScale | Wait, ApiError | None]:
-    """Writes a size; what stands against it if that fails for good.
+    """Write the replicas. Returns the error of a permanent failure, or None.
 
-    After any failure the scale is read anew; after a conflict the same size is written again, five times at most. The
-    legacy profile writes once.
+    After any failure the scale is read again; after a conflict the same replicas are written again, in at most five
+    attempts. The legacy profile writes once.
     """
     namespace, name = now.hpa.metadata.namespace, now.hpa.spec.scale_target_ref.name
     scale, resource = target.scale, target.resource
@@ -240,7 +247,7 @@ def put_scale(
         written = PutScale(namespace=namespace, resource=resource, scale=scale, replicas=replicas)
         error: ApiError | None = (yield from now.progress.act(written)).error
         if error is None or now.options.legacy:
-            return error  # legacy: what met a conflict waits for the next period
+            return error  # legacy: after a conflict, wait for the next period
         asked = GetScale(namespace=namespace, resource=resource, name=name, fresh=True)
         again = yield from now.progress.act(asked)
         if again.error is None:
@@ -248,5 +255,5 @@ def put_scale(
         if not error.is_conflict or attempt == _ATTEMPTS:
             break
         if (yield from now.progress.wait(_RETRY_DELAY, jitter=_JITTER)).error is not None:
-            break  # the process ends: what the last attempt said is what there is to say
+            break  # the process ends, so return the last error
     return error

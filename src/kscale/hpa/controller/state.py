@@ -1,8 +1,7 @@
-"""State that the controller carries from one reconcile of an HPA to the next (upstream: the maps of
-``HorizontalController``, ``pkg/controller/util/consistency``).
+"""State that the controller carries from one reconcile of an HPA to the next.
 
-Upstream: the maps of ``HorizontalController`` and ``pkg/controller/util/consistency``. It goes into a decision, the
-next one comes out; JSON keeps times as nanoseconds.
+Upstream: the maps of ``HorizontalController`` and ``pkg/controller/util/consistency``. A decision takes a state and
+returns the next one. JSON stores times as nanoseconds.
 """
 
 from __future__ import annotations
@@ -55,15 +54,16 @@ class WrittenVersion(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
 
 
 class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, gc=False):
-    """Histories in slot order. ``recommendations`` None: never reconciled, so the first pass records the current size.
+    """State of one HPA, with histories in slot order.
 
-    ``selector`` is the target's selector when pods were last looked at; None matches no pod. ``registered`` is false
-    after the object was deleted.
+    ``recommendations`` None: never reconciled, so the first reconcile records the current replicas. ``selector`` is the
+    target's selector when pods were last read; None matches no pod. ``registered`` is false after the object was
+    deleted.
 
-    ``scale_up_events``, ``scale_down_events``: changes of size of the past (upstream's maps ``scaleUpEvents``,
+    ``scale_up_events``, ``scale_down_events``: past changes of the replicas (upstream's maps ``scaleUpEvents``,
     ``scaleDownEvents``); one is added only while the HPA has ``behavior``. ``written``: the newest version that this
-    controller wrote, until the watch has brought one as new (gate ``StaleControllerConsistencyHPA``); None: there is
-    none to wait for.
+    controller wrote, until the watch delivers one that is as new (gate ``StaleControllerConsistencyHPA``); None: there
+    is none to wait for.
     """
 
     recommendations: tuple[Recommendation, ...] | None = None
@@ -74,7 +74,7 @@ class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
     written: WrittenVersion | None = None
 
     def later(self, by: int) -> HPAState:
-        """The same with histories that many nanoseconds later (``by``)."""
+        """Return the state with all histories shifted by ``by`` nanoseconds."""
         replace = msgspec.structs.replace
         proposals = self.recommendations
         return replace(
@@ -85,7 +85,7 @@ class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
         )
 
     def without_histories(self) -> HPAState:
-        """What is not kept as columns."""
+        """Return the parts of the state that are not stored as columns."""
         return HPAState(selector=self.selector, registered=self.registered, written=self.written)
 
 
@@ -95,11 +95,11 @@ class ControllerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     hpas: Mapping[str, HPAState] = msgspec.field(default_factory=dict)
 
     def get(self, key: str) -> HPAState:
-        """The state of one; a fresh one if it is not known."""
+        """Return the state of one HPA; a new state if it is unknown."""
         return self.hpas.get(key) or HPAState()
 
     def replace(self, key: str, state: HPAState | None) -> ControllerState:
-        """With the state of one exchanged, or forgotten (None)."""
+        """Return the states with that of one HPA replaced, or removed (None)."""
         hpas = {**self.hpas}
         if state is None:
             hpas.pop(key, None)
@@ -108,27 +108,27 @@ class ControllerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
         return ControllerState(hpas=hpas)
 
     def to_json(self) -> bytes:
-        """JSON text that :meth:`from_json` reads."""
+        """Encode the states as JSON that :meth:`from_json` reads."""
         return msgspec.json.encode({"apiVersion": API_VERSION, "kind": "HPAControllerState", "hpas": dict(self.hpas)})
 
     @classmethod
     def from_json(cls, data: bytes | str) -> ControllerState:
-        """What :meth:`to_json` wrote (``data``), or the next state in an HPAReport.
+        """Decode what :meth:`to_json` wrote (``data``), or the next state in an HPAReport.
 
-        Raises ``StateError``, with the path of what is wrong, for anything else: a field that is not known, a number
-        out of range or a selector that cannot be read too.
+        Raises ``StateError`` with the path of the error for anything else, including an unknown field, a number out of
+        range and an invalid selector.
         """
         where = ""
         try:
             raw = msgspec.json.decode(data, type=dict[str, Any])
             if (raw.get("apiVersion"), raw.get("kind")) == (API_VERSION, "HPAReport"):
-                given = raw.get("state")
+                document = raw.get("state")
             elif (raw.get("apiVersion"), raw.get("kind")) == (API_VERSION, "HPAControllerState"):
-                given = {name: each for name, each in raw.items() if name not in ("apiVersion", "kind")}
+                document = {name: each for name, each in raw.items() if name not in ("apiVersion", "kind")}
             else:
                 raise StateError("neither an HPAControllerState nor an HPAReport of kscale.dev/v1alpha1")
             hpas = {}
-            for where, each in msgspec.convert(given, _StateDocument).hpas.items():
+            for where, each in msgspec.convert(document, _StateDocument).hpas.items():
                 hpas[where] = msgspec.convert(each, HPAState)
                 _check_state(where, hpas[where])
         except RecursionError:
@@ -143,7 +143,7 @@ class _StateDocument(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _check_state(key: str, state: HPAState) -> None:
-    """What the types do not say."""
+    """Validate what the types do not express, the key and the selector. Raises StateError."""
     _, slash, name = key.partition("/")
     if not slash or not name or "/" in name:
         raise StateError(f"not an HPA state: hpas[{key!r}]: a key is namespace/name")
@@ -155,12 +155,12 @@ def _check_state(key: str, state: HPAState) -> None:
 
 
 def stable_state() -> HPAState:
-    """The state of an HPA that nothing of the past holds back: no recommendation and no scale event in any window."""
+    """Return a state without past recommendations and scale events, so that no window restrains a change."""
     return HPAState(recommendations=())
 
 
 def is_older_version(read: str, written: str) -> bool:
-    """Whether a resource version is known to be older; versions that cannot be compared count as fresh."""
+    """Check whether a resource version is older. Versions that cannot be compared count as fresh."""
     if read == written:
         return False
     return _is_version(read) and _is_version(written) and (len(read), read) < (len(written), written)

@@ -59,7 +59,7 @@ Conditions = Sequence[HorizontalPodAutoscalerCondition]
 
 
 def find_condition(conditions: Conditions | None, type_: str) -> HorizontalPodAutoscalerCondition | None:
-    """The condition of a type."""
+    """Return the condition of a type; None without one."""
     for each in conditions or ():
         if each.type == type_:
             return each
@@ -74,7 +74,7 @@ def set_condition(
     message: str,
     now: Moment,
 ) -> None:
-    """Sets a condition in its place or at the end. Its transition time moves with its status alone."""
+    """Set a condition, in place or at the end. Its transition time changes only with its status."""
     text = "True" if status else "False"
     old = find_condition(conditions, type_)
     if old is None:
@@ -97,13 +97,13 @@ def set_condition(
 
 
 def remove_condition(conditions: list[HorizontalPodAutoscalerCondition], type_: str) -> None:
-    """Removes the condition of a type."""
+    """Remove the condition of a type."""
     conditions[:] = [each for each in conditions if each.type != type_]
 
 
 @dataclass(slots=True)
 class ReconcileContext:
-    """One reconcile under way. ``now`` is the moment it decides at; ``progress.now`` moves on with every outcome."""
+    """Context of one reconcile. ``now`` is the time of the decision; ``progress.now`` advances with every outcome."""
 
     hpa: HorizontalPodAutoscaler
     state: HPAState
@@ -113,31 +113,35 @@ class ReconcileContext:
     progress: Progress
     status_written: bool = False
 
-    # -- what is remembered and said -------------------------------------------------------------------------------
+    # -- state and events --------------------------------------------------------------------------------------------
 
     def remember(self, **changes: object) -> None:
-        """Changes parts of the next state."""
+        """Set fields of the next state."""
         self.state = msgspec.structs.replace(self.state, **changes)
 
     def warn(self, reason: str, message: str) -> StepsOf[Emit, None]:
-        """A warning about the HPA."""
+        """Emit a warning about the HPA."""
         yield from self._emit("Warning", reason, message)
 
     def tell(self, reason: str, message: str) -> StepsOf[Emit, None]:
-        """An event about the HPA."""
+        """Emit a Normal event about the HPA."""
         yield from self._emit("Normal", reason, message)
 
     def _emit(self, type_: str, reason: str, message: str) -> StepsOf[Emit, None]:
-        of = self.hpa.metadata
+        metadata = self.hpa.metadata
         regarding = ObjectReference(
-            api_version=self.hpa.api_version, kind=self.hpa.kind, namespace=of.namespace, name=of.name, uid=of.uid
+            api_version=self.hpa.api_version,
+            kind=self.hpa.kind,
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
         )
         yield from self.progress.emit(Event(regarding=regarding, type=type_, reason=reason, message=message))
 
     # -- the status ------------------------------------------------------------------------------------------------
 
     def set(self, type_: str, status: bool, reason: str, message: str) -> None:
-        """Sets a condition; nothing happens where it stands there already."""
+        """Set a condition of the new status, unless it is already set with the same reason and message."""
         old = find_condition(self.status.conditions, type_)
         text = "True" if status else "False"
         if old is not None and (old.status, old.reason, old.message) == (text, reason, message):
@@ -145,11 +149,11 @@ class ReconcileContext:
         set_condition(self._conditions(), type_, status, reason, message, self.now)
 
     def drop(self, type_: str) -> None:
-        """Removes a condition."""
+        """Remove a condition from the new status."""
         remove_condition(self._conditions(), type_)
 
     def _conditions(self) -> list[HorizontalPodAutoscalerCondition]:
-        """Those of the new status, which change in place until it is written."""
+        """Return the conditions of the new status, which change in place until it is written."""
         before, conditions = self.hpa.status.conditions, self.status.conditions
         if conditions is None or conditions is before:
             conditions = list(before or ())
@@ -159,7 +163,7 @@ class ReconcileContext:
     def set_sizes(
         self, current: int, desired: int, statuses: Sequence[MetricStatus], *, rescaled: bool = False
     ) -> None:
-        """Says how many replicas there are and shall be, and what was measured."""
+        """Set current and desired replicas and the metric statuses of the new status."""
         generation = self.hpa.metadata.generation or 0
         self.status = HorizontalPodAutoscalerStatus(
             observed_generation=generation if self.options.enabled("HPAGeneration") else None,
@@ -171,15 +175,15 @@ class ReconcileContext:
         )
 
     def has_news(self) -> bool:
-        """Whether the status says anything new."""
+        """Check whether the new status differs from the object's."""
         return _normalize_status(self.status) != _normalize_status(self.hpa.status)
 
     def write_status(self) -> StepsOf[WriteStatus | Emit, str]:
-        """Writes the status if it says anything new; the error's text if that fails."""
+        """Write the status if it changed. Returns the error message; empty on success."""
         return (yield from self.write_news()) if self.has_news() else ""
 
     def write_news(self) -> StepsOf[WriteStatus | Emit, str]:
-        """Writes the status, which says something new; the error's text if that fails."""
+        """Write the changed status. Returns the error message; empty on success."""
         written = msgspec.structs.replace(self.hpa, status=self.status)
         outcome = yield from self.progress.act(WriteStatus(to_v1(written) if self.options.legacy else written))
         if outcome.error is not None:
@@ -197,7 +201,7 @@ class ReconcileContext:
 
 
 def _normalize_status(status: HorizontalPodAutoscalerStatus) -> HorizontalPodAutoscalerStatus:
-    """Absent and empty lists are the same to upstream's comparison."""
+    """Return the status with empty lists as None, as upstream's comparison treats both equally."""
     if status.current_metrics == [] or status.conditions == []:
         return msgspec.structs.replace(
             status, current_metrics=status.current_metrics or None, conditions=status.conditions or None

@@ -180,7 +180,7 @@ class Dump:
 
     def assumed_scale(self, hpa: HorizontalPodAutoscaler) -> str:
         """Return what is assumed of the scale of an HPA's target without a CustomResourceDefinition; empty: nothing."""
-        if self.known_mapper is not None:  # a live cluster has answered
+        if self.known_mapper is not None:  # a live cluster has returned the scale
             return ""
         reference = hpa.spec.scale_target_ref
         group, kind = group_of(reference.api_version), reference.kind
@@ -236,7 +236,7 @@ class Dump:
         ]
 
     def leave_out_hpas(self, namespaces: Collection[str]) -> None:
-        """Forgets the HPAs of all other namespaces."""
+        """Remove the HPAs of all other namespaces."""
         self.hpas = {key: hpa for key, hpa in self.hpas.items() if hpa.metadata.namespace in namespaces}
 
     def settled(self) -> ControllerState:
@@ -251,9 +251,9 @@ class Dump:
         options: HPAOptions | None = None,
         threads: int = 1,
     ) -> Decisions:
-        """Decide for all HPAs of the dump together, as HPAs that select the same pods block each other.
+        """Run the decisions for all HPAs of the dump together, as HPAs that select the same pods block each other.
 
-        ``state`` None: no past holds back a change. ``now`` None: the newest time of the dump, or the beginning of 1970
+        ``state`` None: no past restrains a change. ``now`` None: the newest time of the dump, or the beginning of 1970
         without any time. Raises ``InputError`` if a state needs a ``now`` and there is none.
         """
         time = self.newest if now is None else moment(now)
@@ -293,7 +293,7 @@ class Dump:
         """Take one object (``record``). ``scope``: what external metrics are for, if known. Raises ``InputError``."""
         group, kind = group_of(record.api_version), record.kind
         if record.empty:
-            if kind == f"{_METRIC_ITEM_KINDS.get(group)}List":  # an API that answered nothing is there
+            if kind == f"{_METRIC_ITEM_KINDS.get(group)}List":  # the API exists, although it returned no item
                 setattr(self.metrics, _METRIC_API_NAMES[group], True)
             return
         pod = decode_pod_record(record) if kind == "Pod" and not group else None
@@ -351,7 +351,7 @@ class Dump:
         try:
             self.see(*created)
         except InputError:
-            return False  # whose it is has to be told
+            return False  # a plain read names the object
         self.read["PodMetrics"] += len(usage)
         self.newest = max(self.newest, int(usage.time.max(initial=ZERO_TIME)))
         self.usage.append(usage)
@@ -437,7 +437,7 @@ class Dump:
             pause = get_pause(scaled)
             if pause is not None:
                 self.paused[key] = pause
-                self.hpas.pop(get_data_key(data), None)  # what KEDA has not deleted yet
+                self.hpas.pop(get_data_key(data), None)  # KEDA has not deleted it yet
                 continue
             missing = list_unmodelled_features(scaled)
             if get_data_key(data) not in self.hpas:
@@ -445,7 +445,7 @@ class Dump:
             if missing:
                 self.unmodelled[f"ScaledObject {key}"] = missing
             if not data["spec"]["metrics"] and get_data_key(data) not in self.hpas:
-                continue  # without metrics it would be decided by cpu
+                continue  # without metrics, the default metric cpu would apply
             self.generated[get_data_key(data)] = f"ScaledObject {key}"
             if get_data_key(data) not in self.hpas:
                 try:
@@ -470,13 +470,27 @@ class Dump:
 @collector_paused()
 @typed
 def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (), strict: bool = True) -> Dump:
-    """Read HPAs (v1, v2), ScaledObjects, scale targets, definitions, pods and metrics lists from all
-    ``sources``, which are as :func:`kscale.load` takes them.
+    """Read HPAs (v1, v2), ScaledObjects, scale targets, definitions, pods and metrics lists.
 
-    ``metrics`` adds (scope, source) pairs. The scope is what an external list is for, which the list does not say:
-    ``NS``, ``NS/HPA`` or ``NS:SELECTOR`` (the selector that it was requested with); None: the namespace of the HPAs if
-    they share one. Everything that cannot be read is raised as one ``InputError``;
-    without ``strict`` damaged objects, but not damaged files, are left out and kept in ``problems``.
+    Parameters
+    ----------
+    *sources
+        As :func:`kscale.load` takes them.
+    metrics : iterable of tuple
+        Further (scope, source) pairs. The scope is that of an external list, which the list does not contain: ``NS``,
+        ``NS/HPA`` or ``NS:SELECTOR`` (the selector of the request). None: the namespace of the HPAs if they share one.
+    strict : bool
+        Raise for damaged objects. Otherwise these, but not damaged files, are left out and recorded in ``problems``.
+
+    Returns
+    -------
+    Dump
+        The contents of all sources.
+
+    Raises
+    ------
+    InputError
+        One error for everything that cannot be read.
     """
     reading = _DumpReader()
     for text, source in [*((None, each) for each in sources), *metrics]:
@@ -501,7 +515,7 @@ class _DumpReader:
         self._last = ("", "", -1)  # source, place and number in the list of what came last
 
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
-        """Scan a list whose pods are read as columns. A list of usage is added at once."""
+        """Read a list whose pods are stored as columns, or return None. A list of usage is added at once."""
         scanned = self.dump.pods.scan(view, source, place)
         if scanned is None or scanned.kind != "PodMetricsList" or group_of(scanned.api_version) != "metrics.k8s.io":
             return scanned
@@ -605,7 +619,7 @@ def request_missing_steps(dump: Dump, state: ControllerState | None, options: HP
     known_scales = dump.scales()
     listed = {key: scale for key, scale in known_scales.items() if isinstance(scale, Scale)}
     requested = yield from request_scales_steps(progress, hpas, keys, listed, mapper, options.workers)
-    scales = {**known_scales, **requested}  # of a kind that is not served there is nothing to gather, but an error
+    scales = {**known_scales, **requested}  # kinds that are not served have an error
     pods = to_batch_pods(dump.pods.cluster)
     observed = BatchObjects.of(hpas, scales, pods, dump.metrics, None, mapper)
     chosen = prepare_batch(observed, dump.settled() if state is None else state, options)

@@ -1,6 +1,5 @@
 """Objects of a dump from their JSON: pods and usage as columns, other objects as plain data, and the HPA that an
-external
-metrics list belongs to.
+external metrics list belongs to.
 
 Records that the fast decoders do not accept are read as plain data, whose errors name the object.
 
@@ -190,7 +189,7 @@ def decode_hpa_record(record: RawObject) -> HorizontalPodAutoscaler | None:
 
 
 def is_usage_record(record: RawObject) -> bool:
-    """Whether a record is the usage of a pod as JSON."""
+    """Check whether a record is pod usage in JSON."""
     return (
         record.kind == "PodMetrics"
         and group_of(record.api_version) == "metrics.k8s.io"
@@ -226,7 +225,7 @@ def _is_usage_head(head: _UsageItemHead) -> bool:
 
 
 def _is_valid_text(data: bytes | memoryview) -> bool:
-    """Whether all of it is UTF-8, what is skipped too, and no text has halves of a character."""
+    """Check whether all of the data is UTF-8, including skipped parts, without escaped surrogates."""
     text = bytes(data)
     try:
         text.decode()
@@ -257,7 +256,7 @@ class DumpPods:
         return {key.partition("/")[0] for key in self._keys}
 
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
-        """Scan a list whose pods are read as columns, or return None if it is empty or must be read item by item."""
+        """Read a list whose pods are stored as columns. None if it is empty or must be read item by item."""
         scanned = self.cluster.reader.scan(view, source, place)
         return scanned if scanned is not None and len(scanned) else None
 
@@ -270,7 +269,7 @@ class DumpPods:
         return self._again(pod.key)
 
     def add_batch(self, batch: PodBatch) -> list[str]:
-        """Takes pods in; those that were there already."""
+        """Add pods. Returns the keys of pods that existed already."""
         self.cluster.apply_batch(batch)
         new = set(batch.keys)
         if len(new) == len(batch.keys) and new.isdisjoint(self._keys):
@@ -310,7 +309,7 @@ _SCOPE_PATTERN: Final = re.compile(
 
 
 class MetricsScope(NamedTuple):
-    """What an external list is for: a namespace, and an HPA of it or the selector that the list was requested with."""
+    """Scope of an external list, which is its namespace, and an HPA in it or the selector of the request."""
 
     namespace: str
     hpa: str = ""
@@ -357,7 +356,11 @@ class ExternalMetricLists:
         self._unlabelled: dict[tuple[int, str, str], _ExternalList] = {}
 
     def add(self, number: int, scope: MetricsScope, item: ExternalMetricValue, source: str) -> bool:
-        """Take a value of list ``number``; False if it counts for whoever selects it in its namespace."""
+        """Add a value of list ``number`` to the values of its scope.
+
+        Returns False if the scope has neither HPA nor selector: the value counts for every HPA of its namespace that
+        selects it.
+        """
         if scope.hpa or scope.selector:
             self._scoped.setdefault((number, item.metric_name), _ExternalList(scope, source)).items.append(item)
             return True

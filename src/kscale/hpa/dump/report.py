@@ -1,9 +1,8 @@
 """Report of the decisions for the HPAs of a dump: metrics, conditions, limits, and pods that belong to other
 workloads.
 
-Upstream counts every pod that the selector matches and names none of them; the size stays upstream's.
-
-kscale's own.
+Upstream counts every pod that the selector matches, whoever owns it, and names none of them; the replicas stay
+upstream's. Not in upstream.
 """
 
 from __future__ import annotations
@@ -73,7 +72,10 @@ _Owner = tuple[str, str, str]
 
 
 def depends_on_pods(hpa: HorizontalPodAutoscaler) -> bool:
-    """Whether a metric of an HPA depends on the pods that the selector matches: all but values per pod of an API."""
+    """Check whether a metric of an HPA depends on the pods that the selector matches.
+
+    All metrics do, except object and external metrics with a value per pod.
+    """
     return any(not _has_per_pod_target(spec.object or spec.external) for spec in hpa.spec.metrics or ())
 
 
@@ -127,12 +129,12 @@ def _read_controller(data: Mapping[str, Any]) -> OwnerReference | None:
     references = (data.get("metadata") or {}).get("ownerReferences") or []
     try:
         return controller_of(from_dict({"ownerReferences": references}, ObjectMeta))
-    except InputError:  # an object that only lends its name is not refused
+    except InputError:  # an object that is only shown by name is not rejected
         return None
 
 
 def _guess_replica_set_owner(pod: Pod, owner: _Owner, target: _Owner) -> OwnerReference | None:
-    """The owner of a ReplicaSet that is not in the input, by its name: ``NAME-HASH``."""
+    """Return the owner of a ReplicaSet that is not in the input, from its name ``NAME-HASH``; None if unknown."""
     if owner[1] != "ReplicaSet":
         return None
     for label, kind in _TEMPLATE_HASH_LABELS.items():
@@ -173,11 +175,12 @@ class ConditionText(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One metric and how its proposal came: pods by group (at most 1,000 names each), ratios, branches, or its error.
+    """One metric and how its proposal was computed: pods by group (at most 1,000 names each), ratios, branches, or the
+    error.
 
-    ``current`` and ``target`` are texts; ``ratio`` is usage over target, ``second_ratio`` after missing and unready
-    pods were filled in (0: they were not). ``tolerated``: near enough to the target to leave the size as it is;
-    ``direction_held``: left as it is because filling pods in turned the direction.
+    ``current`` and ``target`` are texts; ``ratio`` is usage over target, ``second_ratio`` the ratio after missing and
+    unready pods were filled in (0: they were not). ``tolerated``: close enough to the target to keep the replicas;
+    ``direction_held``: the replicas are kept because filling in pods reversed the direction.
     """
 
     name: str
@@ -198,19 +201,19 @@ class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     @property
     def filled_in(self) -> bool:
-        """Whether it was decided with missing or unready pods filled in."""
+        """Return whether the decision was made with missing or unready pods filled in."""
         return "second_pass" in self.path
 
     @property
     def overflows(self) -> bool:
-        """Whether the value in the status is no number of the metric, but what is left of one that does not fit."""
+        """Return whether the value in the status is the remainder of an overflow instead of the metric's value."""
         return self.note.startswith((_NO_PODS_NOTE, _OVERFLOW_NOTE))
 
 
 class HPADecision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What one HPA would do. ``desired_replicas`` is absent where it would do nothing because of ``error``.
+    """Decision for one HPA. ``desired_replicas`` is absent if nothing is decided because of ``error``.
 
-    ``limited`` is the reason of ScalingLimited where that held the size back, ``stabilized`` that of AbleToScale.
+    ``limited`` is the reason of ScalingLimited if it limited the replicas, ``stabilized`` that of AbleToScale.
     """
 
     namespace: str
@@ -250,19 +253,19 @@ class PausedScaledObject(msgspec.Struct, frozen=True, rename="camel", kw_only=Tr
 
 
 class HPAReport(Record, frozen=True):
-    """What the HPAs of a dump would do at ``now``.
+    """Decisions for the HPAs of a dump at ``now``.
 
-    ``state_mode`` says what was taken for the past: ``settled`` (nothing of it holds a size back), ``fresh`` (the
-    controller has just started) or ``given``. ``now`` is absent where the input holds no time. ``state`` is the next
-    state, to pass on: of every HPA of the dump, shown or not, and of those of the given state that are not in the dump.
-    ``without_state``: HPAs that are not in the given state, taken as if the controller had just seen them.
-
-    ``missing``: what is not in the input and matters, in words. ``unmodelled``: what of an object is not taken into
-    account, by its kind and ``namespace/name``, of the HPAs that are shown (of all of them: of every ScaledObject too).
-    ``duplicates``: objects of the input that came more than once (kind and ``namespace/name``), shown or not: the last
-    one counts. ``paused``: ScaledObjects that are paused: no HPA of theirs decides anything. ``assumed``: what is
-    assumed of a target's scale because its CustomResourceDefinition is not in the input, by the HPA's
-    ``namespace/name``. Each is empty where there is nothing to tell.
+    - ``state_mode``: the assumed past: ``settled`` (no past restrains a change), ``fresh`` (the controller has just
+      started) or ``given``. ``now`` is absent if the input contains no time.
+    - ``state``: the next state: of every HPA of the dump, shown or not, and of those of the given state that are not in
+      the dump. ``without_state``: HPAs that are not in the given state, treated as if the controller had just seen
+      them.
+    - ``missing``: missing inputs that matter, as texts. ``unmodelled``: features of an object that are not considered,
+      by its kind and ``namespace/name``, for the shown HPAs (if all are shown, for every ScaledObject too).
+    - ``duplicates``: objects that appeared more than once (kind and ``namespace/name``), shown or not; the last one
+      counts.
+    - ``paused``: paused ScaledObjects, which have no active HPA. ``assumed``: assumptions about a target's scale whose
+      CustomResourceDefinition is not in the input, by the HPA's ``namespace/name``.
     """
 
     KIND = "HPAReport"
@@ -290,9 +293,29 @@ def hpa_report(
     options: HPAOptions | None = None,
     threads: int = 1,
 ) -> HPAReport:
-    """Decide for all HPAs of a dump and tell everything about ``hpas`` of it (None: all).
+    """Build the report of the decisions for the HPAs of a dump. All HPAs are decided together.
 
-    ``state`` None: settled, or with ``fresh`` that of a controller that has just started.
+    Parameters
+    ----------
+    dump : Dump
+        The dump.
+    hpas : sequence of HorizontalPodAutoscaler, optional
+        HPAs of the dump to report (None: all).
+    state : ControllerState, optional
+        State of the controller. Default: stable, or with ``fresh`` that of a controller that has just started.
+    fresh : bool
+        Use the state of a controller that has just started.
+    now : datetime or Moment, optional
+        Time of the decisions. Default: the newest time in the dump.
+    options : HPAOptions, optional
+        Options of the controller.
+    threads : int
+        Number of threads, without effect on the result.
+
+    Returns
+    -------
+    HPAReport
+        The decisions, their explanations and the next state.
     """
     every = list(dump.hpas.values())
     chosen = every if hpas is None else list(hpas)
@@ -302,14 +325,14 @@ def hpa_report(
     decisions = dump.decide(state=state, now=now, options=options, threads=threads)
     number = {key: row for row, key in enumerate(dump.hpas)}
     shown = [(hpa, number[f"{hpa.metadata.namespace}/{hpa.metadata.name}"]) for hpa in chosen]
-    # What is malformed is raised, shown or not.
+    # A malformed HPA raises an error even if it is not shown.
     wanted = sorted({row for _, row in shown}.union(decisions.problems))
     rows = dict(zip(wanted, decisions.told(wanted), strict=True))
     owners = PodOwners(dump.pods.cluster.pod_index(), dump.targets)
     keys = [f"{hpa.metadata.namespace}/{hpa.metadata.name}" for hpa in chosen]
-    told = {each for key in keys for each in (dump.generated.get(key, ""), f"HorizontalPodAutoscaler {key}")}
+    reported = {each for key in keys for each in (dump.generated.get(key, ""), f"HorizontalPodAutoscaler {key}")}
     if hpas is None or len(chosen) == len(every):
-        told |= {f"ScaledObject {key}" for key in dump.scaled_objects}  # those without an HPA too
+        reported |= {f"ScaledObject {key}" for key in dump.scaled_objects}  # also those without an HPA
         paused = dump.paused
     else:
         namespaces = {hpa.metadata.namespace for hpa in chosen}
@@ -322,7 +345,7 @@ def hpa_report(
             for hpa, row in shown
         ],
         missing=dump.missing(),
-        unmodelled={each: texts for each, texts in dump.unmodelled.items() if each in told},
+        unmodelled={each: texts for each, texts in dump.unmodelled.items() if each in reported},
         duplicates=dump.duplicates,
         state=ControllerState(hpas=dict(decisions.state.hpas)),
         without_state=[key for key in dump.hpas if key not in state.hpas] if state is not None and not fresh else [],
@@ -380,7 +403,7 @@ def _build_decision(
 
 
 def _count_shared_pods(dump: Dump, owners: PodOwners, hpa: HorizontalPodAutoscaler) -> dict[str, int]:
-    """The counted pods by owner, if some are known to belong to another owner than the target."""
+    """Count the pods by owner, if some are known to belong to another owner than the target; else empty."""
     scale = dump.scales().get(f"{hpa.metadata.namespace}/{hpa.metadata.name}")
     if not isinstance(scale, Scale) or not scale.status.selector or not depends_on_pods(hpa):
         return {}
@@ -389,7 +412,7 @@ def _count_shared_pods(dump: Dump, owners: PodOwners, hpa: HorizontalPodAutoscal
     except SelectorError:
         return {}  # the decision has the error
     reference = hpa.spec.scale_target_ref
-    # Without any owner reference the input does not say whose the pods are.
+    # Without any owner reference the owners of the pods are unknown.
     return counts if set(counts) - {""} and set(counts) != {f"{reference.kind}/{reference.name}"} else {}
 
 
@@ -417,8 +440,8 @@ def _explain_decided_by(row: ReconcileResult, best: MetricDetail | None) -> str:
         return row.reason or "target is at 0 replicas"
     if best is None:
         return row.reason
-    held = "within tolerance" if best.tolerated and not best.filled_in else ""
-    texts = "; ".join(filter(None, (held, best.note)))
+    tolerance = "within tolerance" if best.tolerated and not best.filled_in else ""
+    texts = "; ".join(filter(None, (tolerance, best.note)))
     value = "?" if best.overflows else best.current
     return f"{best.name} {value} of {best.target}{f' ({texts})' if texts else ''}"
 
@@ -447,7 +470,7 @@ def _explain_held_back_by(
 
 
 def _describe_policy(hpa: HorizontalPodAutoscaler, limited: str) -> str:
-    """The rules of the direction that was too fast, in words."""
+    """Describe the scaling rules that limited the change."""
     behavior, up = hpa.spec.behavior, limited == "ScaleUpLimit"
     if behavior is None:
         return "at most twice the size, or 4, at once"
@@ -462,10 +485,10 @@ def _describe_policy(hpa: HorizontalPodAutoscaler, limited: str) -> str:
     return f"{side} policy: {(' or ' if rules.select_policy != 'Min' else ' and ').join(texts)}"
 
 
-def _build_metric_detail(spec: MetricSpec, found: object, tolerances: Tolerances, scale: Scale) -> MetricDetail:
+def _build_metric_detail(spec: MetricSpec, metric: object, tolerances: Tolerances, scale: Scale) -> MetricDetail:
     name, target, resource = _get_metric_names(spec)
-    replicas: CalculatedReplicas | None = getattr(found, "replicas", None)
-    error = found.error if isinstance(found, MetricError) else None
+    replicas: CalculatedReplicas | None = getattr(metric, "replicas", None)
+    error = metric.error if isinstance(metric, MetricError) else None
     wanted = _format_target(target)
     if replicas is None:
         return MetricDetail(name=name, type=spec.type, target=wanted, error=error)
@@ -536,7 +559,7 @@ def _is_tolerated(spec: MetricSpec, replicas: CalculatedReplicas, tolerances: To
 
 
 def _is_direction_held(replicas: CalculatedReplicas, tolerances: Tolerances) -> bool:
-    """Whether filling in missing and unready pods turned the direction, which holds the size."""
+    """Check whether the replicas are kept because filling in pods reversed the direction."""
     if "hold_second_pass" in replicas.path:
         return not tolerances.hold(replicas.second_ratio)
     return "hold_count_direction" in replicas.path
@@ -547,7 +570,7 @@ def _finite_or_none(value: float) -> float | None:
 
 
 def _get_metric_names(spec: MetricSpec) -> tuple[str, MetricTarget | None, str]:
-    """(short name, target, resource) of a metric."""
+    """Return the short name, the target and the resource of a metric."""
     if spec.resource is not None:
         return spec.resource.name, spec.resource.target, spec.resource.name
     if spec.container_resource is not None:

@@ -48,9 +48,9 @@ _TargetKey = tuple[str, str, str]  # namespace, kind, name
 
 
 class VpaIndex:
-    """VPAs by the controller that they target.
+    """Index of VPAs by the controller that they target.
 
-    ``vpas``: the first ones; :meth:`apply` and :meth:`remove` take what changes. Single owner.
+    ``vpas``: the initial VPAs; :meth:`apply` and :meth:`remove` change the index. Single owner.
     """
 
     __slots__ = ("_by_target", "_target_of")
@@ -68,7 +68,7 @@ class VpaIndex:
         return f"<VpaIndex: {len(self)} VPAs with a target>"
 
     def apply(self, vpa: VerticalPodAutoscaler) -> None:
-        """A VPA is there, or has changed: it takes the place of the one of its name."""
+        """Add a VPA, or replace the one of the same namespace and name."""
         key, target = (vpa.namespace, vpa.name), vpa.spec.target_ref
         place = None if target is None else (vpa.namespace, target.kind, target.name)
         if self._target_of.get(key) != place:
@@ -78,7 +78,7 @@ class VpaIndex:
             self._target_of[key] = place
 
     def remove(self, namespace: str, name: str) -> None:
-        """A VPA is gone; one that was not there is no error."""
+        """Remove a VPA; a missing one is ignored."""
         place = self._target_of.pop((namespace, name), None)
         if place is not None:
             known = self._by_target[place]
@@ -87,14 +87,17 @@ class VpaIndex:
                 del self._by_target[place]
 
     def targeting(self, controller: ControllerKey) -> list[VerticalPodAutoscaler]:
-        """The VPAs whose target is a controller, whatever its ``apiVersion``."""
+        """Return the VPAs that target a controller, whatever its ``apiVersion``."""
         return list(self._by_target.get((controller.namespace, controller.kind, controller.name), {}).values())
 
     def match_steps(
         self, pod: Pod, controllers: Controllers, progress: Progress, diagnostics: list[str] | None = None
     ) -> StepsOf[GetScale, VerticalPodAutoscaler | None]:
-        """The strongest VPA whose target is the pod's topmost controller; Off counts only with a startup boost. Asks
-        by way of ``progress``. ``diagnostics`` takes what upstream logs where it finds no controller or selector."""
+        """Find the strongest VPA that targets the pod's topmost controller; None without one.
+
+        VPAs in mode Off count only with a startup boost. Unknown scales are requested through ``progress``.
+        ``diagnostics`` receives what upstream logs if it finds no controller or selector.
+        """
         diagnostics = [] if diagnostics is None else diagnostics
         try:
             parent = yield from find_topmost_owner_steps(pod, controllers, progress)
@@ -118,12 +121,11 @@ _ROOT_PATH: Final = "."
 
 
 class PodAdmission(msgspec.Struct, kw_only=True):
-    """What is done to a pod. It is always allowed; an error means that nothing is patched.
+    """What is done to a pod. It is always allowed; with an error nothing is patched.
 
-    - ``vpa``: the one in charge; None: there is none, or the pod cannot be read.
-    - ``patches``: the JSON patch, in the order in which it applies; empty without a VPA and where there is an error.
-    - ``errors``: why nothing is patched, in upstream's words (one ``InternalError`` of the whole pod); empty: nothing
-      went wrong.
+    - ``vpa``: the controlling VPA; None if there is none, or if the pod cannot be read.
+    - ``patches``: the JSON patch, in the order of application; empty without a VPA and with an error.
+    - ``errors``: why nothing is patched, in upstream's words (one ``InternalError`` for the pod); empty without error.
     - ``diagnostics``: what upstream logs about owners and targets that it cannot resolve, and what it would have
       crashed on.
     """
@@ -135,8 +137,8 @@ class PodAdmission(msgspec.Struct, kw_only=True):
     allowed: bool = True
 
     def __repr__(self) -> str:
-        said = "; ".join(map(str, self.errors)) or f"{len(self.patches)} patches"
-        return f"<PodAdmission by {self.vpa.key if self.vpa is not None else 'no VPA'}: {said}>"
+        summary = "; ".join(map(str, self.errors)) or f"{len(self.patches)} patches"
+        return f"<PodAdmission by {self.vpa.key if self.vpa is not None else 'no VPA'}: {summary}>"
 
 
 @typed
@@ -149,12 +151,33 @@ def admit_pod(
     limit_ranges: LimitRangeLookup | None = None,
     options: AdmissionOptions | None = None,
 ) -> PodAdmission:
-    """What the webhook does to a pod about to be created in ``namespace``.
+    """Compute what the webhook does to a pod that is about to be created.
 
-    ``vpas``: an index that is kept, or VPAs to be indexed; ``controllers``, ``limit_ranges``: none by default
-    (:func:`~kscale.vpa.read_controllers` takes those of a dump, owners of custom kinds included). Raises
-    :class:`~kscale.vpa.controllers.ScaleNeededError` where ``controllers`` would have to ask for a scale
-    (:func:`admit_pod_steps` does).
+    Parameters
+    ----------
+    pod : Pod or mapping
+        The pod.
+    vpas : VpaIndex or iterable of VerticalPodAutoscaler
+        An index, or VPAs to index.
+    namespace : str
+        Namespace of the request, if the pod has none.
+    controllers : Controllers, optional
+        Controllers of pods. :func:`~kscale.vpa.read_controllers` returns those of a dump, including owners of custom
+        kinds. Default: none.
+    limit_ranges : LimitRangeLookup, optional
+        Limit ranges. Default: none.
+    options : AdmissionOptions, optional
+        Options of the admission controller.
+
+    Returns
+    -------
+    PodAdmission
+        Patches and messages.
+
+    Raises
+    ------
+    ScaleNeededError
+        If ``controllers`` lacks a scale that must be requested (:func:`admit_pod_steps` requests it).
     """
     steps = admit_pod_steps(
         pod,
@@ -179,7 +202,7 @@ def admit_pod_steps(
     limit_ranges: LimitRangeLookup | None = None,
     options: AdmissionOptions | None = None,
 ) -> StepsOf[GetScale, PodAdmission]:
-    """The same for a pod made in ``namespace``, as a step machine, which asks for the scales that are not known."""
+    """Run :func:`admit_pod` as a step machine, which requests unknown scales. ``now`` is the start time."""
     read = read_review_pod(pod, namespace)
     if isinstance(read, PodAdmission):
         return read
@@ -273,7 +296,7 @@ def _build_container_patches(
     requests, limits = current
     path = f"/spec/containers/{index}/resources"
     patches: list[PatchOperation] = []
-    said = list(notes)
+    texts = list(notes)
     if requests is None and limits is None:
         patches.append(PatchOperation("add", path, {}))
     for old, new, field, word in (
@@ -281,8 +304,8 @@ def _build_container_patches(
         (limits, wanted.limits, "limits", "limit"),
     ):
         patches += build_value_patches(f"{path}/{field}", old, new)
-        said += [f"{name} {word}" for name in order_resources(new or {})]
-    return patches, f"container {index}: {', '.join(said)}"
+        texts += [f"{name} {word}" for name in order_resources(new or {})]
+    return patches, f"container {index}: {', '.join(texts)}"
 
 
 def build_value_patches(path: str, current: ResourceList | None, new: ResourceList | None) -> list[PatchOperation]:

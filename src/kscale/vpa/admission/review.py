@@ -1,6 +1,5 @@
-"""The webhook as a function: an AdmissionReview request in, its response out (upstream: ``admission-
-controller/logic/server.go``).
-"""
+"""The webhook as a function from an AdmissionReview request to its response (upstream:
+``admission-controller/logic/server.go``)."""
 
 from __future__ import annotations
 
@@ -48,13 +47,13 @@ MAX_BODY_BYTES: Final = 5 * 1024 * 1024
 
 
 class ReviewResult(msgspec.Struct, kw_only=True):
-    """An answer.
+    """Response to a review.
 
     - ``body``: its bytes.
     - ``status`` (``applied``, ``skipped``, ``error``) and ``resource`` (``Pod``, ``VPA``, ``unknown``): the labels of
       the latency metric.
     - ``messages``: what upstream logs.
-    - ``observations``: what the plain call (:func:`review`) counts; a driven machine has observed it.
+    - ``observations``: what the plain call (:func:`review`) counts; a step machine has observed it.
     """
 
     body: bytes
@@ -64,7 +63,7 @@ class ReviewResult(msgspec.Struct, kw_only=True):
     observations: list[Observation] = []
 
     def latency(self, seconds: float) -> Observation:
-        """What upstream would observe of an answer that took so many ``seconds`` from the request to its end."""
+        """Build the latency observation of a review that took so many ``seconds``."""
         labels = {"status": self.status, "resource": self.resource}
         return build_observation("vpa_admission_controller_admission_latency_seconds", labels, seconds)
 
@@ -86,14 +85,34 @@ def review(
     limit_ranges: LimitRangeLookup | None = None,
     options: AdmissionOptions | None = None,
 ) -> ReviewResult:
-    """Answers a review. What cannot be read, and what is no pod or VPA, is allowed as it is.
+    """Answer a review. Requests that cannot be read, or that are about no pod or VPA, are allowed unchanged.
 
-    ``body``: the bytes of an AdmissionReview. Raises :class:`~kscale.vpa.controllers.ScaleNeededError` where
-    ``controllers`` would have to ask for a scale (:func:`review_steps` does).
+    Parameters
+    ----------
+    body : bytes
+        An AdmissionReview.
+    vpas : VpaIndex
+        The VPAs of the cluster.
+    controllers : Controllers, optional
+        Controllers of pods. Default: none.
+    limit_ranges : LimitRangeLookup, optional
+        Limit ranges. Default: none.
+    options : AdmissionOptions, optional
+        Options of the admission controller.
+
+    Returns
+    -------
+    ReviewResult
+        The response.
+
+    Raises
+    ------
+    ScaleNeededError
+        If ``controllers`` lacks a scale that must be requested (:func:`review_steps` requests it).
     """
     steps = review_steps(body, vpas, now=ZERO_TIME, controllers=controllers, limit_ranges=limit_ranges, options=options)
-    found, said = run_without_requests(steps)
-    return msgspec.structs.replace(found, observations=said)
+    result, observations = run_without_requests(steps)
+    return msgspec.structs.replace(result, observations=observations)
 
 
 @typed
@@ -106,8 +125,7 @@ def review_steps(
     limit_ranges: LimitRangeLookup | None = None,
     options: AdmissionOptions | None = None,
 ) -> StepsOf[GetScale | Observe, ReviewResult]:
-    """The same of a request's ``body`` as a step machine, which asks for the scales that are not known and observes
-    what it counts."""
+    """Run :func:`review` as a step machine, which requests unknown scales and yields observations."""
     read = read_review(body, options=options)
     if isinstance(read, ReviewResult):
         return read
@@ -224,8 +242,8 @@ def _review_vpa(uid: Any, request: dict[str, Any], options: AdmissionOptions | N
 
 
 def _get_object(request: dict[str, Any], name: str) -> dict[str, Any] | None:
-    found = request.get(name)
-    return found if isinstance(found, dict) else None
+    value = request.get(name)
+    return value if isinstance(value, dict) else None
 
 
 def _get_text(value: Any) -> str:
@@ -233,8 +251,8 @@ def _get_text(value: Any) -> str:
 
 
 def _get_kind(request: dict[str, Any]) -> str:
-    found = request.get("requestKind")
-    return (_get_text(found.get("kind")) if isinstance(found, dict) else "") or "VerticalPodAutoscaler"
+    request_kind = request.get("requestKind")
+    return (_get_text(request_kind.get("kind")) if isinstance(request_kind, dict) else "") or "VerticalPodAutoscaler"
 
 
 def _parse_request(body: bytes) -> dict[str, Any]:

@@ -1,7 +1,6 @@
-"""The lease that shows that the admission controller is alive: renewed by it, checked by the updater (upstream:
-``pkg/utils/status``).
+"""The lease that shows that the admission controller is alive (upstream: ``pkg/utils/status``).
 
-The admission controller renews it (:func:`renew_status_steps`); the updater looks at it before it acts
+The admission controller renews it (:func:`renew_status_steps`); the updater checks it before it acts
 (:func:`check_status_steps`).
 """
 
@@ -47,27 +46,30 @@ _A = TypeVar("_A", Get, Get | Create | Patch)
 
 
 def is_status_valid(lease: Lease, now: datetime | Moment, timeout: int) -> bool:
-    """Whether the lease was made or renewed less than ``timeout`` nanoseconds ago.
+    """Check whether the lease was created or renewed less than ``timeout`` nanoseconds ago.
 
-    Raises ValueError for a time in the lease that is none.
+    Raises ValueError for an invalid time in the lease.
     """
     now = moment(now)
-    made, renewed = from_text(lease.metadata.creation_timestamp), lease.spec.renew_time
-    return made + timeout > now or (renewed is not None and from_text(renewed) + timeout > now)
+    created, renewed = from_text(lease.metadata.creation_timestamp), lease.spec.renew_time
+    return created + timeout > now or (renewed is not None and from_text(renewed) + timeout > now)
 
 
 def check_status_steps(
     progress: Progress, *, name: str, namespace: str, timeout: int
 ) -> StepsOf[Get | Wait, bool | ApiError]:
-    """Reads the lease (``IsStatusValid``): whether it is valid, or why it could not be read, after three tries."""
+    """Read the lease and check its validity (``IsStatusValid``), with up to three attempts.
+
+    Returns whether it is valid, or the error if it could not be read.
+    """
 
     def read() -> StepsOf[Get, Outcome]:
         return (yield from progress.act(_build_get(name, namespace)))
 
-    found = yield from _retry_steps(progress, read)
-    if found.error is not None:
-        return found.error
-    lease: Lease = found.value
+    response = yield from _retry_steps(progress, read)
+    if response.error is not None:
+        return response.error
+    lease: Lease = response.value
     return is_status_valid(lease, progress.now, timeout)
 
 
@@ -79,11 +81,11 @@ def renew_status_steps(
     name: str = STATUS_LEASE_NAME,
     namespace: str = STATUS_LEASE_NAMESPACE,
 ) -> StepsOf[Within, ApiError | None]:
-    """Renews the lease, or creates it (``UpdateStatus``); why that did not work, after three tries.
+    """Update the lease, or create it (``UpdateStatus``), with up to three attempts. Returns the error, or None.
 
-    ``holder``: this host's name; ``interval``: nanoseconds between two renewals, which is also the time that each may
-    take (:class:`~kscale.effects.Within`; inside it are ``Get``, ``Create``, ``Patch`` and ``Wait``). That another
-    replica was faster is no error.
+    ``holder``: this host's name; ``interval``: nanoseconds between two renewals, which is also the time limit of each
+    (:class:`~kscale.effects.Within` around ``Get``, ``Create``, ``Patch`` and ``Wait``). A concurrent update by another
+    replica is no error.
     """
 
     def machine(begun: Moment) -> StepsOf[Get | Create | Patch | Wait, ApiError | None]:
@@ -103,8 +105,8 @@ def _renew_steps(
 ) -> StepsOf[Get | Create | Patch, Outcome]:
     read = yield from progress.act(_build_get(name, namespace))
     if read.error is not None and read.error.is_not_found:
-        made = yield from progress.act(Create(_build_lease(holder, name, namespace, interval)))
-        return _ignore_error_if(made, made.error is not None and made.error.is_already_exists)
+        creation = yield from progress.act(Create(_build_lease(holder, name, namespace, interval)))
+        return _ignore_error_if(creation, creation.error is not None and creation.error.is_already_exists)
     if read.error is not None:
         return read
     spec = {"renewTime": micro_time(progress.now), "holderIdentity": holder}
@@ -139,7 +141,7 @@ def _ignore_error_if(outcome: Outcome, excused: bool) -> Outcome:
 
 
 def _retry_steps(progress: Progress, attempt: Callable[[], StepsOf[_A, Outcome]]) -> StepsOf[_A | Wait, Outcome]:
-    """The attempt, again where another try may help, with growing pauses."""
+    """Run the attempt up to three times while its error is transient, with growing pauses."""
     pause = _FIRST_PAUSE
     for last in (False,) * (_MAX_TRIES - 1) + (True,):
         outcome = yield from attempt()
@@ -154,5 +156,5 @@ def _retry_steps(progress: Progress, attempt: Callable[[], StepsOf[_A, Outcome]]
 
 
 def _is_transient(error: ApiError) -> bool:
-    """Whether another try may help; an error without code and reason is a connection that broke or timed out."""
+    """Check whether a retry may help. An error without code and reason is a broken or timed-out connection."""
     return error.retry_after is not None or error.reason in _TRANSIENT_REASONS or not (error.code or error.reason)

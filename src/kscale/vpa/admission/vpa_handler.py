@@ -45,13 +45,13 @@ def _gate_needed_text(what: str, name: str) -> str:
 
 
 class VpaAdmission(msgspec.Struct, kw_only=True):
-    """Whether a VPA object is taken, under the name that the request or else the object has.
+    """Result of the admission of a VPA object. ``name`` is that of the request, else of the object.
 
-    - ``errors``: what is wrong with it, in upstream's order and words; empty: it is taken.
-    - ``warnings``: what its author is told (a mode that is deprecated, resources that are not supported), whether it
-      is taken or not, in upstream's order and words.
-    - ``patches``: the JSON patch with upstream's defaults: an ``updatePolicy`` with mode ``Recreate`` where there is
-      none. Empty where nothing is missing, and where there are errors.
+    - ``errors``: what is invalid, in upstream's order and words; empty: the object is admitted.
+    - ``warnings``: warnings for the author (deprecated mode, unsupported resources), whether it is admitted or not, in
+      upstream's order and words.
+    - ``patches``: the JSON patch with upstream's defaults: an ``updatePolicy`` with mode ``Recreate`` if there is none.
+      Empty if nothing is missing, and if there are errors.
     """
 
     name: str = ""
@@ -62,12 +62,12 @@ class VpaAdmission(msgspec.Struct, kw_only=True):
 
     @property
     def allowed(self) -> bool:
-        """No errors."""
+        """Return whether there are no errors."""
         return not self.errors
 
     @property
     def message(self) -> str:
-        """The text of the refusal."""
+        """Return the text of the rejection; empty without errors."""
         if not self.errors:
             return ""
         texts = list(dict.fromkeys(map(str, self.errors)))
@@ -76,7 +76,7 @@ class VpaAdmission(msgspec.Struct, kw_only=True):
 
     @property
     def status(self) -> dict[str, Any] | None:
-        """The refusal as ``metav1.Status`` in JSON (``apierrors.NewInvalid``); None where there is none."""
+        """Return the rejection as ``metav1.Status`` in JSON (``apierrors.NewInvalid``); None without errors."""
         if not self.errors:
             return None
         causes = [{"reason": error.type, "message": error.body, "field": error.field} for error in self.errors]
@@ -103,13 +103,27 @@ def admit_vpa(
     kind: str = "VerticalPodAutoscaler",
     options: AdmissionOptions | None = None,
 ) -> VpaAdmission:
-    """What the webhook does with a VPA about to be written.
+    """Compute what the webhook does with a VPA that is about to be written.
 
-    - ``operation``: ``CREATE``, ``UPDATE``, ...; empty: what ``old`` tells.
-    - ``old``: the object as it was; upstream reads it on an ``UPDATE`` only.
-    - ``name``, ``kind``: as the request says them, for the text of a refusal; without a name the object's own.
+    Upstream's webhook never finds ``targetRef`` missing, as the CRD's schema requires it; :func:`validate_vpa` can.
 
-    Upstream's webhook never misses ``targetRef`` (the CRD's schema does); :func:`validate_vpa` can.
+    Parameters
+    ----------
+    vpa : VerticalPodAutoscaler or mapping
+        The new object.
+    old : VerticalPodAutoscaler or mapping, optional
+        The object before. Upstream reads it only on ``UPDATE``.
+    operation : str
+        ``CREATE``, ``UPDATE``, ...; empty: ``UPDATE`` if there is ``old``.
+    name, kind : str
+        Name and kind of the request, for the text of a rejection. Without a name the object's own is used.
+    options : AdmissionOptions, optional
+        Options of the admission controller.
+
+    Returns
+    -------
+    VpaAdmission
+        Errors, warnings and patches. An object that cannot be read is an error of the result.
     """
     options = options or AdmissionOptions()
     updates = operation == "UPDATE" if operation else old is not None
@@ -140,7 +154,7 @@ def _get_name(vpa: VerticalPodAutoscaler | Mapping[str, Any]) -> str:
 
 
 class _AllowedFeatures(msgspec.Struct, frozen=True):
-    """Which alpha features may be used: their gate is on, or the old object uses them already."""
+    """Alpha features that may be used: their gate is on, or the old object uses them already."""
 
     in_place: bool
     per_vpa: bool
@@ -165,7 +179,10 @@ def _find_allowed_features(old: VerticalPodAutoscaler | None, options: Admission
 
 
 def _uses_boost(vpa: VerticalPodAutoscaler) -> bool:
-    """A boost for the pod counts with its ``cpu`` only, one for a container in any case (``allowCPUBoost``)."""
+    """Check whether a VPA uses a startup boost (``allowCPUBoost``).
+
+    A boost of the pod counts only with its ``cpu``, one of a container in any case.
+    """
     policies = vpa.spec.resource_policy.container_policies if vpa.spec.resource_policy is not None else []
     own = vpa.spec.startup_boost
     return (own is not None and own.cpu is not None) or any(item.startup_boost is not None for item in policies)
@@ -183,7 +200,10 @@ def _get_per_vpa_fields(policy: ContainerResourcePolicy) -> dict[str, Quantity |
 def validate_vpa(
     vpa: VerticalPodAutoscaler, old: VerticalPodAutoscaler | None, *, options: AdmissionOptions | None = None
 ) -> tuple[list[FieldError], list[str]]:
-    """``ValidateVPA``: field errors and warnings in upstream's order. ``old`` None: the object is new."""
+    """Validate a VPA (``ValidateVPA``). ``old`` is None for a new object.
+
+    Returns the field errors and the warnings, in upstream's order.
+    """
     options = options or AdmissionOptions()
     allowed = _find_allowed_features(old, options)
     errors: list[FieldError] = []

@@ -1,8 +1,7 @@
-"""Right-sizing: what every workload of a cluster should request, from recorded usage.
+"""Right-sizing: the requests that every workload of a cluster should have, from recorded usage.
 
-Upstream's recommender is one of the strategies. ``recommend`` is the door; ``workloads`` finds out what belongs to
-what, ``history`` and ``feed`` take usage in, ``findings`` makes advice of it, ``records`` is the answer, ``manifests``
-are objects made of it.
+Upstream's recommender is one of the strategies. Entry point: "``recommend`` in ``report``. ``workloads`` matches pods,"
+VPAs and workloads, ``usage_feed`` feeds usage, ``records`` contains the report and the objects built from it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The right-sizing report as data, and the VPA objects and workload patches made of it."""
+"""The right-sizing report as data, and the VPA objects and workload patches built from it."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ class ResourceAdvice(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class PatchAmounts(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """What a patch of the workload sets, in millicores and bytes; None: it stays as it is.
+    """Amounts that a patch of the workload sets, in millicores and bytes; None for unchanged amounts.
 
-    A request is the target, at most the limit if the VPA controls requests only. Otherwise the limit follows: the one
-    that the strategy advises, or in proportion to the request as upstream scales it.
+    A request is the target, at most the limit if the VPA controls requests only. Otherwise the limit is the one that
+    the strategy advises, or it is scaled in proportion to the request as upstream does.
     """
 
     cpu_request: int | None = None
@@ -111,11 +111,11 @@ class PackedPools(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class Effect(msgspec.Struct, kw_only=True, rename="camel"):
-    """How many nodes like ``node`` the running pods would need, packed, before and after.
+    """How many nodes like ``node`` the running pods would need when packed, before and after.
 
     ``homeless``: pods that fit on no empty node of that shape; ``no_longer_fit`` names those that did before.
     ``node_price`` of one hour, in the currency of its source; ``saved_per_hour`` is negative if it costs more.
-    ``pools_before``, ``pools_after``: on the cluster's own pools, where all of these have a price.
+    ``pools_before``, ``pools_after``: on the cluster's own pools, if all of these have a price.
     """
 
     node: str = ""
@@ -132,14 +132,14 @@ class Effect(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class RecommendationReport(Record, frozen=True):
-    """Recommended requests per workload and container, and what they change in all.
+    """Recommended requests per workload and container, and the total change.
 
-    ``strategy``: the name of the one that advised; ``vpa`` is upstream's recommender. ``containers``: those of the
-    workloads asked about, by namespace, kind and name of these; with and without advice. ``requested_millicores``,
-    ``requested_bytes``: what their live pods request together; a container without a request counts as 0.
-    ``change_millicores``, ``change_bytes``: what these sums would change by; negative: less is requested. ``notes``:
-    texts on what may have gone wrong: what was asked for and is not there, times that are doubtful, targets that cannot
-    be resolved, what upstream logs.
+    - ``strategy``: name of the strategy; ``vpa`` is upstream's recommender.
+    - ``containers``: those of the selected workloads, by namespace, kind and name of these; with and without advice.
+    - ``requested_millicores``, ``requested_bytes``: total requests of their live pods; a container without a request
+      counts as 0. ``change_millicores``, ``change_bytes``: change of these sums; negative: less is requested.
+    - ``notes``: texts on possible problems: selected objects that do not exist, doubtful times, targets that cannot be
+      resolved, what upstream logs.
     """
 
     KIND: ClassVar[str] = "RecommendationReport"
@@ -163,23 +163,27 @@ class RecommendationReport(Record, frozen=True):
 
 
 def get_severity(current: Iterable[int | None], target: int | None, steps: Sequence[tuple[int, str]]) -> str:
-    """How far the current request is from the target, as a word; of several requests that which is farthest."""
+    """Return how far the current requests are from the target; of several requests the worst counts.
+
+    ``unknown`` without target; ``warning`` without a request or without any current value. ``steps``: (minimum
+    difference, severity), largest first.
+    """
     if target is None:
         return "unknown"
-    found = [
-        "warning" if one is None else next((name for least, name in steps if abs(one - target) >= least), "good")
+    severities = [
+        "warning" if one is None else next((name for minimum, name in steps if abs(one - target) >= minimum), "good")
         for one in current
     ]
-    return max(found, key=SEVERITIES.index, default="warning")
+    return max(severities, key=SEVERITIES.index, default="warning")
 
 
 def get_resource_severity(
     resource: ResourceAdvice, steps: Sequence[tuple[int, str]], *, capped: bool, killed: bool
 ) -> str:
-    """The severity of one resource of a container: at least what its state makes of it.
+    """Return the severity of one resource of a container, raised by the container's state.
 
-    ``capped``: a policy holds the target below what was used; ``killed``: the container was killed for want of this
-    resource, so that no more than today's request is critical.
+    ``capped``: a policy keeps the target below the usage, which is at least a warning. ``killed``: the container was
+    killed for lack of this resource, so a target that is not above every current request is critical.
     """
     severity = get_severity(resource.requests, resource.target, steps)
     if resource.target is None:
@@ -190,12 +194,12 @@ def get_resource_severity(
 
 
 def is_capped(resource: ResourceAdvice) -> bool:
-    """Whether a policy holds the target below the uncapped one."""
+    """Check whether a policy keeps the target below the uncapped target."""
     return None not in (resource.target, resource.uncapped_target) and resource.target < resource.uncapped_target  # type: ignore[operator]  # neither is None
 
 
 def sum_requests(containers: Iterable[ContainerAdvice]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(millicores, bytes) that all live pods request, and by how much that would change."""
+    """Sum the current requests of all live pods (millicores, bytes), and their change by the advice."""
     requested, change = [0, 0], [0, 0]
     for one in containers:
         for i, resource in enumerate((one.cpu, one.memory)):
@@ -206,9 +210,9 @@ def sum_requests(containers: Iterable[ContainerAdvice]) -> tuple[tuple[int, int]
 
 
 def with_quality(report: RecommendationReport, quality: str) -> RecommendationReport:
-    """The report with the requests and limits that give pods a quality of service, one of :data:`QUALITIES`.
+    """Return the report with the requests and limits of a quality of service, one of :data:`QUALITIES`.
 
-    Without bounds (a strategy other than ``vpa``) burstable takes the target and the limit that it has.
+    Burstable uses the bounds. Without bounds (a strategy other than ``vpa``) it keeps the target and its limit.
     """
     containers = []
     for one in report.containers:
@@ -236,7 +240,7 @@ def with_quality(report: RecommendationReport, quality: str) -> RecommendationRe
 
 
 def _build_quality_patch(cpu: ResourceAdvice, memory: ResourceAdvice, before: PatchAmounts) -> PatchAmounts:
-    """The patch of a quality of service: its requests, and its limits, where it has some."""
+    """Build the patch of a quality of service, with its requests, and limits if there are any."""
 
     def limit(resource: ResourceAdvice, otherwise: int | None) -> int | None:
         limit = resource.target_limit if resource.target_limit is not None else otherwise
@@ -251,19 +255,19 @@ def _build_quality_patch(cpu: ResourceAdvice, memory: ResourceAdvice, before: Pa
 
 
 def _format_amounts(millicores: int | None, size: int | None) -> dict[str, str]:
-    found = {}
+    amounts = {}
     if millicores is not None:
-        found[CPU] = str(to_cpu_quantity(millicores))
+        amounts[CPU] = str(to_cpu_quantity(millicores))
     if size is not None:
-        found[MEMORY] = str(to_memory_quantity(size))
-    return found
+        amounts[MEMORY] = str(to_memory_quantity(size))
+    return amounts
 
 
 def build_vpa(advice: Sequence[ContainerAdvice], own: VerticalPodAutoscaler | None = None) -> dict[str, Any] | None:
-    """A VerticalPodAutoscaler with the advice for one workload's containers in its status; None without any advice.
+    """Build a VerticalPodAutoscaler with the advice for one workload's containers in its status; None without advice.
 
-    ``own``: the workload's VPA in the cluster, whose spec is kept: whoever applies the object must not switch it off.
-    Without one the object is in mode Off.
+    ``own``: the workload's VPA in the cluster, whose spec is kept, so that applying the object does not disable it.
+    Without one the object has update mode Off.
     """
     first = advice[0]
     kind, _, name = first.workload.partition("/")
@@ -294,9 +298,9 @@ def build_vpa(advice: Sequence[ContainerAdvice], own: VerticalPodAutoscaler | No
 
 
 def build_patch(advice: Sequence[ContainerAdvice]) -> dict[str, Any] | None:
-    """A strategic merge patch that gives one workload's containers their requests, and limits that go with them.
+    """Build a strategic merge patch with the requests and matching limits of one workload's containers.
 
-    None without any advice, and for a custom kind: its lists are replaced as a whole, not merged.
+    None without advice, and for a custom kind, whose lists would be replaced instead of merged.
     """
     if advice[0].workload.partition("/")[0] not in WELL_KNOWN_KINDS:
         return None

@@ -77,7 +77,7 @@ _MEMORY_FIELDS: Final = ("memory_request", "memory_limit", "memory_lower", "memo
 
 
 class _WorkloadUsage(NamedTuple):
-    """What the recommender's model knows of the containers of one workload, by name."""
+    """The recommender's data about the containers of one workload, by name."""
 
     cpu_samples: Counter[str]
     memory: frozenset[str]
@@ -374,7 +374,7 @@ def _build_patch_amounts(
         return PatchAmounts(cpu_request=_get_amount(capped, CPU), memory_request=_get_amount(capped, MEMORY))
     scaled, _ = get_proportional_limits(resources.limits, resources.requests, requests, defaults)
     new = dict(scaled or {})
-    # A limit that the strategy advises goes before one in proportion.
+    # A limit that the strategy advises takes precedence over a proportional one.
     if advised.cpu_limit is not None:
         new[CPU] = to_cpu_quantity(max(advised.cpu_limit, _get_amount(requests, CPU) or 0))
     if advised.memory_limit is not None:
@@ -416,7 +416,7 @@ def recommend(
     threads: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> RecommendationReport:
-    """Recommend requests for the workloads of a cluster from the usage of their containers.
+    """Compute recommended requests for the workloads of a cluster from the usage of their containers.
 
     Workloads without a VPA are treated as if they had one in mode Off.
 
@@ -424,12 +424,10 @@ def recommend(
     ----------
     cluster : Cluster or iterable of objects
         Result of :func:`kscale.load`, or objects (structs, dicts, those of a client): workloads, their pods, VPAs,
-        HPAs,
-        eviction events.
+        HPAs, eviction events.
     history : path or iterable of UsageBatch
         A file that :func:`~kscale.series.usage_reader.read_usage` reads, or batches of usage. A history that can be
-        read
-        twice may be in any order (see :func:`~kscale.vpa.advice.usage_feed.feed_history`).
+        read twice may be in any order (see :func:`~kscale.vpa.advice.usage_feed.feed_history`).
     options : RecommenderOptions, optional
         Options of the recommender.
     strategy : Strategy, optional
@@ -502,13 +500,13 @@ def _load_checkpoints(
     loaded = []
     for item in checkpoints:
         key = item.namespace, item.spec.vpa_object_name
-        # A VPA that is there but not in the state has no target, or is not asked about: that is said of the VPA.
+        # A VPA that exists but is not in the state has no target or was not selected, which is reported elsewhere.
         if key in state.vpas or object_key(*key) not in vpas:
             loaded.append(item)
     return load_checkpoints(state, loaded, now)
 
 
-# -- what is asked about ---------------------------------------------------------------------------------------
+# -- selection ---------------------------------------------------------------------------------------------------
 
 
 def _select_workloads(
@@ -546,7 +544,7 @@ def _describe_unmatched_filters(
     return notes
 
 
-# -- when ------------------------------------------------------------------------------------------------------
+# -- time --------------------------------------------------------------------------------------------------------
 
 
 def _choose_moment(feed: UsageFeed, ooms: Sequence[OutOfMemory], now: Moment | None, notes: list[str]) -> Moment:
@@ -575,7 +573,7 @@ def _warn_of_late_samples(feed: UsageFeed) -> None:
     feed.counts[text] += max(len(containers), 1)
 
 
-# -- kills for memory ------------------------------------------------------------------------------------------
+# -- OOM kills ---------------------------------------------------------------------------------------------------
 
 
 def _find_dump_oom_kills(cluster: Cluster, pods: Iterable[Pod], feed: UsageFeed) -> list[OutOfMemory]:

@@ -28,7 +28,7 @@ _MAX_TIME: Final = (1 << 63) - 1
 
 @dataclass(slots=True)
 class _SeriesDestination:
-    """Where the samples of a series belong; ``reason``: why nowhere (empty: nobody asked for them)."""
+    """Container to which the samples of a series belong. ``reason``: why they belong to none (empty: not selected)."""
 
     owner: Workload | None = None
     reason: str | None = None
@@ -64,7 +64,7 @@ class UsageFeed:
     first_seen: dict[tuple[str, str], Workload | None] = field(default_factory=dict)
     _times: list[npt.NDArray[np.int64]] = field(default_factory=list)
     """Of some samples of each batch."""
-    # Of the series that the last batches were about:
+    # Caches for the series of the last batches:
     _keys: Sequence[SeriesKey] = ()
     _places: list[_SeriesDestination] = field(default_factory=list)
     _slots: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -236,12 +236,11 @@ _BATCH_ROWS: Final = 1 << 20
 def feed_history(
     history: Iterable[UsageBatch], prepare: Callable[[], UsageFeed], progress: Callable[[int], None] | None = None
 ) -> UsageFeed:
-    """Feed a history batch by batch, in its order, to the feed that ``prepare`` creates.
+    """Read a history batch by batch, in its order, into the feed that ``prepare`` creates. Returns the feed.
 
     A container rejects samples older than its last one, as in upstream. If batches go back in time, a history that can
     be read again and is not too long is therefore fed again, sorted. ``progress`` is called with the number of rows
-    read
-    so far.
+    read so far.
     """
     feed, rows = prepare(), 0
     for batch in history:

@@ -52,7 +52,7 @@ _FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 @dataclass(slots=True)
 class Workload:
-    """A topmost controller, its live pods, and the VPA that recommends for it (``implied``: made up, mode Off)."""
+    """A topmost controller, its live pods, and its VPA (``implied``: not in the cluster, mode Off)."""
 
     key: ControllerKey
     labels: dict[str, str]
@@ -69,21 +69,21 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """``Deployment/web``."""
+        """Return kind and name, such as ``Deployment/web``."""
         return f"{self.key.kind}/{self.key.name}"
 
     @property
     def identity(self) -> WorkloadKey:
-        """(namespace, kind, name)."""
+        """Return (namespace, kind, name)."""
         return self.key.namespace, self.key.kind, self.key.name
 
 
 class Workloads:
     """All workloads of a dump that have a topmost controller with a selector.
 
-    ``pods``: all of the dump; ``custom``: its workloads of custom kinds. A workload's VPA is the strongest of those of
-    this recommender (``options``), as upstream
-    has it: the oldest. ``aside`` counts the others: texts by namespace.
+    ``pods``: all of the dump; ``custom``: its workloads of custom kinds. A workload's VPA is the strongest (as
+    upstream, the oldest) of those that this recommender manages (``options``). ``aside`` counts the others: texts by
+    namespace.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Workloads:
         return [*self.unresolved, *(scales.assumed if isinstance(scales, DumpScales) else ())]
 
     def _by_target(self, vpas: Iterable[VerticalPodAutoscaler]) -> dict[WorkloadKey, VerticalPodAutoscaler]:
-        found: dict[WorkloadKey, VerticalPodAutoscaler] = {}
+        by_target: dict[WorkloadKey, VerticalPodAutoscaler] = {}
         for vpa in vpas:
             if not is_managed_vpa(vpa, self.options):
                 self.aside[
@@ -144,12 +144,12 @@ class Workloads:
                 self.aside[vpa.namespace, _NO_WORKLOAD_TEXT] += 1
                 continue
             identity = (vpa.namespace, target.kind, target.name)
-            other = found.setdefault(identity, vpa)
+            other = by_target.setdefault(identity, vpa)
             if other is not vpa:
                 self.aside[vpa.namespace, "VPAs on a workload that an older VPA is for, not taken"] += 1
                 if is_stronger_vpa(vpa, other):
-                    found[identity] = vpa
-        return found
+                    by_target[identity] = vpa
+        return by_target
 
     def _add(self, key: ControllerKey, template: PodTemplateSpec, own: VerticalPodAutoscaler | None) -> None:
         vpa = own if own is not None else self._implied(key)
@@ -187,7 +187,7 @@ class Workloads:
             self._refused.add(identity)
 
     def _implied(self, key: ControllerKey) -> VerticalPodAutoscaler:
-        """A VPA in mode Off, under a name that no VPA of the dump has."""
+        """Build a VPA in mode Off, with a name that no VPA of the dump has."""
         name = base = f"{key.kind.lower()}-{key.name}"
         number = 1
         while (key.namespace, name) in self._taken:
@@ -231,17 +231,18 @@ class Workloads:
             workload.finished.append(pod)
 
     def owner_of_gone(self, namespace: str, pod: str, named: str = "") -> Workload | None:
-        """Where a pod that is no longer there belonged: ``named`` (``Kind/name`` or a name), else by its own name.
+        """Return the workload of a pod that does not exist anymore; None if unknown.
 
-        The part of a pod's name before its suffix is looked up among the dump's controllers, and their owners are
-        followed; a ReplicaSet or a CronJob's Job that is gone as well is known by its name.
+        ``named`` (``Kind/name`` or a name) decides, else the pod's name: its part before the suffix is looked up among
+        the dump's controllers, whose owners are followed. A deleted ReplicaSet, or Job of a CronJob, is recognized by
+        its name.
         """
         if named:
             kind, _, name = named.rpartition("/")
             for each in [kind] if kind else sorted(WELL_KNOWN_KINDS):
-                found = self._top(namespace, each, name)
-                if found is not None:
-                    return found
+                workload = self._top(namespace, each, name)
+                if workload is not None:
+                    return workload
         custom = sorted({kind for _, kind, _ in self.items} - WELL_KNOWN_KINDS)
         for pattern, candidates in (
             (_SUFFIXED_NAME_PATTERN, ("ReplicaSet", "Job")),
@@ -253,18 +254,18 @@ class Workloads:
             match = pattern.fullmatch(pod)
             for kind in candidates if match is not None else ():
                 assert match is not None
-                found = self._top(namespace, kind, match[1])
-                if found is not None:
-                    return found
+                workload = self._top(namespace, kind, match[1])
+                if workload is not None:
+                    return workload
         return None
 
     def owner_by_labels(self, namespace: str, labels: Mapping[str, str]) -> Workload | None:
-        """The one workload whose selector matches a pod's labels as Prometheus has them; None if several do.
+        """Return the workload whose selector matches a pod's labels from Prometheus; None unless exactly one does.
 
-        Prometheus knows names of labels with underscores only; they are compared with those of the pod templates and
-        of the selectors.
+        Prometheus has only label names with underscores, so they are compared with the labels of pod templates and
+        selectors in that form.
         """
-        found = []
+        matches = []
         if self._by_namespace is None:
             self._by_namespace = {}
             for (place, _, _), item in self.items.items():
@@ -273,14 +274,14 @@ class Workloads:
             keys = item.labels.keys() | {each.key for each in item.selector.requirements}
             own = {key: labels[name] for key in keys if (name := _LABEL_NAME_SEPARATORS.sub("_", key)) in labels}
             if own and item.selector.matches(own):
-                found.append(item)
-        return found[0] if len(found) == 1 else None
+                matches.append(item)
+        return matches[0] if len(matches) == 1 else None
 
     def _top(self, namespace: str, kind: str, name: str) -> Workload | None:
-        """The workload of a controller of the dump, which may be the controller itself."""
-        found = self.items.get((namespace, kind, name))
-        if found is not None or self.controllers.get(kind, namespace, name) is None:
-            return found
+        """Return the workload of a controller of the dump (possibly the controller itself); None without one."""
+        workload = self.items.get((namespace, kind, name))
+        if workload is not None or self.controllers.get(kind, namespace, name) is None:
+            return workload
         try:
             top = find_topmost_controller(ControllerKey(namespace, kind, name), self.controllers)
         except TargetError:
@@ -289,7 +290,7 @@ class Workloads:
 
 
 def _read_pod_template(item: CustomWorkload | None) -> PodTemplateSpec | None:
-    """The pod template of a custom workload; None if it has none, or none that can be read."""
+    """Read the pod template of a custom workload; None without one, or if it is invalid."""
     template = (item.spec or {}).get("template") if item is not None else None
     if not isinstance(template, dict):
         return None

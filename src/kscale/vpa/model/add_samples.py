@@ -166,10 +166,8 @@ def add_usage(
     """Add samples and OOMs in order, and return the rejected ones in order.
 
     Samples of init containers are dropped silently, as upstream does. ``quality`` observes how usage and
-    recommendations
-    compare. Samples more than 146 years from 1970, including the zero time, are rejected as out of order; upstream has
-    no
-    such bounds.
+    recommendations compare. Samples more than 146 years from 1970, including the zero time, are rejected as out of
+    order; upstream has no such bounds.
     """
     resolved = _resolve_containers(state, usage.containers, now)
     slot = np.empty(len(usage), np.int32)

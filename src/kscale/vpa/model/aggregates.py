@@ -91,7 +91,7 @@ class AggregateStore:
         return f"<Store: {rows} aggregates, {slots} containers>"
 
     def reserve(self, rows: int, slots: int) -> None:
-        """Makes room for this many aggregates and containers more than are free now."""
+        """Extend the store so that this many more aggregates and containers fit."""
         self._grow_rows(rows - len(self.free_rows))
         self._grow_slots(slots - len(self.free_slots))
 
@@ -180,7 +180,7 @@ class AggregateStore:
         return self._native
 
     def merge(self, into: _Times, other: AggregateStore, rows: _Times) -> None:
-        """Adds ``rows[i]`` of ``other`` to ``into[i]``, in order: histograms, first and last sample, count."""
+        """Add ``rows[i]`` of ``other`` to ``into[i]``, in order: histograms, first and last sample, count."""
         self.cpu.merge(into, other.cpu, rows)
         self.memory.merge(into, other.memory, rows)
         known = other.first[rows] != ZERO_TIME
@@ -237,7 +237,10 @@ SCALING_OFF: Final = "Off"
 
 
 class AggregateKey(NamedTuple):
-    """``labels`` in canonical form: ``k=v`` pairs by key, joined with commas. Keys sort as we merge."""
+    """Key of an aggregate. ``labels`` are in canonical form: ``k=v`` pairs sorted by key, joined with commas.
+
+    The order of keys is the order of merges.
+    """
 
     namespace: str
     container: str

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-_NUMBER_BITS: Final = 32  # bits
+_NUMBER_BITS: Final = 32
 _MIN_FORGOTTEN: Final = 1024
 _Names = Sequence[ContainerName]
 _PackedSlots = npt.NDArray[np.int64]
@@ -53,8 +53,7 @@ class ContainerSlotCache:
     """Cache of container slots by name, until they may have moved.
 
     ``aggregates``: aggregates that a cached container feeds or fed, by number. The last joined lists are cached, so
-    that
-    only containers that moved are looked up again.
+    that only containers that moved are looked up again.
     """
 
     __slots__ = ("_known", "_last", "_moved", "_numbers", "aggregates")
@@ -64,8 +63,8 @@ class ContainerSlotCache:
         self._last: tuple[JoinedLists[ContainerName], _PackedSlots] = (
             JoinedLists([]),
             _EMPTY,
-        )  # what was joined and asked
-        self._moved: list[int] = []  # slots of those that were forgotten since
+        )  # the joined lists, and the last result
+        self._moved: list[int] = []  # slots of containers removed since then
         self._numbers: dict[int, int] = {}
         self.aggregates: list[Aggregate] = []
 
@@ -97,7 +96,7 @@ class ContainerSlotCache:
         return packed
 
     def keep(self, name: ContainerName, slot: int, aggregate: Aggregate) -> int:
-        """Notes where a container is; the number of its aggregate."""
+        """Store a container's slot. Returns the number of its aggregate."""
         number = self._numbers.setdefault(id(aggregate), len(self.aggregates))
         if number == len(self.aggregates):
             self.aggregates.append(aggregate)
@@ -110,7 +109,7 @@ class ContainerSlotCache:
             slot = self._known.pop(name, None)
             if slot is not None and len(self._last[1]):
                 self._moved.append(slot >> _NUMBER_BITS)
-        if len(self._moved) > _MIN_FORGOTTEN + len(self._known):  # these lists are no longer looked up
+        if len(self._moved) > _MIN_FORGOTTEN + len(self._known):  # too many removals, so drop the cache
             self._last, self._moved = (JoinedLists([]), _EMPTY), []
 
     def forget_all(self) -> None:
@@ -125,7 +124,7 @@ VpaKey = tuple[str, str]
 
 
 class VpaContainerSlots(NamedTuple):
-    """``slot`` int64[n]: of containers; ``name`` int64[n]: which of ``names`` each has."""
+    """Container slots of VPAs. ``slot`` int64[n]; ``name`` int64[n]: index of the container's name in ``names``."""
 
     slot: npt.NDArray[np.int64]
     name: npt.NDArray[np.int64]
@@ -221,7 +220,7 @@ class RecommenderState:
         return sorted(self._vpa_index.matching(namespace, labels), key=attrgetter("name"))
 
     def is_selected(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether some VPA selects pods with these labels."""
+        """Check whether any VPA selects pods with these labels."""
         return next(self._vpa_index.matching(namespace, labels), None) is not None
 
     # -- pods ---------------------------------------------------------------------------------------------------
@@ -262,7 +261,7 @@ class RecommenderState:
         self.places.forget((pod.namespace, pod.name, container) for container in pod.containers)
 
     def clock_set(self, by: int) -> None:
-        """Shift times by a change of the clock in nanoseconds, so that remaining waits stay equal.
+        """Apply a change of the clock in nanoseconds, so that remaining waits stay equal.
 
         Times of samples do not change.
         """
@@ -365,7 +364,7 @@ class RecommenderState:
     # -- where resources are read from --------------------------------------------------------------------------
 
     def read_from(self, pod: PodState, sources: tuple[str, ...]) -> None:
-        """Notes where the resources of a pod's containers are read from (``sources``)."""
+        """Set where the resources of a pod's containers are read from (``sources``)."""
         if sources == pod.sources:
             return
         if pod.sources:
@@ -506,8 +505,10 @@ class MergedContainers(NamedTuple):
 
 
 class _MergePlan(NamedTuple):
-    """What is merged of some VPAs while no container may feed another aggregate (``placed``): ``rows[i]`` of the store
-    into the row ``into[i]``."""
+    """Merge of the aggregates of some VPAs: ``rows[i]`` of the store into the row ``into[i]``.
+
+    It is valid while no container changes its aggregate (``placed``).
+    """
 
     vpas: list[Vpa]
     placed: int
@@ -534,7 +535,7 @@ def _get_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
         if plan.vpas == vpas:
             return plan
     plan = _build_merge_plan(state, vpas)
-    if not any(vpa.initial_states for vpa in vpas):  # which may be exchanged
+    if not any(vpa.initial_states for vpa in vpas):  # initial states may be replaced
         known = [plan, *known[: _MAX_CACHED_PLANS - 1]]
     state.merging = known
     return plan

@@ -40,7 +40,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class HistogramError(KscaleError, ValueError):
-    """What upstream panics on, or returns as an error, with upstream's text."""
+    """An error or panic of upstream, with upstream's text."""
 
 
 class HistogramOptions:
@@ -158,7 +158,8 @@ class Histograms:
         return Histogram(self, index)
 
     def resize(self, rows: int) -> None:
-        """Resize to more rows. New histograms are empty, and their memory is not touched yet."""
+        """Extend the bank to ``rows`` rows; it never shrinks. New histograms are empty, and their memory is
+        untouched."""
         old = len(self)
         if rows <= old:
             return
@@ -295,7 +296,7 @@ class Histogram:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no bucket has a weight that counts."""
+        """Check whether no bucket has a weight of at least epsilon."""
         return bool(self.bank.native.is_empty(self.index))
 
     def add_sample(self, value: float, weight: float, time: int = 0) -> None:

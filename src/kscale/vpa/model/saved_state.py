@@ -1,10 +1,6 @@
 """Save, load and fork the state of the recommender, exactly: an ``.npz`` of arrays and JSON.
 
-kscale's own: upstream's checkpoints are its lossy form (:mod:`kscale.vpa.recommender.checkpoints`).
-
-Modules by noun, each leaning only on those before it: ``store`` (columns), ``aggregates``, ``pods``, ``vpa``, ``state``
-(all of them, linked); then what is done with a state: ``intake`` (samples and OOMs), ``merged`` (what a VPA knows per
-container), ``garbage``, ``saved``.
+Not in upstream, whose checkpoints are a lossy form of the state (:mod:`kscale.vpa.recommender.checkpoints`).
 """
 
 from __future__ import annotations
@@ -77,7 +73,7 @@ _HISTOGRAM_COLUMNS: Final = ("weights", "total", "min_bucket", "max_bucket", "re
 
 @typed
 def save_state(state: RecommenderState) -> bytes:
-    """The whole state; :func:`load_state` gives back an equal one."""
+    """Encode the complete state as bytes; :func:`load_state` returns an equal state."""
     arrays = _collect_arrays(state)
     arrays["json"] = np.frombuffer(msgspec.json.encode(_build_document(state)), np.uint8)
     out = io.BytesIO()
@@ -87,7 +83,10 @@ def save_state(state: RecommenderState) -> bytes:
 
 @typed
 def load_state(data: bytes, *, threads: int = 1) -> RecommenderState:
-    """The state that ``data`` is, as it was saved; raises :class:`kscale.errors.StateError` for anything else."""
+    """Load a saved state from ``data``. ``threads``: threads of its kernels.
+
+    Raises :class:`kscale.errors.StateError` if ``data`` is no valid state.
+    """
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             arrays = {name: np.ascontiguousarray(file[name]) for name in file.files}
@@ -106,7 +105,7 @@ def load_state(data: bytes, *, threads: int = 1) -> RecommenderState:
 
 @typed
 def fork_state(state: RecommenderState) -> RecommenderState:
-    """An independent copy, for what-if."""
+    """Return an independent copy of the state, for what-if analyses."""
     arrays = {name: column.copy() for name, column in _collect_arrays(state).items()}
     return _restore_state(arrays, _build_document(state), state.threads)
 
@@ -122,7 +121,7 @@ def _collect_arrays(state: RecommenderState) -> dict[str, Any]:
 
 
 def _upgrade_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document of the older version as this one would be: nobody has observed anything yet."""
+    """Convert a document of the older version to the current one, without any observed status."""
     options = dict(document["options"])
     for field in msgspec.structs.fields(RecommenderOptions):
         if field.type is timedelta and field.name in options:
@@ -148,8 +147,8 @@ def _upgrade_document(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _upgrade_containers(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: [slot, bound] for name, (slot, _, _, bound) in given.items()}
+def _upgrade_containers(containers: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: [slot, bound] for name, (slot, _, _, bound) in containers.items()}
 
 
 # -- out -------------------------------------------------------------------------------------------------------
@@ -272,7 +271,7 @@ def _restore_store(options: RecommenderOptions, arrays: Mapping[str, Any]) -> Ag
             raise StateError(f"column {name} is of type {arrays[name].dtype}")
         setattr(store, name, arrays[name])
     store.set_free(arrays["free_rows"], arrays["free_slots"])
-    assert store.native is not None  # the native door checks lengths and bounds
+    assert store.native is not None  # the native constructor checks lengths and bounds
     return store
 
 
@@ -282,8 +281,8 @@ def _fill_histograms(bank: Histograms, arrays: Mapping[str, Any], prefix: str) -
     bank.bind()
 
 
-def _decode_resources(given: Mapping[str, str] | None) -> ResourceList | None:
-    return None if given is None else {name: Quantity(text) for name, text in given.items()}
+def _decode_resources(resources: Mapping[str, str] | None) -> ResourceList | None:
+    return None if resources is None else {name: Quantity(text) for name, text in resources.items()}
 
 
 def _decode_aggregate(item: Mapping[str, Any]) -> Aggregate:

@@ -42,7 +42,7 @@ ContainerName = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Events in the order in which they are to be taken in.
+    """Usage samples and OOM kills as columns, in the order in which they are added to the state.
 
     ``containers[container[i]]`` used ``value[i]`` at ``time[i]``. ``container`` int32[n]; ``time`` int64[n],
     nanoseconds since 1970; ``value`` int64[n], millicores or bytes (for an OOM: the memory that the container had
@@ -65,7 +65,7 @@ class Usage:
 
     @classmethod
     def from_events(cls, events: Iterable[tuple[ContainerName, int, int, int]]) -> Usage:
-        """From ``events``: (container, time, value, kind) tuples."""
+        """Build the columns from ``events``: (container, time, value, kind) tuples."""
         names: dict[ContainerName, int] = {}
         rows = [(names.setdefault(name, len(names)), time, value, kind) for name, time, value, kind in events]
         columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
@@ -95,13 +95,13 @@ class OutOfMemory(NamedTuple):
 
 @typed
 def find_oom_kills(old: Pod, new: Pod) -> list[OutOfMemory]:
-    """What a watch saw between two versions of a pod (``OnUpdate``).
+    """Find the OOM kills between two versions of a pod from a watch (``OnUpdate``).
 
-    A container that is now ended by the kill had what the new version requests; one that runs again had what the old
-    version requested.
+    For a container that is still terminated by the kill the requests of ``new`` count; for one that runs again those
+    of ``old``.
     """
     before = {status.name: status for status in old.status.container_statuses}
-    found = []
+    kills = []
     for status in new.status.container_statuses:
         past = before.get(status.name)
         if past is None:
@@ -109,37 +109,38 @@ def find_oom_kills(old: Pod, new: Pod) -> list[OutOfMemory]:
         restarted = status.restart_count > past.restart_count
         ended, last = status.state.terminated, status.last_state.terminated
         if _is_oom_killed(ended) and (past.state.terminated is None or restarted):
-            found.append(_build_oom_kill(new, status.name, ended))
+            kills.append(_build_oom_kill(new, status.name, ended))
         elif status.state.running is not None and past.state.running is not None and restarted and _is_oom_killed(last):
-            found.append(_build_oom_kill(old, status.name, last))
-    return found
+            kills.append(_build_oom_kill(old, status.name, last))
+    return kills
 
 
 def find_last_oom_kills(pods: Iterable[Pod], problems: list[str] | None = None) -> list[OutOfMemory]:
-    """The kills that pods still tell of, in order of time: what a dump shows, which has one version of each pod.
+    """Find the OOM kills in the container statuses of pods, by time, as in a dump with one version of each pod.
 
-    A kill at a time that is none is left out, and ``problems`` say so; without them it raises :class:`InputError`.
+    A kill with an invalid time is left out with a message in ``problems``; without ``problems`` it raises
+    :class:`InputError`.
     """
-    found = []
+    kills = []
     for pod in pods:
         for status in pod.status.container_statuses:
             for ended in (status.state.terminated, status.last_state.terminated):
                 if ended is None or not _is_oom_killed(ended) or not ended.finished_at:
                     continue
                 try:
-                    found.append(_build_oom_kill(pod, status.name, ended))
+                    kills.append(_build_oom_kill(pod, status.name, ended))
                 except InputError as error:
                     if problems is None:
                         raise
                     problems.append(f"A kill for memory cannot be read: {error}")
-    return sorted(found, key=lambda one: one.time)
+    return sorted(kills, key=lambda one: one.time)
 
 
 @typed
 def find_memory_evictions(event: Event) -> list[OutOfMemory]:
-    """What an ``Evicted`` event of a pod says about containers that used more memory than the node had.
+    """Find the containers that used more memory than the node had, in an ``Evicted`` event of a pod.
 
-    The three annotations list as many entries each, or the event says nothing.
+    Empty unless the event's three annotations list equally many entries.
     """
     if event.reason != "Evicted" or event.involved_object.kind != "Pod":
         return []
@@ -153,7 +154,7 @@ def find_memory_evictions(event: Event) -> list[OutOfMemory]:
         return []
     pod = event.involved_object.namespace, event.involved_object.name
     time = _parse_oom_time(event.metadata.creation_timestamp, f"Event {event.key}", "metadata.creationTimestamp")
-    found = []
+    kills = []
     for name, amount, resource in zip(names, used, starved, strict=True):
         if resource != MEMORY:
             continue
@@ -161,12 +162,12 @@ def find_memory_evictions(event: Event) -> list[OutOfMemory]:
             memory = Quantity(amount).value()
         except QuantityError:
             continue
-        found.append(OutOfMemory((*pod, name), time, memory))
-    return found
+        kills.append(OutOfMemory((*pod, name), time, memory))
+    return kills
 
 
 def to_usage(events: Iterable[OutOfMemory]) -> Usage:
-    """The events as the recommender takes them in."""
+    """Convert OOM kills to the recommender's input."""
     return Usage.from_events((one.container, one.time, one.memory, OOM) for one in events)
 
 

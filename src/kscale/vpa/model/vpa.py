@@ -51,7 +51,7 @@ PodKey = tuple[str, str]
 
 
 def format_labels(labels: Mapping[str, str]) -> str:
-    """Labels in the form that identifies an aggregate."""
+    """Format labels as the canonical text that identifies an aggregate."""
     return ",".join(f"{key}={labels[key]}" for key in sorted(labels))
 
 
@@ -88,7 +88,7 @@ class LabelSet:
 
 @dataclass(slots=True, eq=False)
 class PodState:
-    """A pod. ``sources``: where the resources of its containers are read from, one entry for each."""
+    """A pod as the recommender models it. ``sources``: where the resources of each container are read from."""
 
     name: str
     label_set: LabelSet
@@ -107,17 +107,17 @@ class PodState:
 
     @property
     def label_key(self) -> str:
-        """Its labels in canonical form."""
+        """Return the pod's labels as canonical text."""
         return self.label_set.key
 
     @property
     def key(self) -> PodKey:
-        """(namespace, name)."""
+        """Return the pod's (namespace, name)."""
         return self.label_set.namespace, self.name
 
     @property
     def active(self) -> bool:
-        """It has not ended."""
+        """Return whether the pod is neither Succeeded nor Failed."""
         return self.phase not in INACTIVE_PHASES
 
 
@@ -129,8 +129,8 @@ CONFIG_DEPRECATED: Final = "ConfigDeprecated"
 
 
 class CachedPodRecommendation(NamedTuple):
-    """What amounts are shown as: of each container its name, its controlled resources, and amounts (as
-    :mod:`kscale.vpa.recommender.estimators` has them); ``recommendation`` is not post-processed."""
+    """Formatted recommendation: of each container its name, controlled resources and amounts (see
+    :mod:`kscale.vpa.recommender.estimators`); ``recommendation`` is not post-processed."""
 
     amounts: Sequence[tuple[str, tuple[str, ...], list[list[int]]]]
     options: RecommenderOptions
@@ -138,7 +138,7 @@ class CachedPodRecommendation(NamedTuple):
 
 
 class CachedCapping(NamedTuple):
-    """What became of a recommendation (``raw``) under a policy and the largest that is allowed."""
+    """Result of capping a recommendation (``raw``) by a policy and the maximum allowed."""
 
     raw: RecommendedPodResources
     policy: PodResourcePolicy | None
@@ -156,7 +156,7 @@ class CachedComparison(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Vpa:
-    """One VPA: what it selects, what is aggregated for it, its conditions and recommendation."""
+    """One VPA: its selector, aggregates, conditions and recommendation."""
 
     namespace: str
     name: str
@@ -191,21 +191,21 @@ class Vpa:
 
     @property
     def key(self) -> tuple[str, str]:
-        """(namespace, name)."""
+        """Return the VPA's (namespace, name)."""
         return self.namespace, self.name
 
     @property
     def update_mode(self) -> str | None:
-        """The update mode that its object names."""
+        """Return the update mode of the VPA's object; None without one."""
         return self.update_policy.update_mode if self.update_policy is not None else None
 
     @property
     def has_recommendation(self) -> bool:
-        """At least one container has a recommendation."""
+        """Return whether at least one container has a recommendation."""
         return self.recommendation is not None and bool(self.recommendation.container_recommendations)
 
     def condition_is_true(self, type_: str) -> bool:
-        """Whether a condition is set and True."""
+        """Check whether a condition is set and True."""
         condition = self.conditions.get(type_)
         return condition is not None and condition.status == "True"
 
@@ -225,7 +225,7 @@ class Vpa:
         )
 
     def update_conditions(self, now: Moment) -> None:
-        """``UpdateConditions``: are there pods, is there a recommendation."""
+        """Update the conditions NoPodsMatched and RecommendationProvided (``UpdateConditions``)."""
         reason = message = ""
         if self.pod_count > 0:
             self.conditions.pop(NO_PODS_MATCHED, None)
@@ -240,7 +240,10 @@ class Vpa:
     def update_recommendation(
         self, recommendation: RecommendedPodResources, quality: QualityObserver | None = None
     ) -> None:
-        """Remember the uncapped targets with the aggregates, and the recommendation; ``quality`` is told of changes."""
+        """Set the recommendation, and store the uncapped targets in the aggregates.
+
+        ``quality`` receives the changes of targets.
+        """
         uncapped = {item.container_name: item.uncapped_target for item in recommendation.container_recommendations}
         mode, pods = self.update_mode, self.pod_count
         for key, aggregate in self.aggregates.items():
@@ -252,7 +255,7 @@ class Vpa:
         self.recommendation = recommendation
 
     def status(self) -> VerticalPodAutoscalerStatus:
-        """The status to be written: conditions by type."""
+        """Build the status to write, with the conditions sorted by type."""
         return VerticalPodAutoscalerStatus(
             recommendation=self.recommendation,
             conditions=[self.conditions[type_] for type_ in sorted(self.conditions)],
@@ -261,7 +264,7 @@ class Vpa:
 
 
 def update_from_object(vpa: Vpa, item: VerticalPodAutoscaler) -> None:
-    """Takes over what the object says (all but what depends on the linked aggregates)."""
+    """Copy the fields of the object, except those that depend on the linked aggregates."""
     vpa.created = item.metadata.creation_timestamp
     vpa.annotations = item.metadata.annotations
     vpa.target = item.spec.target_ref

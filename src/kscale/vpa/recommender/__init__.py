@@ -1,7 +1,7 @@
 """The recommender's round (upstream: ``pkg/recommender/routines``, ``input``, ``checkpoint``).
 
-A module for each step, in upstream's order: ``load_vpas``, ``load_pods``, ``load_metrics``, ``update_vpas``,
-``maintain_checkpoints``; ``loop`` runs them.
+``loop`` runs the steps in upstream's order: ``cluster_feeder`` loads VPAs, pods and metrics, ``update_vpas``
+recommends, and ``checkpoints`` maintains checkpoints.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def load_checkpoints(
     and the field, for weights that are none and for times that cannot be expressed; those before it are loaded.
     """
     problems = []
-    state.merging = []  # there may be more to merge
+    state.merging = []  # checkpoints may add containers to merge
     for item in checkpoints:
         vpa = state.vpas.get((item.namespace, item.spec.vpa_object_name))
         if vpa is None:
@@ -208,8 +208,11 @@ _NEVER_TIME: Final = np.iinfo(np.int64).max
 
 
 class _PreparedCheckpoints(NamedTuple):
-    """Of some VPAs row by row: when the first and the last of their ``samples`` were and how many there are, and their
-    histograms as they were saved. ``until``: when the first of the open windows of one closes."""
+    """Prepared checkpoints of some VPAs, row by row: first and last time and number of ``samples``, and saved
+    histograms.
+
+    ``until``: when the first open window of a VPA closes.
+    """
 
     samples: list[tuple[Moment, Moment, int]]
     memory: list[SavedHistogram]
@@ -229,9 +232,9 @@ class CheckpointBatch:
         return vpa in self._prepared
 
     def prepare(self, vpas: Sequence[Vpa], now: Moment) -> None:
-        """Merges what is known of some VPAs, and saves it.
+        """Merge the aggregates of some VPAs, and store their checkpoints.
 
-        A memory window that is still open is taken out: its peak may yet be replaced.
+        A memory window that is still open is subtracted, as its peak may still be replaced.
         """
         names, store = merge_containers(self._state, vpas)
         rows: dict[Vpa, dict[str, int]] = {vpa: {} for vpa in vpas}
@@ -246,7 +249,7 @@ class CheckpointBatch:
             self._prepared[vpa] = _PreparedCheckpoints(samples, memory, cpu, rows[vpa], closes)
 
     def take(self, vpa: Vpa, now: Moment) -> list[tuple[str, VerticalPodAutoscalerCheckpointStatus]]:
-        """Return and remove (container, checkpoint) of a prepared VPA, by name."""
+        """Return and remove the (container, checkpoint) pairs of a prepared VPA, by name."""
         if now >= self._prepared[vpa].until:
             self.prepare([vpa], now)
         samples, memory, cpu, rows, _ = self._prepared.pop(vpa)
@@ -268,7 +271,7 @@ class CheckpointBatch:
         end = store.window_end[which]
         is_open = end > now
         if is_open.any():
-            # All names of all VPAs one after the other, so that one look finds the rows of all containers.
+            # Concatenate the names of all VPAs, so that one lookup finds the rows of all containers.
             row_of = np.array(
                 [own[name] for each, own in zip(slots_by_vpa, rows.values(), strict=True) for name in each.names],
                 np.int64,
@@ -296,8 +299,10 @@ def maintain_checkpoints_steps(
     progress: Progress,
     diagnostics: list[str],
 ) -> StepsOf[Together | Within, None]:
-    """Writes checkpoints within ``checkpoints_timeout``, the one written longest ago first; now and then deletes those
-    that belong to no VPA. ``vpas``: all that there are, of whatever recommender; None: they could not be listed.
+    """Write checkpoints within ``checkpoints_timeout``, the least recently written first, and delete orphans
+    periodically.
+
+    ``vpas``: all VPAs, of any recommender; None: they could not be listed.
     """
     options = state.options
     if not options.use_checkpoints:
@@ -332,7 +337,7 @@ def _store_checkpoints_steps(
         mine = Progress(begun)
         while waiting:
             number, vpa = waiting.popleft()
-            if vpa not in prepared:  # by itself, as it is no brief step
+            if vpa not in prepared:  # in a step of its own, as it takes long
                 first = number - number % _VPAS_PER_BATCH
                 yield from mine.together(
                     [partial(_prepare_checkpoints_steps, prepared, vpa, ordered[first : first + _VPAS_PER_BATCH])]
@@ -351,7 +356,7 @@ def _store_checkpoints_steps(
 def _prepare_checkpoints_steps(
     prepared: CheckpointBatch, vpa: Vpa, those: Sequence[Vpa], now: Moment
 ) -> StepsOf[Never, None]:
-    """Prepares those that a VPA is among, unless another worker's turn came first."""
+    """Prepare the checkpoints of a batch of VPAs, unless another worker already did."""
     if vpa not in prepared:
         prepared.prepare(those, now)
     yield from ()
@@ -360,7 +365,7 @@ def _prepare_checkpoints_steps(
 def _write_vpa_checkpoints_steps(
     vpa: Vpa, prepared: CheckpointBatch, progress: Progress, diagnostics: list[str]
 ) -> StepsOf[Patch | Create, None]:
-    """Writes the checkpoints of one VPA, those of its containers by name."""
+    """Write the checkpoints of one VPA, by container name."""
     now = progress.now
     for container, status in prepared.take(vpa, now):
         error = yield from _create_or_update_checkpoint_steps(vpa, container, status, progress)

@@ -63,7 +63,7 @@ __all__ = [
 
 
 def is_managed_vpa(vpa: VerticalPodAutoscaler, options: RecommenderOptions) -> bool:
-    """Whether this recommender takes care of a VPA: by its recommender's name, and by namespace."""
+    """Check whether this recommender manages a VPA, by the recommender's name and the namespace."""
     named, wanted = vpa.spec.recommenders, options.recommender_name
     if not (any(item.name == wanted for item in named) if named else wanted == "default"):
         return False
@@ -143,7 +143,7 @@ def _resolve_selector_steps(
     except TargetError as error:
         return NOTHING, f"Cannot read targetRef. Reason: {error}"
     target = vpa.spec.target_ref
-    assert target is not None  # else there is no selector
+    assert target is not None  # a selector requires a target
     key = ControllerKey(vpa.namespace, target.kind, target.name, target.api_version)
     try:
         top = yield from find_topmost_controller_steps(key, controllers, progress)
@@ -259,7 +259,7 @@ def convert_usage_columns(usage: PodUsage) -> Usage:
     return Usage(usage.container_names(), which, np.repeat(usage.time, each), values.ravel(), kind)
 
 
-@lru_cache(maxsize=1)  # every scrape of the same pods has these
+@lru_cache(maxsize=1)  # equal for every scrape of the same pods
 def _alternate_kinds(count: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
     """Return the container index and the kind of two samples per container."""
     which = np.repeat(np.arange(count, dtype=np.int32), 2)
@@ -277,8 +277,7 @@ def external_metrics_steps(
 
     Returns pod metrics as metrics-server would, or the error of the first request that fails: then no pod has metrics.
     The metrics, and the label that identifies the container, are options of the recommender. ``progress`` belongs to
-    the
-    calling machine.
+    the calling machine.
 
     VPAs and their pods are requested by name, CPU first. Time and window are those of the first item of the last
     response with items. Of two items of one container the last counts. Items without the container label are skipped. A
@@ -294,7 +293,7 @@ def external_metrics_steps(
         for pod in state.matching_pods(vpa):
             try:
                 selector = str(_add_pod_requirement(vpa.selector, pod.name))
-            except SelectorError as error:  # a name that is too long for a label
+            except SelectorError as error:  # the name is too long for a label value
                 return ApiError(str(error))
             timestamp, window = None, 0
             usage: dict[str, ResourceList] = {}
@@ -388,7 +387,7 @@ _AmountArray = npt.NDArray[np.int64]
 
 
 class _HistoryError(Exception):
-    """Why there is no history, in upstream's words."""
+    """The history could not be loaded. The message is upstream's."""
 
 
 @typed
@@ -480,7 +479,7 @@ def _add_history(
         amounts.append(_to_amounts(series.value * factor))
         kinds.append(np.full(len(series.time), resource, np.uint8))
     container, time, kind = np.concatenate(whose), np.concatenate(times), np.concatenate(kinds)
-    order = np.lexsort((kind, time, container))  # CPU before memory, as they were asked for
+    order = np.lexsort((kind, time, container))  # CPU before memory, as requested
     usage = Usage(list(names), container[order], time[order], np.concatenate(amounts)[order], kind[order])
     refused = add_usage(state, usage, now)
     return [f"Error adding metric sample for container {each.namespace}/{each.pod}/{each.container}: {each.error}"

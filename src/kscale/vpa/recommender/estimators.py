@@ -115,8 +115,7 @@ def estimate_resources(
     """Estimate target, lower and upper bound of the first ``len(containers)`` rows of a store.
 
     ``containers[i]`` is the number of containers that share the pod minimum of row *i*. Confidence comes from CPU
-    samples
-    only, also for memory. Without history the upper bound is 1e14 and the lower one the minimum.
+    samples only, also for memory. Without history the upper bound is 1e14 and the lower one the minimum.
     """
     n = len(containers)
     percentiles = np.array(
@@ -167,39 +166,38 @@ def recommend_pod_resources(state: RecommenderState, vpas: Sequence[Vpa]) -> lis
     policies = [vpa.resource_policy for vpa in vpas]
     if cached is None or cached.names is not merged.names or cached.policies != policies:
         cached = _CachedRecommendations.of(merged.names, policies)
-    amounts = estimate_resources(merged.store, cached.numbers, state.options, threads=state.threads)[cached.kept]
-    for place, unasked in enumerate(cached.unasked):  # what is not told may change
+    amounts = estimate_resources(merged.store, cached.numbers, state.options, threads=state.threads)[cached.rows]
+    for place, unasked in enumerate(cached.unasked):  # uncontrolled amounts are not compared
         amounts[unasked, place] = 0
     if cached.options is not state.options or not np.array_equal(cached.amounts, amounts):
         lists: dict[int, list[_ContainerAmounts]] = {}
-        for row, controlled, own in zip(cached.kept.tolist(), cached.resources, amounts.tolist(), strict=True):
+        for row, controlled, own in zip(cached.rows.tolist(), cached.resources, amounts.tolist(), strict=True):
             vpa, name = merged.names[row]
             lists.setdefault(id(vpa), []).append((name, controlled, own))
         recommendations = [_build_pod_recommendation(vpa, lists.get(id(vpa), []), state.options) for vpa in vpas]
-        cached = cached._replace(options=state.options, amounts=amounts, found=recommendations)
+        cached = cached._replace(options=state.options, amounts=amounts, recommendations=recommendations)
     state.told = cached
-    return cached.found
+    return cached.recommendations
 
 
 class _CachedRecommendations(NamedTuple):
     """Last recommendations of containers (``names``) under ``policies``.
 
-    ``kept`` int64: rows of containers whose policy is not Off, and the controlled ``resources`` of each. ``unasked``:
-    for
-    CPU and for memory, a mask of those that are not controlled. ``numbers`` int64[n]: number of containers that share
-    the
-    minimum of a pod. ``amounts``: amounts of kept rows, formatted under ``options`` in ``found``, VPA by VPA.
+    - ``rows`` int64: rows of containers whose policy is not Off, with the controlled ``resources`` of each.
+    - ``unasked``: for CPU and for memory, a mask of those rows that do not control it.
+    - ``numbers`` int64[n]: number of containers that share the minimum of a pod.
+    - ``amounts``: amounts of ``rows``, formatted under ``options`` in ``recommendations``, VPA by VPA.
     """
 
     names: Sequence[tuple[Vpa, str]]
     policies: list[PodResourcePolicy | None]
-    kept: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
     resources: list[tuple[str, ...]]
     unasked: list[npt.NDArray[np.bool_]]
     numbers: npt.NDArray[np.int64]
     options: RecommenderOptions | None
     amounts: npt.NDArray[np.int64]
-    found: list[RecommendedPodResources]
+    recommendations: list[RecommendedPodResources]
 
     @classmethod
     def of(cls, names: Sequence[tuple[Vpa, str]], policies: list[PodResourcePolicy | None]) -> _CachedRecommendations:

@@ -51,30 +51,45 @@ def recommender_steps(
     advisor: StrategyAdvisor | None = None,
     explain: ExplainSteps | None = None,
 ) -> StepsOf[RecommenderAction, RecommenderResult]:
-    """One round: yields what is to be asked and done, is sent how it went, returns what it decided.
+    """Run one round as a step machine: it yields requests and actions, receives outcomes, and returns the decisions.
 
-    ``state`` is changed, as upstream's is: also a merge for a checkpoint leaves traces in it. In order: ``LoadVPAs``
-    (``GetScale`` of targets that are not watched), ``LoadPods`` (with ``memory_saver`` a ``List`` of what new VPAs
-    select), ``LoadMetrics`` (``GetMetric``, unless usage is given), ``DeleteRemovedPods``, ``UpdateVPAs`` (a ``Patch``
-    of each status that changed), ``MaintainCheckpoints`` (``Patch``, where there is none yet ``Create``; ``List``,
-    ``Get`` and ``Delete`` of orphans) and ``GarbageCollect``. Each is timed (``execution_latency_seconds``).
+    In order: ``LoadVPAs`` (``GetScale`` of targets that are not watched), ``LoadPods`` (with ``memory_saver`` a
+    ``List`` of what new VPAs select), ``LoadMetrics`` (``GetMetric``, unless usage is given), ``DeleteRemovedPods``,
+    ``UpdateVPAs`` (a ``Patch`` of each status that changed), ``MaintainCheckpoints`` (``Patch``, or ``Create`` if there
+    is none yet; ``List``, ``Get`` and ``Delete`` of orphans) and ``GarbageCollect``. Each is timed
+    (``execution_latency_seconds``).
 
-    ``advisor``: asks Prometheus before ``UpdateVPAs`` (as a part of it), and says what targets become. ``explain``: is
-    told what was decided before any status is written (as a part of ``UpdateVPAs``).
+    Parameters
+    ----------
+    state : RecommenderState
+        Changed in place. As upstream, merging for a checkpoint changes it, too.
+    given : RecommenderRound
+        Inputs of the round.
+    now : datetime or Moment
+        Start of the round.
+    advisor : StrategyAdvisor, optional
+        Queries Prometheus before ``UpdateVPAs`` (as a part of it), and replaces targets.
+    explain : callable, optional
+        Receives the decisions before any status is written (as a part of ``UpdateVPAs``).
+
+    Returns
+    -------
+    Steps of RecommenderResult
+        The step machine.
     """
     progress = Progress(moment(now))
     timer = ExecutionTimer(progress, "recommender")
     result = RecommenderResult()
-    said = result.diagnostics
+    diagnostics = result.diagnostics
     if state.last_checkpoint_gc == ZERO_TIME:
         state.last_checkpoint_gc = progress.now
     new_vpas: Sequence[Vpa] = ()
     if given.vpas is None:
-        said.append("Cannot list VPAs")
+        diagnostics.append("Cannot list VPAs")
     else:
         new_vpas = yield from load_vpas_steps(state, given.vpas, given.controllers, progress)
     yield from timer.step("LoadVPAs")
-    gone = yield from load_pods_steps(state, given.pods, new_vpas, progress, said)
+    deleted_pods = yield from load_pods_steps(state, given.pods, new_vpas, progress, diagnostics)
     yield from progress.observe(
         *(
             build_observation("vpa_resources_get_resources_count", {"source": source}, count)
@@ -82,20 +97,20 @@ def recommender_steps(
         )
     )
     yield from timer.step("LoadPods")
-    result.errors = yield from load_metrics_steps(state, given.usage, given.ooms, progress, said)
+    result.errors = yield from load_metrics_steps(state, given.usage, given.ooms, progress, diagnostics)
     yield from timer.step("LoadMetrics")
     if advisor is not None:
-        said += advisor.kills.notice(state, given.pods.changed, given.ooms)
-    for key in gone:
+        diagnostics += advisor.kills.notice(state, given.pods.changed, given.ooms)
+    for key in deleted_pods:
         state.delete_pod(key)
     yield from timer.step("DeleteRemovedPods")
     advice = None
     if advisor is not None:
-        said += yield from advisor.refresh_steps(state, progress)
+        diagnostics += yield from advisor.refresh_steps(state, progress)
         advice = advisor.advice
-    result.vpas = yield from update_vpas_steps(state, progress, said, advice, explain)
+    result.vpas = yield from update_vpas_steps(state, progress, diagnostics, advice, explain)
     yield from timer.step("UpdateVPAs")
-    yield from maintain_checkpoints_steps(state, given.vpas, progress, said)
+    yield from maintain_checkpoints_steps(state, given.vpas, progress, diagnostics)
     yield from timer.step("MaintainCheckpoints")
     result.collected = yield from collect_garbage_steps(state, given.controllers, progress)
     yield from timer.step("GarbageCollect")
@@ -107,8 +122,10 @@ def recommender_steps(
 @collector_paused()
 @typed
 def run_once(state: RecommenderState, given: RecommenderRound, *, now: datetime | Moment) -> RecommenderResult:
-    """A round as if everything succeeded, and as if there were nothing but what is given: no usage, no other scales, no
-    checkpoints to delete. What it would have done and counted is in the result; ``state`` is changed.
+    """Run a round as if every action succeeded, with no other input than ``given``.
+
+    There is no other usage, there are no other scales, and no checkpoints to delete. The result contains the actions
+    and observations. ``state`` is changed in place.
     """
     begun = moment(now)
     done = as_if_done(recommender_steps(state, given, now=begun), now=begun, respond=_respond_empty)
@@ -135,15 +152,32 @@ def init_from_checkpoints_steps(
     controllers: Controllers | None = None,
     now: datetime | Moment,
 ) -> StepsOf[GetScale, list[str]]:
-    """``InitFromCheckpoints``, before the first round: loads VPAs, then all checkpoints of a cluster into them.
+    """Load VPAs and all checkpoints of a cluster into the state, before the first round (``InitFromCheckpoints``).
 
-    Texts of what could not be loaded come back: a cluster has checkpoints that anybody may have written.
+    Parameters
+    ----------
+    state : RecommenderState
+        Changed in place.
+    vpas : sequence of VerticalPodAutoscaler
+        All VPAs of the cluster.
+    checkpoints : sequence of VerticalPodAutoscalerCheckpoint
+        All checkpoints of the cluster.
+    controllers : Controllers, optional
+        Controllers of pods, for the selectors. Unknown scales are requested.
+    now : datetime or Moment
+        Start of the recommender.
+
+    Returns
+    -------
+    Steps of list of str
+        The step machine. Its result are messages about checkpoints that could not be loaded, as anybody may have
+        written them.
     """
     progress = Progress(moment(now))
     state.last_checkpoint_gc = progress.now
     known = controllers if controllers is not None else Controllers()
     yield from load_vpas_steps(state, vpas, known, progress)
-    if not state.vpas:  # upstream goes by the namespaces of its VPAs, and has none
+    if not state.vpas:  # upstream loads checkpoints of its VPAs' namespaces only
         return []
     return load_checkpoints(state, checkpoints, progress.now, strict=False)
 
@@ -157,7 +191,11 @@ def init_from_checkpoints(
     controllers: Controllers | None = None,
     now: datetime | Moment,
 ) -> list[str]:
-    """The same of ``checkpoints`` at hand, for ``controllers`` whose scales are all known."""
+    """Load VPAs and ``checkpoints`` into the state, without requests: all scales of ``controllers`` must be known.
+
+    Returns messages about checkpoints that could not be loaded. See :func:`init_from_checkpoints_steps` for the
+    parameters.
+    """
     return run_without_requests(
         init_from_checkpoints_steps(state, vpas, checkpoints, controllers=controllers, now=now)
     )[0]

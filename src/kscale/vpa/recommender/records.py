@@ -68,11 +68,10 @@ ExplainSteps = Callable[[Sequence["VpaResult"], Progress], StepsOf[GetScale | Em
 
 
 class PodChanges(msgspec.Struct, kw_only=True, frozen=True):
-    """What became of pods since the round before.
+    """Changes of pods since the previous round.
 
-    ``changed``: as they are now, those that are new included; one that has not changed may be among them. ``gone``:
-    (namespace, name) of those that are not there any more. Upstream watches pods that are not pending; whoever observes
-    leaves the pending ones out.
+    ``changed``: their current state, including new pods; unchanged pods are allowed. ``gone``: (namespace, name) of
+    deleted pods. Upstream does not watch pending pods, so the caller leaves them out.
     """
 
     changed: Sequence[Pod] = ()
@@ -84,22 +83,22 @@ class PodChanges(msgspec.Struct, kw_only=True, frozen=True):
 
 @typed
 def diff_pods(state: RecommenderState, pods: Sequence[Pod]) -> PodChanges:
-    """What a whole list of pods means to a state: all of them changed, and all others are gone."""
+    """Compute the changes from a complete list of pods: all listed pods are changed, all others are removed."""
     listed = {(pod.namespace, pod.name) for pod in pods}
     known = (key for keys in (state.pods, state.passed_over) for key in keys)
     return PodChanges(changed=pods, gone=sorted(key for key in known if key not in listed))
 
 
 class RecommenderRound(msgspec.Struct, kw_only=True):
-    """What a round sees.
+    """Inputs of a round.
 
-    - ``vpas``: all that there are, of whatever recommender. None: they could not be listed, and the round goes on with
-      those of the round before.
-    - ``pods``: what changed since the round before; in the first round, all pods.
-    - ``controllers``: those of well-known kinds as they are now, and where scales come from.
-    - ``usage``: samples in the order in which they are to be taken in. None: metrics-server is asked, or the external
+    - ``vpas``: all VPAs, of any recommender. None: they could not be listed, so the round uses those of the previous
+      one.
+    - ``pods``: changes since the previous round; in the first round, all pods.
+    - ``controllers``: the current controllers of well-known kinds, and the source of scales.
+    - ``usage``: samples in the order in which they are added. None: metrics-server is queried, or the external
       metrics that the options name.
-    - ``ooms``: containers that were killed for memory; they are taken in after the samples.
+    - ``ooms``: containers that were OOM-killed; they are added after the samples.
     """
 
     vpas: Sequence[VerticalPodAutoscaler] | None = None
@@ -117,11 +116,11 @@ _TARGET_RESOURCES: Final = ("cpu", "memory")
 
 
 class VpaResult(msgspec.Struct, kw_only=True):
-    """What a round decided about one VPA.
+    """Result of a round for one VPA.
 
-    ``pod_count``: how many pods it selects; ``selector``: that of its target as the API writes selectors in text; empty
-    where it selects all pods of the namespace, and where the target cannot be resolved and it selects none.
-    ``status_written``: the status differs from the object's, so that it is patched; ``refusal``: why that did not work.
+    ``pod_count``: how many pods it selects; ``selector``: that of its target in the API's text form; empty if it
+    selects all pods of the namespace, or if the target cannot be resolved and it selects none. ``status_written``: the
+    status differs from the object's, so it is patched; ``refusal``: why the patch failed.
     """
 
     namespace: str
@@ -134,7 +133,7 @@ class VpaResult(msgspec.Struct, kw_only=True):
 
     @property
     def recommendation(self) -> RecommendedPodResources | None:
-        """The recommendation in the status."""
+        """Return the recommendation in the status, or None."""
         return self.status.recommendation
 
     def __repr__(self) -> str:
@@ -144,10 +143,10 @@ class VpaResult(msgspec.Struct, kw_only=True):
 
 
 class RecommenderResult(msgspec.Struct, kw_only=True):
-    """What a round decided.
+    """Result of a round.
 
     - ``vpas``: those of this recommender, in listed order.
-    - ``errors``: samples and OOMs that were refused, in order.
+    - ``errors``: samples and OOMs that were rejected, in order.
     - ``collected``: aggregates that were collected as garbage.
     - ``diagnostics``: what upstream logs.
     - ``steps``: how long each step took (upstream's names).
@@ -169,7 +168,7 @@ class RecommenderResult(msgspec.Struct, kw_only=True):
         return f"<RecommenderResult: {counts}>"
 
     def _repr_html_(self) -> str:
-        """For a notebook: the targets of every container."""
+        """Return the targets of every container as HTML for notebooks."""
         from kscale.html import notebook
 
         rows = [

@@ -151,8 +151,7 @@ class LatestAdvice(msgspec.Struct, frozen=True):
     """Latest advice of a strategy by VPA.
 
     ``had``: advice by container. ``failures``: why there has been no advice since. A VPA whose selector changed is a
-    new
-    one without advice.
+    new one without advice.
     """
 
     had: dict[Vpa, Mapping[str, StrategyAdvice]] = {}
@@ -173,14 +172,14 @@ class LatestAdvice(msgspec.Struct, frozen=True):
 
 
 class _NamespaceRequest(NamedTuple):
-    """What was asked for a VPA: of which containers with usage, and when that is due again."""
+    """The last request for a VPA: its containers with usage, and when the next request is due."""
 
     containers: frozenset[str]
     again: Moment
 
 
 class _ContainerSamples(NamedTuple):
-    """Of a container: of one resource, by time."""
+    """Samples of one resource of a container from one series, in order of time."""
 
     resource: str
     key: SeriesKey
@@ -191,14 +190,12 @@ class StrategyAdvisor:
     """Requests samples, and stores the strategy's advice of VPAs with samples. Not safe for concurrent use.
 
     ``advice``: the advice. ``kills``: OOM kills, for memory. All samples of a namespace are queried at each
-    ``interval``
-    (nanoseconds), or at once if a VPA is new there, has another selector than before, or has usage of a new container.
-    Queries run in the background, four namespaces at a time. A query may take ``timeout``, independent of loops, and
-    its
-    response may have ``most_bytes``. A loop waits up to half of ``recommender_interval`` for the queries that it
-    starts,
-    and later loops use what has arrived since. Only the advice is stored, so at most the samples of four namespaces are
-    in memory. A response applies to VPAs that existed at the time of the query and still exist.
+    ``interval`` (nanoseconds), or at once if a VPA is new there, has another selector than before, or has usage of a
+    new container. Queries run in the background, four namespaces at a time. A query may take ``timeout``, independent
+    of loops, and its response may have ``most_bytes``. A loop waits up to half of ``recommender_interval`` for the
+    queries that it starts, and later loops use what has arrived since. Only the advice is stored, so at most the
+    samples of four namespaces are in memory. A response applies to VPAs that existed at the time of the query and still
+    exist.
 
     A namespace whose query fails keeps its advice and is queried again in the next loop, after other namespaces, and
     with at most two others like it. So queries that hang leave room for the rest. A VPA for which the strategy fails
@@ -240,7 +237,7 @@ class StrategyAdvisor:
         self._problems: list[str] = []
 
     def clock_set(self, by: int) -> None:
-        """Shift times by a change of the clock in nanoseconds, so that remaining intervals stay equal."""
+        """Apply a change of the clock in nanoseconds, so that remaining intervals stay equal."""
         self._asked = {vpa: asked._replace(again=asked.again + by) for vpa, asked in self._asked.items()}
         self._tried = {namespace: at + by for namespace, at in self._tried.items()}
         self._asking = {namespace: at + by for namespace, at in self._asking.items()}
@@ -297,7 +294,7 @@ class StrategyAdvisor:
         progress = Progress(now)
         while queue:
             if queue[0] in self._unanswered and self._many_hang:
-                return  # the queues that retry one of these continue
+                return  # leave the rest to the queues that retry one of these
             namespace = queue.popleft()
             if namespace in self._waiting:
                 self._waiting.remove(namespace)
@@ -343,8 +340,8 @@ class StrategyAdvisor:
         return self._strategy.name or type(self._strategy).__name__
 
     def _warn(self, warnings: Iterable[str]) -> None:
-        said = (f"Prometheus warns of the samples for the strategy {self._name}: {text}" for text in warnings)
-        self._problems += (text for text in said if text not in self._problems)
+        messages = (f"Prometheus warns of the samples for the strategy {self._name}: {text}" for text in warnings)
+        self._problems += (text for text in messages if text not in self._problems)
 
     def _labels_steps(self, warnings: dict[str, None], progress: Progress) -> StepsOf[Within | Observe, _Labels]:
         if not self._strategy.needs_samples:

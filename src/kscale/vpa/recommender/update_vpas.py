@@ -99,11 +99,11 @@ def _clamp_resources(resources: ResourceList | None, low: ResourceList, high: Re
     if not low and not high:
         return result
     for name, quantity in resources.items():
-        least, most = low.get(name), high.get(name)
-        if least is not None and not least.is_zero and quantity < least:
-            quantity = least
-        if most is not None and not most.is_zero and most < quantity:
-            quantity = most
+        minimum, maximum = low.get(name), high.get(name)
+        if minimum is not None and not minimum.is_zero and quantity < minimum:
+            quantity = minimum
+        if maximum is not None and not maximum.is_zero and maximum < quantity:
+            quantity = maximum
         result[name] = quantity
     return result
 
@@ -173,7 +173,7 @@ def update_vpas_steps(
     advice: LatestAdvice | None = None,
     explain: ExplainSteps | None = None,
 ) -> StepsOf[GetScale | Together | Emit | Observe, list[VpaResult]]:
-    """Recommend for the observed VPAs, and write changed statuses, several concurrently.
+    """Compute recommendations for the observed VPAs, and write changed statuses, several concurrently.
 
     ``advice``: see :func:`recommend_vpas`. ``explain`` is called before anything is written.
     """
@@ -208,14 +208,14 @@ def recommend_vpas(
     options = state.options
     ordered = sorted(vpas, key=attrgetter("namespace", "name"))
     raw = dict(zip((vpa.key for vpa in ordered), recommend_pod_resources(state, ordered), strict=True))
-    most = _get_global_max(options)
+    global_max = _get_global_max(options)
     results = []
     for vpa in vpas:
         recommendation = raw[vpa.key] if advice is None else _apply_strategy_advice(vpa, raw[vpa.key], advice, options)
         if options.cpu_integer_post_processor_enabled:
             recommendation = round_up_integer_cpu(recommendation, vpa.annotations)
         had = vpa.has_recommendation
-        vpa.update_recommendation(_cap_with_cache(vpa, recommendation, most), quality)
+        vpa.update_recommendation(_cap_with_cache(vpa, recommendation, global_max), quality)
         if vpa.has_recommendation and not had:
             quality.into.observe(_LATENCY_METRIC, {}, _seconds_since_creation(vpa, now))
         vpa.update_conditions(now)
@@ -252,7 +252,7 @@ def _cap_with_cache(vpa: Vpa, raw: RecommendedPodResources, most: ResourceList) 
     cached = vpa.capped
     if cached is None or cached.raw is not raw or cached.policy is not vpa.resource_policy or cached.most != most:
         capped = apply_vpa_policy(raw, vpa.resource_policy, most)
-        assert capped is not None  # as the recommendation is not
+        assert capped is not None  # the recommendation is not None
         cached = vpa.capped = CachedCapping(raw, vpa.resource_policy, most, capped)
     return cached.recommendation
 
@@ -349,7 +349,7 @@ def _is_equal_recommendation(a: RecommendedPodResources | None, b: RecommendedPo
         return a is b
     return len(a.container_recommendations) == len(b.container_recommendations) and all(
         mine.container_name == theirs.container_name
-        and (mine.upper_bound or {}) == (theirs.upper_bound or {})  # the first to change: confidence grows
+        and (mine.upper_bound or {}) == (theirs.upper_bound or {})  # compared first, as it changes most often
         and (mine.lower_bound or {}) == (theirs.lower_bound or {})
         and (mine.target or {}) == (theirs.target or {})
         and (mine.uncapped_target or {}) == (theirs.uncapped_target or {})

@@ -60,7 +60,7 @@ class RateLimitError(KscaleError):
 
 
 class RateLimiter(msgspec.Struct):
-    """``limit`` tokens a second, ``burst`` at most; infinite when ``limit`` is not positive.
+    """Token bucket: ``limit`` tokens per second, at most ``burst``; unlimited if ``limit`` is not positive.
 
     Times are nanoseconds; ``last`` None = never used, which gives the full burst.
     """
@@ -73,11 +73,11 @@ class RateLimiter(msgspec.Struct):
 
     @classmethod
     def of(cls, limit: float, burst: int) -> RateLimiter:
-        """From the flags: a limit that is not positive switches the limiter off."""
+        """Create a limiter from the flags; a limit that is not positive disables it."""
         return cls(math.inf, 0) if limit <= 0 else cls(limit, burst, float(burst))
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: tokens come as they would have."""
+        """Apply a change of the clock by so many nanoseconds, so that tokens arrive unchanged."""
         if self.last is not None:
             self.last += by
         if self.last_event is not None:
@@ -123,12 +123,12 @@ class RateLimiter(msgspec.Struct):
 
 
 class UpdaterState(msgspec.Struct, kw_only=True):
-    """What an updater keeps between loops.
+    """State of an updater between loops.
 
     - ``infeasible_attempts``: pod UID -> the recommendation that its node had no room for.
-    - ``last_in_place_attempts``: "namespace/name" of a pod -> when it was first seen resizing; never forgotten, as
+    - ``last_in_place_attempts``: "namespace/name" of a pod -> when it was first seen resizing; never cleared, as
       upstream.
-    - ``eviction_limiter``, ``in_place_limiter``: those of evictions and of resizes, each with the rate and the burst
+    - ``eviction_limiter``, ``in_place_limiter``: limiters of evictions and of resizes, each with the rate and the burst
       that ``eviction_rate_limit`` and ``eviction_rate_burst`` had at its first use; None before that.
     """
 
@@ -138,7 +138,7 @@ class UpdaterState(msgspec.Struct, kw_only=True):
     in_place_limiter: RateLimiter | None = None
 
     def clock_set(self, by: int) -> None:
-        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
         self.last_in_place_attempts = {key: at + by for key, at in self.last_in_place_attempts.items()}
         for limiter in (self.eviction_limiter, self.in_place_limiter):
             if limiter is not None:
@@ -150,7 +150,7 @@ class UpdaterState(msgspec.Struct, kw_only=True):
 
 
 class UpdaterRound(msgspec.Struct, kw_only=True):
-    """What a loop sees. ``pods``: those that are on a node and have not ended, in listed order."""
+    """Inputs of a loop. ``pods``: active pods on nodes, in listed order."""
 
     vpas: Sequence[VerticalPodAutoscaler]
     pods: Sequence[Pod]
@@ -192,14 +192,14 @@ class UnchangedPod(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class UpdaterResult(msgspec.Struct, kw_only=True):
-    """What a loop found out.
+    """Result of a loop.
 
-    - ``chosen``: by VPA, the neediest first; whether each is updated depends on budgets and limits.
+    - ``chosen``: by VPA, the most urgent first; whether each is updated depends on budgets and limits.
     - ``diagnostics``: what upstream logs; ``details``: what it logs from ``-v=2`` on.
-    - ``unchanged``: pods that are left as they are, and why; only of the plain call, or with ``explain``.
-    - ``stopped_early``: a limiter could not wait, and the loop ended there.
+    - ``unchanged``: pods that are not updated, and why; only of the plain call, or with ``explain``.
+    - ``stopped_early``: a limiter could not wait, so the loop ended.
     - ``actions``, ``events``, ``observations``: what the plain call (:func:`~kscale.vpa.run_updater`) would have done
-      and said, in order; whoever runs the step machine has seen them.
+      and emitted, in order; whoever runs the step machine has seen them.
     """
 
     chosen: list[ChosenPod] = []
@@ -217,7 +217,7 @@ class UpdaterResult(msgspec.Struct, kw_only=True):
         return f"<UpdaterResult: {len(self.chosen)} pods chosen, {len(self.actions)} actions{stopped}>"
 
     def _repr_html_(self) -> str:
-        """For a notebook: the pods that were chosen."""
+        """Return the chosen pods as HTML for notebooks."""
         from kscale.html import notebook
 
         rows = [(f"{each.namespace}/{each.pod}", each.vpa, each.targets) for each in self.chosen]
@@ -233,7 +233,7 @@ class LoopStoppedError(Exception):
 
 
 class LoopContext:
-    """One loop under way: what it was given, and what it has found out so far."""
+    """One loop in progress: its inputs and its results so far."""
 
     def __init__(
         self,
@@ -257,14 +257,14 @@ class LoopContext:
 
     @property
     def eviction_limiter(self) -> RateLimiter:
-        """The limiter of evictions, made at its first use."""
+        """Return the limiter of evictions; it is created at its first use."""
         if self.state.eviction_limiter is None:
             self.state.eviction_limiter = self._new_limiter()
         return self.state.eviction_limiter
 
     @property
     def in_place_limiter(self) -> RateLimiter:
-        """The limiter of resizes, made at its first use."""
+        """Return the limiter of resizes; it is created at its first use."""
         if self.state.in_place_limiter is None:
             self.state.in_place_limiter = self._new_limiter()
         return self.state.in_place_limiter
@@ -273,7 +273,10 @@ class LoopContext:
         return RateLimiter.of(self.options.eviction_rate_limit, self.options.eviction_rate_burst)
 
     def wait(self, limiter: RateLimiter) -> StepsOf[Wait, None]:
-        """Waits for a token; raises :class:`RateLimitError` where that cannot be done before the loop's deadline."""
+        """Wait until the limiter has a token.
+
+        Raises :class:`RateLimitError` if that is impossible before the loop's deadline.
+        """
         delay = limiter.wait(self.progress.now, self.deadline)
         if delay > 0:
             ready = self.progress.now + delay
@@ -284,7 +287,7 @@ class LoopContext:
 
 
 def build_pod_event(pod: Pod, reason: str, message: str) -> Event:
-    """A normal event of a pod."""
+    """Build a Normal event about a pod."""
     regarding = ObjectReference(
         api_version="v1", kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.metadata.uid
     )
@@ -292,7 +295,7 @@ def build_pod_event(pod: Pod, reason: str, message: str) -> Event:
 
 
 def build_vpa_event(vpa: VerticalPodAutoscaler, reason: str, message: str) -> Event:
-    """A normal event of a VPA."""
+    """Build a Normal event about a VPA."""
     regarding = ObjectReference(
         api_version=vpa.api_version or "autoscaling.k8s.io/v1",
         kind="VerticalPodAutoscaler",

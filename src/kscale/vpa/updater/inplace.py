@@ -66,12 +66,13 @@ class InPlaceError(KscaleError, ValueError):
 
 
 def is_infeasible(error: ApiError) -> bool:
-    """Whether the API server says that the node is too small for the resize, for good (``isInfeasibleError``)."""
+    """Check whether the API server reports that the node will never have room for the resize
+    (``isInfeasibleError``)."""
     return error.reason == "Forbidden" and _NODE_CAPACITY in error.causes
 
 
 def is_resizing(pod: Pod) -> bool:
-    """Whether the first of a pod's resize conditions is True."""
+    """Check whether the first of a pod's resize conditions is True."""
     for condition in pod.status.conditions:
         if condition.type in (RESIZE_PENDING_CONDITION, RESIZE_IN_PROGRESS_CONDITION):
             return condition.status == "True"
@@ -79,13 +80,13 @@ def is_resizing(pod: Pod) -> bool:
 
 
 def get_resize_condition(pod: Pod) -> Condition | None:
-    """The condition that says how a resize goes: pending goes before in progress."""
+    """Return the condition that shows the progress of a resize; pending takes precedence. None without a resize."""
     pending = conditions.find(pod.status.conditions, RESIZE_PENDING_CONDITION)
     return pending if pending is not None else conditions.find(pod.status.conditions, RESIZE_IN_PROGRESS_CONDITION)
 
 
 def get_resize_status(pod: Pod) -> str:
-    """``GetResizeStatus``."""
+    """Return the resize status of a pod, one of the ``RESIZE_*`` constants (``GetResizeStatus``)."""
     condition = get_resize_condition(pod)
     if not is_resizing(pod) or condition is None:
         return RESIZE_NONE
@@ -97,7 +98,7 @@ def get_resize_status(pod: Pod) -> str:
 
 
 def restarts_containers(pod: Pod) -> bool:
-    """Whether a resize restarts some container (regular ones only)."""
+    """Check whether a resize restarts any container (regular containers only)."""
     return any(
         policy.restart_policy == "RestartContainer"
         for container in pod.spec.containers
@@ -108,7 +109,10 @@ def restarts_containers(pod: Pod) -> bool:
 def build_in_place_patches(
     pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None, now: int
 ) -> tuple[list[PatchOperation], list[PatchOperation]]:
-    """(for the ``resize`` sub-resource, for the pod's annotations); raises :class:`InPlaceError`."""
+    """Build the patches of the ``resize`` sub-resource and of the pod's annotations.
+
+    Raises :class:`InPlaceError` if the resources cannot be computed, or if nothing would change.
+    """
     try:
         resize = _build_resize_patches(pod, vpa, limit_ranges, now)
     except (BoostError, CappingError, ProviderError) as error:

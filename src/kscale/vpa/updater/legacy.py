@@ -1,8 +1,8 @@
 """The updater of 2020 as a named profile: evictions only, pods by selector, thresholds of that time.
 
 Upstream: ``pkg/updater/logic/updater.go`` and ``pkg/updater/priority/update_priority_calculator.go`` between September
-2019 (the rate limit came) and January 2020 (the check of the admission controller and quick OOM kills of any container
-came).
+2019 (which added the rate limit) and January 2020 (which added the check of the admission controller and quick OOM
+kills of any container).
 """
 
 from __future__ import annotations
@@ -66,10 +66,27 @@ def legacy_updater_steps(
     options: UpdaterOptions | None = None,
     admission: EvictionAdmission | None = None,
 ) -> StepsOf[UpdaterAction, UpdaterResult]:
-    """One loop of the profile over what is ``given``: yields evictions and waits. Without ``admission`` every pod is
-    admitted.
+    """Run one loop of the updater of 2020 as a step machine. Yields evictions and waits.
 
-    Its metrics are :data:`~kscale.vpa.metrics.LEGACY_METRICS`.
+    The metrics are :data:`~kscale.vpa.metrics.LEGACY_METRICS`.
+
+    Parameters
+    ----------
+    state : UpdaterState
+        State of the updater, changed in place and part of the result.
+    given : UpdaterRound
+        VPAs, pods and other inputs of the loop.
+    now : datetime or Moment
+        Start of the loop.
+    options : UpdaterOptions, optional
+        Options of the updater.
+    admission : EvictionAdmission, optional
+        Filter of pods about to be evicted. Without it every pod is admitted.
+
+    Returns
+    -------
+    Steps of UpdaterResult
+        The step machine.
     """
     loop = LoopContext(state, given, options or UpdaterOptions(), moment(now), admission or SequentialAdmission(()))
     timer = ExecutionTimer(loop.progress, "updater")
@@ -112,18 +129,20 @@ def run_legacy_updater(
     options: UpdaterOptions | None = None,
     admission: EvictionAdmission | None = None,
 ) -> UpdaterResult:
-    """The profile as if everything succeeded (arguments of :func:`legacy_updater_steps`: ``given``, ``admission``),
-    with what it would have done and said."""
+    """Run one loop of the profile as if every action succeeded.
+
+    For ``given`` and ``admission`` see :func:`legacy_updater_steps`. The result contains the actions and events.
+    """
     begun = moment(now)
     return dry_run_loop(legacy_updater_steps(state, given, now=begun, options=options, admission=admission), begun)
 
 
 def _find_controlled_pods(pods: Iterable[Pod], vpas: Sequence[VpaWithSelector]) -> list[ControlledPods]:
-    """By namespace and selector alone; the strongest VPA wins."""
+    """Find the pods of each VPA by namespace and selector only; the strongest VPA of a pod wins."""
     index: SelectorIndex[int] = SelectorIndex()
     for i, (vpa, selector) in enumerate(vpas):
         index.add(vpa.namespace, selector, i)
-    found: dict[tuple[str, str], ControlledPods] = {}
+    by_vpa: dict[tuple[str, str], ControlledPods] = {}
     for pod in pods:
         best: VerticalPodAutoscaler | None = None
         for i in index.matching(pod.namespace, pod.metadata.labels or {}):
@@ -131,8 +150,8 @@ def _find_controlled_pods(pods: Iterable[Pod], vpas: Sequence[VpaWithSelector]) 
             if best is None or is_stronger_vpa(vpa, best):
                 best = vpa
         if best is not None:
-            found.setdefault((best.namespace, best.name), (best, []))[1].append(pod)
-    return [found[key] for key in sorted(found)]
+            by_vpa.setdefault((best.namespace, best.name), (best, []))[1].append(pod)
+    return [by_vpa[key] for key in sorted(by_vpa)]
 
 
 def _update_vpa_steps(loop: LoopContext, vpa: VerticalPodAutoscaler, pods: list[Pod]) -> StepsOf[UpdaterAction, None]:
@@ -193,7 +212,10 @@ def _assess_pod(loop: LoopContext, pod: Pod, vpa: VerticalPodAutoscaler) -> PodP
 
 
 def _is_quick_oom(pod: Pod, options: UpdaterOptions) -> bool:
-    """Only pods with exactly one container status count."""
+    """Check whether a pod's only container was OOM-killed within ``evict_after_oom_threshold`` after its start.
+
+    False for pods with several container statuses.
+    """
     if len(pod.status.container_statuses) != 1:
         return False
     ended = pod.status.container_statuses[0].last_state.terminated

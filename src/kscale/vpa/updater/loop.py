@@ -173,7 +173,7 @@ class VpaUpdate:
             yield from self._progress.observe(*failed)
             raise LoopStoppedError from None
 
-    # -- asking -------------------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------------------------
 
     def _can_evict(self, pod: Pod) -> bool:
         answer = self._restriction.can_evict(pod, self._progress.now)
@@ -254,7 +254,7 @@ class VpaUpdate:
             elif item.pod.key not in chosen:
                 self._leave(item.pod, "EvictionRequirements", "the VPA's evictionRequirements do not hold")
 
-    # -- acting -------------------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------------------------
 
     def _unboost(self) -> StepsOf[UpdaterAction, None]:
         """Revert startup boosts that have expired."""
@@ -269,7 +269,8 @@ class VpaUpdate:
                 yield from self._progress.observe(self._counters.not_updated_in_place("UnboostError"))
 
     def _try_in_place(self, pod: Pod, to_evict: list[Pod]) -> StepsOf[UpdaterAction, None]:
-        """Decides once more, and resizes; what cannot be resized may join those to evict."""
+        """Decide again on an in-place update, and resize the pod. A pod that cannot be resized may be added to
+        ``to_evict``."""
         in_place_only = self._restriction.mode == "InPlace"
         decision = self._can_update_in_place(pod)
         if decision == inplace.IN_PLACE_INFEASIBLE_CACHED or (
@@ -304,7 +305,7 @@ class VpaUpdate:
             self._loop.state.infeasible_attempts[pod.metadata.uid] = recommendation
 
     def _resize(self, pod: Pod) -> StepsOf[UpdaterAction, ApiError | None]:
-        """Resize a pod and return None or an error (``InPlaceUpdate``)."""
+        """Apply an in-place resize to a pod (``InPlaceUpdate``). Returns None or an error."""
         if not self._restriction.knows(pod):
             return ApiError(f"pod not suitable for in-place update {pod.name}: not in replicated pods map")
         limit_ranges = self._loop.given.limit_ranges
@@ -380,10 +381,8 @@ def updater_steps(
     """Run one loop of the updater as a step machine: yields actions, receives outcomes, returns the result.
 
     The lease of the admission controller is read with ``Get`` unless ``use_admission_controller_status`` is off. A
-    resize
-    is a ``Resize`` and a ``Patch`` of annotations, an eviction an ``Evict``. Rate limiters yield ``Wait``; an error as
-    its
-    outcome ends the loop. Steps of the loop are timed (``execution_latency_seconds``).
+    resize is a ``Resize`` and a ``Patch`` of annotations, an eviction an ``Evict``. Rate limiters yield ``Wait``; an
+    error as its outcome ends the loop. Steps of the loop are timed (``execution_latency_seconds``).
 
     Parameters
     ----------
@@ -426,9 +425,27 @@ def run_updater(
 ) -> UpdaterResult:
     """Run a loop as if every action succeeded, including waits.
 
-    The admission controller is assumed to be alive, and only the scales in ``given`` are known. The result contains the
-    actions, messages and reasons of unchanged pods. ``state`` is changed as if the actions had been performed.
-    ``refuse`` may return an error for an eviction or a resize.
+    The admission controller is assumed to be alive, and only the scales in ``given`` are known.
+
+    Parameters
+    ----------
+    state : UpdaterState
+        State of the updater, changed as if the actions had been performed.
+    given : UpdaterRound
+        VPAs, pods and other inputs of the loop.
+    now : datetime or Moment
+        Start of the loop.
+    options : UpdaterOptions, optional
+        Options of the updater.
+    admission : EvictionAdmission, optional
+        Filter of pods about to be updated; see :func:`updater_steps`.
+    refuse : callable, optional
+        Returns an error for an eviction or a resize that shall fail, else None.
+
+    Returns
+    -------
+    UpdaterResult
+        The actions, messages and reasons of unchanged pods.
     """
     start = moment(now)
     steps = updater_steps(state, given, now=start, options=options, admission=admission, explain=True)
@@ -517,7 +534,7 @@ def _run_loop_steps(loop: LoopContext, timer: ExecutionTimer) -> StepsOf[Updater
 
 
 def _is_admission_controller_alive_steps(loop: LoopContext) -> StepsOf[UpdaterAction, bool]:
-    """Whether its lease is fresh: without it, evicted pods would come back as they were."""
+    """Check whether the admission controller's lease is fresh. Without it, evicted pods would be created unchanged."""
     options = loop.options
     if not options.use_admission_controller_status:
         return True

@@ -58,7 +58,10 @@ class PodGroupStats:
 
     @property
     def disruptable(self) -> bool:
-        """One more may go. With a tolerance of 0 one pod may, as long as all replicas run."""
+        """Return whether one more pod may be disrupted.
+
+        With a tolerance of 0 one pod may be disrupted as long as all replicas run.
+        """
         disrupted = self.evicted + self.in_place_initiated
         if self.running - disrupted > self.configured - self.tolerance:
             return True
@@ -82,7 +85,10 @@ def _get_creator(pod: Pod) -> PodGroupKey:
 
 
 def get_replica_count(key: PodGroupKey, controllers: Controllers) -> int:
-    """The replicas that a controller is to have; 0 for kinds that have none; raises :class:`ReplicaCountError`."""
+    """Return the desired replicas of a controller; 0 for kinds without replicas.
+
+    Raises :class:`ReplicaCountError` if the controller does not exist or has no replicas.
+    """
     if key.kind not in _KIND_NAMES:
         return 0
     words = f"{_KIND_NAMES[key.kind]} {key.namespace}/{key.name}"
@@ -101,9 +107,10 @@ def get_replica_count(key: PodGroupKey, controllers: Controllers) -> int:
 
 
 class PodsRestriction:
-    """What may be done to the pods of one VPA. Asking changes nothing; :meth:`evicted`, :meth:`resized` do.
+    """Decides what may be done to the pods of one VPA.
 
-    ``last_attempts`` ("namespace/name" -> time) is shared by all restrictions of an updater and never forgets.
+    Queries change nothing; :meth:`evicted` and :meth:`resized` do. ``last_attempts`` ("namespace/name" -> time) is
+    shared by all restrictions of an updater and is never cleared.
     """
 
     def __init__(
@@ -134,12 +141,13 @@ class PodsRestriction:
 
     @property
     def mode(self) -> str:
-        """The VPA's update mode."""
+        """Return the VPA's update mode."""
         return update_mode(self.vpa)
 
     @property
     def ignores_budget(self) -> bool:
-        """The flag that lets in-place updates ignore the disruption budget, where it applies."""
+        """Return whether in-place updates of this VPA ignore the disruption budget, by the option and the update
+        mode."""
         return self.options.in_place_skip_disruption_budget and self.mode in ("InPlaceOrRecreate", "InPlace")
 
     def _add_group(self, key: PodGroupKey, live: list[Pod], controllers: Controllers) -> None:
@@ -150,8 +158,8 @@ class PodsRestriction:
         if len(live) < required:
             if not self.ignores_budget and not any(has_boost_in_progress(pod) for pod in live):
                 self.too_few[key] = len(live)
-                whose = f"{key.kind}/{key.name}" if key.kind else "no controller"
-                text = f"{len(live)} live pods of {whose}, at least {required} are needed (minReplicas)"
+                owner = f"{key.kind}/{key.name}" if key.kind else "no controller"
+                text = f"{len(live)} live pods of {owner}, at least {required} are needed (minReplicas)"
                 self._refused[key] = "TooFewReplicas", text
                 return
             below = self.ignores_budget
@@ -177,23 +185,26 @@ class PodsRestriction:
             self._group_of[pod.key] = group
 
     def stats(self, pod: Pod) -> PodGroupStats | None:
-        """The numbers of the pod's group."""
+        """Return the statistics of the pod's group; None if the pod belongs to none."""
         group = self._group_of.get(pod.key)
         return group.stats if group is not None else None
 
     @property
     def has_recommendation(self) -> bool:
-        """Whether the VPA's status holds a recommendation."""
+        """Return whether the VPA's status has a recommendation."""
         return self.vpa.status.recommendation is not None
 
     def knows(self, pod: Pod) -> bool:
-        """Whether the pod belongs to a group that may be updated."""
+        """Check whether the pod belongs to a group that may be updated."""
         return pod.key in self._group_of
 
-    # -- asking -------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def can_evict(self, pod: Pod, now: int) -> bool:
-        """``CanEvict``: pending pods always; a resizing pod once it has been stuck for long enough."""
+        """Check whether the pod may be evicted (``CanEvict``).
+
+        Pending pods always may, a resizing pod once its resize has been stuck for long enough.
+        """
         stats = self.stats(pod)
         if stats is None:
             return False
@@ -219,7 +230,10 @@ class PodsRestriction:
     def can_update_in_place(
         self, pod: Pod, now: int, infeasible_attempts: Mapping[str, RecommendedPodResources]
     ) -> str:
-        """``CanInPlaceUpdate``: one of the decisions of :mod:`kscale.vpa.updater.inplace`."""
+        """Decide on an in-place update of the pod (``CanInPlaceUpdate``).
+
+        Returns one of the decisions of :mod:`kscale.vpa.updater.inplace`.
+        """
         stats = self.stats(pod)
         in_place_only = self.mode == "InPlace"
         if in_place_only and not is_gate_enabled(self.options.feature_gates, IN_PLACE_GATE):
@@ -239,7 +253,7 @@ class PodsRestriction:
         return inplace.IN_PLACE_APPROVED if stats.disruptable else inplace.IN_PLACE_DEFERRED
 
     def can_unboost(self, pod: Pod, now: int) -> bool:
-        """``CanUnboost``: a boost has expired, and the pod may be resized."""
+        """Check whether a startup boost of the pod has expired and the pod may be resized (``CanUnboost``)."""
         stats = self.stats(pod)
         if not is_gate_enabled(self.options.feature_gates, CPU_STARTUP_BOOST_GATE) or pod.status.phase == PENDING_PHASE:
             return False
@@ -264,22 +278,25 @@ class PodsRestriction:
         text = f"{stats.running - disrupted} of {stats.configured} replicas run, and {stats.tolerance} may be missing"
         return "Budget", text
 
-    # -- doing --------------------------------------------------------------------------------------------------
+    # -- updates -----------------------------------------------------------------------------------------------------
 
     def note_attempt(self, pod: Pod, now: int) -> None:
-        """Upstream does this while it is asked about a resizing pod: the first time counts as the attempt."""
+        """Set the time of a resizing pod's first attempt, unless it is set already.
+
+        Upstream does this when it checks a resizing pod: the first check counts as the attempt.
+        """
         stats = self.stats(pod)
         if stats is not None and is_resizing(pod):
             self.last_attempts.setdefault(pod.key, now)
 
     def evicted(self, pod: Pod) -> None:
-        """A pod was evicted. Pending ones do not count."""
+        """Count the eviction of a pod. Pending pods do not count."""
         stats = self.stats(pod)
         if stats is not None and pod.status.phase != PENDING_PHASE:
             stats.evicted += 1
 
     def resized(self, pod: Pod) -> None:
-        """A pod was resized in place."""
+        """Count the in-place resize of a pod."""
         stats = self.stats(pod)
         if stats is not None:
             stats.in_place_initiated += 1

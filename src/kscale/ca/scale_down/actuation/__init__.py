@@ -1,6 +1,6 @@
-"""Carrying out scale-down: step machines that say what to do next and are told what came of it.
+"""Execution of scale-down as step machines, which yield actions and receive their outcomes.
 
-Upstream: ``core/scaledown/actuation`` and ``core/scaledown/deletiontracker``. :class:`~.actuator.Actuator` is the door.
-Machines of one actuator share its state: whoever runs them may perform actions side by side as it likes, but advances
-one machine at a time. Nothing here touches a cluster.
+Upstream: ``core/scaledown/actuation`` and ``core/scaledown/deletiontracker``. The entry point is
+:class:`~.actuator.Actuator`. The machines of one actuator share its state: their actions may be performed concurrently,
+but only one machine may be advanced at a time. No code here accesses a cluster.
 """

@@ -205,10 +205,9 @@ class Actuator:
         """Return a machine that starts to delete the nodes that a plan chose, as many as the budgets allow.
 
         ``empty`` and ``drain`` are names before the budgets (``plan.chosen``); ``snapshot`` and ``groups`` are those of
-        the
-        same loop. The machine returns a :class:`StartedDeletion` when all nodes are tainted; the rest continues in the
-        background. With ``force`` pods that cannot be evicted, and nodes that cannot be prepared, are deleted anyway.
-        Nodes without a group are skipped, as in upstream. Raises InputError for an unknown node.
+        the same loop. The machine returns a :class:`StartedDeletion` when all nodes are tainted; the rest continues in
+        the background. With ``force`` pods that cannot be evicted, and nodes that cannot be prepared, are deleted
+        anyway. Nodes without a group are skipped, as in upstream. Raises InputError for an unknown node.
         """
         for name in (*empty, *drain):
             if name not in snapshot.columns.index:

@@ -98,7 +98,7 @@ class DeletionRecorder:
     def failed(
         self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
     ) -> StepsOf[DeletionEndAction, None]:
-        """Record that a deletion failed, and untaint the node."""
+        """Report a failed deletion, remove the deletion taint of the node, and register the result."""
         message = "" if result.error is None else result.error.message
         text = "failed to drain and delete node" if drain else "failed to delete empty node"
         yield from p.emit(build_node_event(node, "Warning", "ScaleDownFailed", f"{text}: {message}"))
@@ -110,9 +110,9 @@ class DeletionRecorder:
     def succeeded(
         self, p: Progress, node: Node, group: str, drain: bool, slices: Iterable[ResourceSlice] = ()
     ) -> StepsOf[DeletionEndAction, None]:
-        """Record that the cloud provider deletes a node. Its taint stays.
+        """Report a node that the cloud provider deletes, and register the result. The node stays tainted.
 
-        ``slices`` are those of the template of its group.
+        ``slices`` are those of the group's template.
         """
         name = node.metadata.name
         yield from p.emit(build_node_event(node, "Normal", "ScaleDown", "nodes removed by cluster autoscaler"))
@@ -125,14 +125,14 @@ class DeletionRecorder:
         if gpu["gpu_name"]:
             yield from p.observe(build_observation("scaled_down_gpu_nodes_total", 1.0, reason=reason, **gpu))
         if drain:
-            said = build_status_event(
+            event = build_status_event(
                 self._options, "Normal", "ScaleDown", f"Scale-down: node {name} removed with drain"
             )
         else:
-            said = build_status_event(
+            event = build_status_event(
                 self._options, "Normal", "ScaleDownEmpty", f"Scale-down: empty node {name} removed"
             )
-        yield from p.emit(said)
+        yield from p.emit(event)
         self.tracker.end_deletion(group, name, NodeDeleteResult(result=NODE_DELETE_OK), p.now)
 
 
@@ -182,7 +182,10 @@ class NodeDeletionBatcher:
     def add(
         self, p: Progress, nodes: Sequence[Node], group: str, drain: bool, groups: Groups
     ) -> StepsOf[BatchDeletionAction, None]:
-        """Deletes nodes, at once or with what comes in the meantime: who finds no other there waits and deletes."""
+        """Delete nodes at once, or after the batch interval together with nodes that are added meanwhile.
+
+        The first caller of a batch waits and deletes.
+        """
         if not self._interval:
             yield from self._delete(p, [(node, drain) for node in nodes], group, groups)
         elif self.collect(nodes, group, drain):
@@ -190,14 +193,14 @@ class NodeDeletionBatcher:
             yield from self.remove(p, group, groups)
 
     def collect(self, nodes: Sequence[Node], group: str, drain: bool) -> bool:
-        """Puts nodes with those of their group. Whether they are the first there."""
+        """Add nodes to the batch of their group. Returns whether the batch was empty before."""
         bucket = self._buckets.setdefault(group, [])
         first = not bucket
         bucket.extend((node, drain) for node in nodes)
         return first
 
     def remove(self, p: Progress, group: str, groups: Groups) -> StepsOf[BatchDeletionAction, None]:
-        """Deletes what was collected. Raises :class:`AutoscalerError` if that is nothing."""
+        """Delete the batch of a group. Raises :class:`AutoscalerError` if there is none."""
         if group not in self._buckets:
             raise AutoscalerError("", f"Node Group {group} is not present in the batch deleter")
         yield from self._delete(p, self._buckets.pop(group), group, groups)
@@ -298,7 +301,7 @@ class GroupDeletionScheduler:
             asked = DeleteNodes(group=group.id, nodes=(node.metadata.name,), objects=(node,), force=True)
             refusal = (yield from p.act(asked)).error
             if refusal is None:
-                failure = None  # and the node is passed on like any other, as upstream has it
+                failure = None  # as upstream, the node is deleted nevertheless
             else:
                 record = ErrorRecord(type="", message=refusal.message)
                 failure = NodeDeleteResult(result=NODE_DELETE_ERROR_FAILED_TO_DELETE, error=record)
@@ -329,9 +332,9 @@ class GroupDeletionScheduler:
     def add_to_batcher(
         self, p: Progress, node: Node, group: str, batch_size: int, drain: bool, atomic: bool, groups: Groups
     ) -> StepsOf[BatchDeletionAction, None]:
-        """Pass a ready node to the batcher, with all waiting nodes of its group.
+        """Add a ready node, with all waiting nodes of its group, to the batcher.
 
-        If they differ, the last node decides for all whether they count as drained.
+        An atomic group waits until ``batch_size`` nodes are ready. ``drain`` of the last node applies to all of them.
         """
         queue = self._queue.setdefault(group, [])
         queue.append(node)
@@ -348,7 +351,7 @@ class GroupDeletionScheduler:
     def abort(
         self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
     ) -> StepsOf[DeletionEndAction, None]:
-        """Record that the deletion of a node failed, and of the waiting nodes of its group with it."""
+        """Report the failed deletion of a node and of all waiting nodes of its group."""
         self._failed.add(group)
         waiting = self._queue.pop(group, [])
         yield from self._ending.failed(p, node, group, drain, result)

@@ -36,7 +36,7 @@ NODE_DELETE_ERROR_INTERNAL: Final = "NodeDeleteErrorInternal"
 
 
 class PodEvictionResult(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
-    """What became of one pod (``namespace/name``)."""
+    """Result of the eviction of one pod (``namespace/name``)."""
 
     pod: str
     timed_out: bool = False
@@ -48,7 +48,7 @@ class PodEvictionResult(msgspec.Struct, kw_only=True, frozen=True, rename="camel
 
 
 class NodeDeleteResult(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
-    """How the deletion of one node ended. ``evictions``: by name of the pod, where draining failed."""
+    """Result of the deletion of one node. ``evictions``: by pod name, if the drain failed."""
 
     result: str
     error: ErrorRecord | None = None
@@ -65,8 +65,8 @@ class ScaleDownNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class StartedDeletion(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """What came of starting a deletion: ``ScaleDownNodeDeleteStarted``, ``ScaleDownNoNodeDeleted`` or
-    ``ScaleDownError``; with an error there may be nodes all the same."""
+    """Result of starting a deletion: ``ScaleDownNodeDeleteStarted``, ``ScaleDownNoNodeDeleted`` or ``ScaleDownError``;
+    with an error there may still be started nodes."""
 
     result: str
     nodes: list[ScaleDownNode] = []
@@ -74,7 +74,8 @@ class StartedDeletion(msgspec.Struct, kw_only=True, frozen=True, rename="camel")
 
 
 class RegisteredDeletion(msgspec.Struct, kw_only=True, frozen=True):
-    """What the cloud answered to a deletion: it accepted ``node``, or (without a node) refused nodes of the group."""
+    """Response of the cloud provider to a deletion: it accepted ``node``, or (without a node) rejected nodes of the
+    group."""
 
     group: str
     time: Moment
@@ -95,10 +96,10 @@ class ActuationStatus(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class NodeDeletionTracker:
-    """What an actuator does at the moment. Single owner.
+    """Node deletions in progress, their results, and recent evictions of one actuator. Single owner.
 
     ``evictions_ttl``: for how many nanoseconds an eviction counts as recent; upstream's is 0, so none ever does.
-    ``known``: what is under way already.
+    ``known``: deletions that are already in progress.
     """
 
     __slots__ = (
@@ -127,7 +128,7 @@ class NodeDeletionTracker:
                     self.start_deletion(group, node, drain=drain)
 
     def warn(self, text: str) -> None:
-        """Remember what is to be logged: deletions go on beside the loops."""
+        """Store a warning for the next loop to log, as deletions run beside the loops."""
         self._warnings.append(text)
 
     def take_warnings(self) -> list[str]:
@@ -136,12 +137,13 @@ class NodeDeletionTracker:
         return taken
 
     def start_deletion(self, group: str, node: str, *, drain: bool) -> None:
-        """A deletion begins."""
+        """Register the start of a node's deletion, with or without drain."""
         self._deletions[group] += 1
         (self._drained if drain else self._empty)[node] = group
 
     def end_deletion(self, group: str, node: str, result: NodeDeleteResult, now: Moment) -> None:
-        """A deletion has ended. The result is kept even if none of the group is known to be under way."""
+        """Register the end of a node's deletion. The result is stored even if no deletion of the group is in
+        progress."""
         self._results.append((now, node, result))
         if group not in self._deletions:
             return
@@ -152,51 +154,53 @@ class NodeDeletionTracker:
         self._drained.pop(node, None)
 
     def register_eviction(self, pod: Pod, now: Moment) -> None:
-        """A pod was evicted."""
+        """Register the eviction of a pod at ``now``."""
         self._evictions.append((now, pod))
 
     def register_scale_down(self, group: str, node: str, now: Moment) -> None:
-        """The cloud accepted the deletion of a node."""
+        """Register a node deletion that the cloud provider accepted."""
         self._registered.append(RegisteredDeletion(group=group, node=node, time=now))
 
     def register_failed_scale_down(self, group: str, now: Moment) -> None:
-        """The cloud refused to delete nodes of a group."""
+        """Register a refusal of the cloud provider to delete nodes of a group."""
         self._registered.append(RegisteredDeletion(group=group, time=now))
 
     def take_registered(self) -> list[RegisteredDeletion]:
-        """What was registered since the last call, in order: the next loop's state is to know of it
-        (:func:`~.remember.remember`)."""
+        """Return and clear what was registered since the last call, in order.
+
+        The state of the next loop is updated from it (:func:`~.actuator.record_deletions`).
+        """
         taken, self._registered = self._registered, []
         return taken
 
     def recent_evictions(self, now: Moment) -> list[Pod]:
-        """The pods that were evicted not too long ago; older ones are forgotten."""
+        """Return the pods evicted within ``evictions_ttl`` before ``now``; older evictions are dropped."""
         self._evictions = [(time, pod) for time, pod in self._evictions if time > now - self._evictions_ttl]
         return [pod for _, pod in self._evictions]
 
     def in_progress(self) -> DeletionsInProgress:
-        """How many nodes are being deleted, for the budgets."""
+        """Return the numbers of empty and drained nodes being deleted, for the budgets."""
         return DeletionsInProgress(empty=len(self._empty), drained=len(self._drained))
 
     def deletions_count(self, group: str) -> int:
-        """How many nodes of a group are being deleted."""
+        """Return the number of nodes of a group that are being deleted."""
         return self._deletions[group]
 
     def results(self, now: Moment) -> tuple[dict[str, NodeDeleteResult], Moment]:
-        """How deletions ended, by node, and when the last did (``now``: none has)."""
+        """Return the deletion results by node, and the time of the last one (``now`` if there is none)."""
         newest = self._results[-1][0] if self._results else now
         return {node: result for _, node, result in self._results}, newest
 
     def clear_results_not_newer_than(self, time: Moment) -> None:
-        """Forgets results that were reported."""
+        """Remove results that were already reported."""
         self._results = [item for item in self._results if item[0] > time]
 
     def deletions(self) -> Deletions:
-        """What is under way, as data."""
+        """Return the deletions in progress as plain data, each node with its group."""
         return Deletions(empty=dict(self._empty), drained=dict(self._drained))
 
     def status(self, now: Moment) -> ActuationStatus:
-        """A copy that does not change any more."""
+        """Return an independent copy of the current state at ``now``."""
         return ActuationStatus(
             deleting=[NodeInGroup(node=node, group=group) for node, group in self._empty.items()],
             draining=[NodeInGroup(node=node, group=group) for node, group in self._drained.items()],

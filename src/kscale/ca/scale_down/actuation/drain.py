@@ -1,6 +1,5 @@
-"""Evict the pods of a node and wait until they are gone (upstream: ``actuation/drain.go``,
-``actuation/priority.go``).
-"""
+"""Evict the pods of a node and wait until they are deleted (upstream: "``actuation/drain.go``,"
+``actuation/priority.go``)."""
 
 from __future__ import annotations
 
@@ -79,8 +78,8 @@ def get_pods_to_evict(pods: Iterable[Pod], *, evict_daemon_sets: bool) -> tuple[
 
 
 def _is_daemon_set_evicted(pod: Pod, default: bool) -> bool:
-    said = pod_annotation(pod, ENABLE_DS_EVICTION)
-    return default if said is None else said == "true"
+    annotation = pod_annotation(pod, ENABLE_DS_EVICTION)
+    return default if annotation is None else annotation == "true"
 
 
 _MAX_INT32: Final = 2**31 - 1
@@ -139,14 +138,14 @@ DEFAULT_GRACE_PERIOD_SECONDS: Final = 30
 
 
 class DrainResult(msgspec.Struct, kw_only=True):
-    """What came of evicting: by name of the pod (two namespaces may share one, as upstream has it), and the error."""
+    """Result of a drain, by pod name (pods of two namespaces may share one, as upstream), and the error."""
 
     results: dict[str, PodEvictionResult] = {}
     error: AutoscalerError | None = None
 
 
 class Evictor:
-    """How pods are evicted. ``registered`` is told of every pod that was evicted, and when."""
+    """Evicts the pods of nodes. ``registered`` is called with every evicted pod and the time."""
 
     __slots__ = ("_config", "_full_daemon_sets", "_headroom", "_options", "_registered", "_retry")
 
@@ -159,10 +158,13 @@ class Evictor:
         retry: int = EVICTION_RETRY_TIME,
         headroom: int = POD_EVICTION_HEADROOM,
     ) -> None:
-        """``config``: priorities with their seconds, lowest first (default: what the options say); ``retry``,
-        ``headroom``: nanoseconds."""
-        given, self._full_daemon_sets = get_drain_config(options)
-        self._config = given if config is None else config
+        """Initialize the evictor. ``registered`` is called with every evicted pod and the time.
+
+        ``config``: drain priorities with their seconds, lowest first (default: from the options). ``retry`` and
+        ``headroom`` are in nanoseconds.
+        """
+        default_config, self._full_daemon_sets = get_drain_config(options)
+        self._config = default_config if config is None else config
         self._options = options
         self._registered = registered
         self._retry = retry
@@ -171,7 +173,7 @@ class Evictor:
     def drain(
         self, p: Progress, node: str, pods: Iterable[Pod], *, force: bool = False
     ) -> StepsOf[DrainAction, DrainResult]:
-        """Evicts the pods of a node. Those of DaemonSets may stay, unless the drain priorities are configured.
+        """Evict the pods of a node. DaemonSet pods may stay, unless the drain priorities are configured.
 
         ``force``: a pod that cannot be evicted is deleted.
         """
@@ -183,14 +185,14 @@ class Evictor:
         return self.evict(p, node, others, daemon_set, force=force)
 
     def evict_daemon_sets(self, p: Progress, node: str, pods: Iterable[Pod]) -> StepsOf[DrainAction, DrainResult]:
-        """Evicts the DaemonSet pods of an empty node, as far as they let themselves be evicted."""
+        """Evict the DaemonSet pods of an empty node on a best-effort basis."""
         daemon_set, _ = get_pods_to_evict(pods, evict_daemon_sets=self._options.daemonset_eviction_for_empty_nodes)
         return self.evict(p, node, [], daemon_set)
 
     def evict(
         self, p: Progress, node: str, full: Sequence[Pod], best_effort: Sequence[Pod], *, force: bool = False
     ) -> StepsOf[DrainAction, DrainResult]:
-        """Evicts pods lot by lot, lowest priority first; the first lot that fails ends it."""
+        """Evict pods group by group, lowest priority first; the first group that fails ends it."""
         groups = group_by_priority(self._config, full, best_effort)
         drain = DrainResult(results={})
         for group in groups:
@@ -207,13 +209,13 @@ class Evictor:
                     break
         return drain
 
-    # -- one lot -----------------------------------------------------------------------------------------------------
+    # -- one group ---------------------------------------------------------------------------------------------------
 
     def _evict_group(
         self, p: Progress, node: str, group: PodEvictionGroup, results: dict[str, PodEvictionResult], force: bool
     ) -> StepsOf[DrainAction, AutoscalerError | None]:
         until = p.now + duration(self._options.max_pod_eviction_time)
-        found = yield from p.together(
+        evictions = yield from p.together(
             [
                 *(partial(self._evict_pod, pod, until, group.seconds, full=True, force=force) for pod in group.full),
                 *(
@@ -223,7 +225,7 @@ class Evictor:
             ]
         )
         failed = []
-        for pod, result in zip(group.full, found, strict=False):
+        for pod, result in zip(group.full, evictions, strict=False):
             results[pod.metadata.name] = result
             outcome = "succeeded" if result.successful else "failed"
             yield from p.observe(build_observation("evicted_pods_total", eviction_result=outcome))
@@ -260,8 +262,8 @@ class Evictor:
             if refusal is None:
                 self._registered(pod, p.now)
                 return PodEvictionResult(pod=pod.key)
-            said = "failed to forcefully delete pod for ScaleDown"
-            yield from p.emit(build_pod_event(pod, "Warning", "ScaleDownFailed", said))
+            event_text = "failed to forcefully delete pod for ScaleDown"
+            yield from p.emit(build_pod_event(pod, "Warning", "ScaleDownFailed", event_text))
             text = f"failed to forcefully delete unevicted pod {pod.key} (last error: {refusal.message})"
             return PodEvictionResult(pod=pod.key, error=text)
         if full:
@@ -269,7 +271,7 @@ class Evictor:
         text = f"failed to evict pod {pod.key} within allowed timeout (last error: {refusal.message})"
         return PodEvictionResult(pod=pod.key, timed_out=True, error=text)
 
-    # -- until they are gone -----------------------------------------------------------------------------------------
+    # -- waiting for deletion ----------------------------------------------------------------------------------------
 
     def _wait_until_gone(
         self, p: Progress, node: str, group: PodEvictionGroup, results: dict[str, PodEvictionResult]
@@ -293,7 +295,10 @@ class Evictor:
 
 
 def _check_pod_on_node(p: Progress, pod: Pod, node: str) -> StepsOf[Get, tuple[bool, ApiError | None]]:
-    """(the pod is still on the node, why that is not known). One of its name on another node is a new one."""
+    """Check whether the pod is still on the node. Returns the result, and the error if it is unknown.
+
+    A pod of the same name on another node is a new pod.
+    """
     outcome = yield from p.act(Get(kind="Pod", namespace=pod.metadata.namespace, name=pod.metadata.name))
     if outcome.error is not None:
         return False, None if outcome.error.is_not_found else outcome.error

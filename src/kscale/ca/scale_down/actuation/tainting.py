@@ -1,8 +1,5 @@
 """Add and remove the taints of nodes to be deleted and the soft taints of candidates, and measure the latency of
-taints (upstream: ``utils/taints``, ``actuation/softtaint.go``, ``update_latency_tracker.go``).
-
-How many at a time, and for how long: ``actuation/soft_tainting.py``.
-"""
+taints (upstream: ``utils/taints``, ``actuation/softtaint.go``, ``update_latency_tracker.go``)."""
 
 from __future__ import annotations
 
@@ -54,7 +51,10 @@ _TaintChange = Callable[[Node], list[Taint] | None]
 
 
 def mark_to_be_deleted(p: Progress, node: Node, *, cordon: bool) -> StepsOf[TaintAction, ApiError | None]:
-    """Adds the taint that keeps pods away; a node that has it already stays as it is, and is not cordoned."""
+    """Add the deletion taint. Returns the error, or None.
+
+    A node that already has the taint is unchanged, and is not cordoned.
+    """
     taint = Taint(key=TO_BE_DELETED_TAINT, value=_format_seconds(p.now), effect="NoSchedule")
     error, _ = yield from _change_taints(p, node, _build_add_change(taint), True if cordon else None)
     return error
@@ -63,14 +63,17 @@ def mark_to_be_deleted(p: Progress, node: Node, *, cordon: bool) -> StepsOf[Tain
 def clean_to_be_deleted(
     p: Progress, node: Node, *, uncordon: bool
 ) -> StepsOf[TaintAction, tuple[ApiError | None, bool]]:
-    """Takes it away, and with it any cordon, whoever set it. Tells of an error and whether anything changed."""
+    """Remove the deletion taint, and with ``uncordon`` any cordon, whoever set it.
+
+    Returns the error, if any, and whether the node changed.
+    """
     return (
         yield from _change_taints(p, node, _build_remove_change((TO_BE_DELETED_TAINT,)), False if uncordon else None)
     )
 
 
 def format_release_warning(node: Node, error: ApiError) -> str:
-    """Return what upstream logs of a node whose taint could not be taken away (``CleanTaints``)."""
+    """Format upstream's log line about a node whose taint could not be removed (``CleanTaints``)."""
     name = node.metadata.name
     unread = _format_read_error(name)
     if error.message.startswith(unread):
@@ -83,14 +86,14 @@ def _format_read_error(name: str) -> str:
 
 
 def mark_deletion_candidate(p: Progress, node: Node) -> StepsOf[TaintAction, ApiError | None]:
-    """Adds the soft taint of an unneeded node."""
+    """Add the soft taint to an unneeded node. Returns the error, or None."""
     taint = Taint(key=DELETION_CANDIDATE_TAINT, value=_format_seconds(p.now), effect="PreferNoSchedule")
     error, _ = yield from _change_taints(p, node, _build_add_change(taint), None)
     return error
 
 
 def clean_deletion_candidate(p: Progress, node: Node) -> StepsOf[TaintAction, tuple[ApiError | None, bool]]:
-    """Takes it away. Tells of an error and whether anything changed."""
+    """Remove the soft taint of a candidate. Returns the error, if any, and whether the node changed."""
     return (yield from _change_taints(p, node, _build_remove_change((DELETION_CANDIDATE_TAINT,)), None))
 
 
@@ -113,9 +116,10 @@ def _build_remove_change(keys: Collection[str]) -> _TaintChange:
 def _change_taints(
     p: Progress, node: Node, change: _TaintChange, unschedulable: bool | None
 ) -> StepsOf[TaintAction, tuple[ApiError | None, bool]]:
-    """Writes what ``change`` makes of the node: of the given object first, of a fresh one after a conflict.
+    """Patch the node with the taints that ``change`` returns. After a conflict the node is read again.
 
-    That nothing is to change is believed of a fresh object only.
+    Returns the error, if any, and whether the node changed. That no change is needed is decided from a fresh object
+    only.
     """
     until = p.now + TAINT_RETRY_DEADLINE
     known, fresh = node, False
@@ -157,10 +161,10 @@ TAINT_LATENCY_RETENTION: Final[OtherDuration] = 3600 * SECOND
 
 
 class UpdateLatencyTracker:
-    """Follows nodes while they are tainted. :meth:`follow` is a machine that runs beside those that taint.
+    """Measures how long taints take to become visible on nodes. :meth:`follow` runs beside the machines that taint.
 
-    ``started``: node -> when the tainting of all began: a node that waits for its turn waits in this time, too. After
-    the last of them :meth:`wait_for_all` lets it go on until every taint was seen, or :meth:`stop` ends it.
+    ``started``: node -> start of the tainting of all nodes, so waiting for a turn is included. After the last taint,
+    :meth:`wait_for_all` lets :meth:`follow` continue until every taint is visible; :meth:`stop` ends it.
     """
 
     __slots__ = ("_seen", "_stopped", "_waits", "started")
@@ -172,7 +176,7 @@ class UpdateLatencyTracker:
         self._stopped = False
 
     def wait_for_all(self) -> None:
-        """Record that all taints are written."""
+        """Mark all taints as written, so that :meth:`follow` waits only until they are visible."""
         self._waits = True
 
     def stop(self) -> None:
@@ -211,7 +215,7 @@ class TaintLatencyHistory:
         self._found: list[tuple[Moment, int]] = []
 
     def delay_after(self, latency: int, now: Moment) -> int:
-        """Adds one. Gives the time to wait: twice the longest that is kept."""
+        """Add a latency, and return the delay in nanoseconds, twice the largest stored latency."""
         self._found.append((now, latency))
         self._found = [(time, value) for time, value in self._found if time > now - TAINT_LATENCY_RETENTION]
         return 2 * max((value for _, value in self._found), default=0)
@@ -224,8 +228,10 @@ MAX_CONCURRENT_NODES_TAINTING: Final = 5
 
 
 class TaintNodesResult(msgspec.Struct, kw_only=True, frozen=True):
-    """How many nanoseconds it takes until the taints are known everywhere; ``error``: one could not be set, and none
-    is, but for what ``warnings`` say."""
+    """Result of tainting nodes: nanoseconds until the taints are visible everywhere.
+
+    ``error``: a taint could not be added. Then the others were removed, except those that ``warnings`` name.
+    """
 
     delay: int
     error: AutoscalerError | None = None
@@ -235,7 +241,11 @@ class TaintNodesResult(msgspec.Struct, kw_only=True, frozen=True):
 def taint_nodes_sync(
     p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, past: TaintLatencyHistory
 ) -> StepsOf[TaintNodesAction, TaintNodesResult]:
-    """Taint nodes, five at a time. If one fails, remove the taint (and any cordon) from the others."""
+    """Add the deletion taint to nodes, five at a time. If one fails, the taint (and any cordon) of the others is
+    removed.
+
+    The result has the delay before deletion, and the error if there is one.
+    """
     delay = duration(options.node_delete_delay_after_taint)
     if not options.dynamic_node_delete_delay_after_taint_enabled:
         error, warnings = yield from _taint_all_nodes(p, nodes, options, None)
@@ -274,7 +284,7 @@ def _taint_all_nodes(
         return None, []
     if tracker is not None:
         tracker.stop()
-    # The second event of each failure: upstream tells of it where it happens and where it is counted.
+    # The second event of each failure: upstream emits one where it happens and one where it is counted.
     for node, error in failed:
         yield from _emit_taint_failure(p, node, error)
     warnings = []
@@ -331,7 +341,7 @@ def plan_soft_taints(nodes: Iterable[Node], unneeded: Collection[str], groups: G
 
 
 class SoftTaintsResult(msgspec.Struct, kw_only=True):
-    """How many nodes were tried, how many were left for a later loop, and what failed."""
+    """Number of attempted nodes, number of nodes left for a later loop, and errors."""
 
     tried: int = 0
     skipped: int = 0
@@ -341,10 +351,10 @@ class SoftTaintsResult(msgspec.Struct, kw_only=True):
 def update_soft_taints(
     wanted: SoftTaints, nodes: Mapping[str, Node], options: AutoscalingOptions, now: Moment
 ) -> StepsOf[TaintAction, SoftTaintsResult]:
-    """Takes the taint from nodes and then gives it to others, until ``--max-bulk-soft-taint-count`` attempts
-    were made or ``--max-bulk-soft-taint-time`` is over.
+    """Remove soft taints from nodes, then add them to others.
 
-    An error costs an attempt and stops nothing.
+    It ends after ``--max-bulk-soft-taint-count`` attempts or ``--max-bulk-soft-taint-time``. An error counts as an
+    attempt and stops nothing.
     """
     p = Progress(now)
     until = now + duration(options.max_bulk_soft_taint_time)
@@ -405,15 +415,15 @@ def _is_old_candidate(node: Node, ttl: int, now: Moment) -> bool:
 
 
 def _emit_cleanup_event(
-    p: Progress, node: Node, taint: str, found: tuple[ApiError | None, bool], cleaned: list[str]
+    p: Progress, node: Node, taint: str, outcome: tuple[ApiError | None, bool], cleaned: list[str]
 ) -> StepsOf[Emit, None]:
-    error, changed = found
+    error, changed = outcome
     name = node.metadata.name
     if error is not None:
         text = f"failed to clean {taint} on node {name}: {error.message}"
         yield from p.emit(build_node_event(node, "Warning", "ClusterAutoscalerCleanup", text))
     else:
-        # Also where somebody else was faster: what counts is that it was there.
+        # Counts also if another client removed the taint first.
         if changed and name not in cleaned:
             cleaned.append(name)
         text = f"removed {taint} taint from node {name}"
