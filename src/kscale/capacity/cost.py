@@ -208,17 +208,15 @@ def cost(
     price = np.array([share or 0.0 for share in prices])
     is_priced = np.array([share is not None for share in prices], dtype=bool)
     amounts, rates = _amounts(snapshot), _rates(snapshot, price)
-    node_of_pod = snapshot.placed_node
-    counts = is_priced[node_of_pod]
-    cost_of_pod = (amounts[snapshot.placed_class] * rates[node_of_pod]).sum(axis=1) * counts
-    requested: NDArray[np.float64] = np.bincount(node_of_pod, weights=cost_of_pod, minlength=len(prices)).astype(
-        np.float64
-    )
+    node = snapshot.placed_node
+    counts = is_priced[node]
+    pod_cost = (amounts[snapshot.placed_class] * rates[node]).sum(axis=1) * counts
+    requested: NDArray[np.float64] = np.bincount(node, weights=pod_cost, minlength=len(prices)).astype(np.float64)
     names = np.array(snapshot.pods, dtype=object)[counts]
-    namespaces = [name.partition("/")[0] for name in names]
+    spaces = [name.partition("/")[0] for name in names]
     owners = _workloads(cluster, names.tolist())
     total = float(price.sum())
-    shares = cost_of_pod[counts], amounts[snapshot.placed_class][counts], total
+    shares = pod_cost[counts], amounts[snapshot.placed_class][counts], total
     workloads = _shares(owners, *shares)
     biggest: dict[str, str] = {}
     for share in workloads:
@@ -230,9 +228,7 @@ def cost(
         cost=_money(total),
         requested=_money(float(requested.sum())),
         idle=_money(total - float(requested.sum())),
-        namespaces=[
-            msgspec.structs.replace(share, biggest=biggest[share.name]) for share in _shares(namespaces, *shares)
-        ],
+        namespaces=[msgspec.structs.replace(share, biggest=biggest[share.name]) for share in _shares(spaces, *shares)],
         workloads=workloads,
         pools=_pools(snapshot, groups, price, requested),
     )
@@ -315,11 +311,10 @@ def _shares(
 ) -> list[CostShare]:
     """Return one row per name, the most expensive first."""
     number = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    index_of_pod = np.array([number[name] for name in names], dtype=np.int64)
+    index = np.array([number[name] for name in names], dtype=np.int64)
     pods = Counter(names)
     sums = [
-        np.bincount(index_of_pod, weights=column, minlength=len(number))
-        for column in (costs, amounts[:, 0], amounts[:, 1])
+        np.bincount(index, weights=column, minlength=len(number)) for column in (costs, amounts[:, 0], amounts[:, 1])
     ]
     lines = [
         CostShare(

@@ -191,7 +191,7 @@ def with_members(groups: Iterable[NodeGroup], nodes: Iterable[Node]) -> list[Nod
     Applies to groups without ``nodes`` and selector: without members, all of their target size would count as missing.
     """
     members_by_node = {
-        name: recognised.group.nodes for recognised in recognise_groups(nodes).groups for name in recognised.group.nodes
+        name: match.group.nodes for match in recognise_groups(nodes).groups for name in match.group.nodes
     }
     return [
         msgspec.structs.replace(group, nodes=members_by_node[group.from_node])

@@ -381,15 +381,13 @@ def repaired(
         return loss
     objects = cluster.snapshot(dra=True).columns.objects
     lost_nodes = {objects[n].metadata.name for n in nodes}
-    remaining_zones = {
-        (node.metadata.labels or {}).get(zone_label) for node in objects if node.metadata.name not in lost_nodes
-    }
-    lost_zones = {(objects[n].metadata.labels or {}).get(zone_label) for n in nodes} - remaining_zones - {None}
-    remaining_groups = [
+    left = {(node.metadata.labels or {}).get(zone_label) for node in objects if node.metadata.name not in lost_nodes}
+    lost_zones = {(objects[n].metadata.labels or {}).get(zone_label) for n in nodes} - left - {None}
+    smaller_groups = [
         smaller(group, sum(node.metadata.name in lost_nodes for node in members_of(group, objects)), lost_nodes)
         for group in groups
     ]
-    offers = [offer for offer in offers_of(remaining_groups) if offer.zone not in lost_zones]
+    offers = [offer for offer in offers_of(smaller_groups) if offer.zone not in lost_zones]
     world = cluster.copy()
     for node in objects:
         if node.metadata.name in lost_nodes:

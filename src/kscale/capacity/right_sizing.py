@@ -187,14 +187,14 @@ def resized(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
         return pod
     containers = [*pod.spec.containers, *pod.spec.init_containers]
     workload = parent.namespace, f"{parent.kind}/{parent.name}"
-    advice_by_container = {
-        each.name: advice for each in containers if (advice := advised.get((*workload, each.name))) is not None
+    recommendations = {
+        each.name: entry for each in containers if (entry := advised.get((*workload, each.name))) is not None
     }
-    if not advice_by_container:
+    if not recommendations:
         return pod
 
     def recommended(container: Container) -> ResourceList | None:
-        one = advice_by_container.get(container.name)
+        one = recommendations.get(container.name)
         if one is None:
             return container.resources.requests
         requests = dict(container.resources.requests or {})

@@ -181,7 +181,7 @@ def plan_of_dump(
         if owner[1] is None or owner in seen_owners:  # all pods of a controller get the same resources
             continue
         seen_owners.add(owner)
-        admission_result = admit_pod(
+        answer = admit_pod(
             _as_new(pod),
             index,
             namespace=pod.namespace,
@@ -189,11 +189,9 @@ def plan_of_dump(
             limit_ranges=limit_ranges,
             options=admission,
         )
-        diagnostics |= dict.fromkeys([*map(str, admission_result.errors), *admission_result.diagnostics])
-        if admission_result.vpa is not None:
-            admitted.setdefault(
-                (admission_result.vpa.namespace, admission_result.vpa.name), _admitted(pod, admission_result.patches)
-            )
+        diagnostics |= dict.fromkeys([*map(str, answer.errors), *answer.diagnostics])
+        if answer.vpa is not None:
+            admitted.setdefault((answer.vpa.namespace, answer.vpa.name), _admitted(pod, answer.patches))
     unchanged: dict[tuple[str, str], list[UnchangedPod]] = {}
     for each in result.unchanged:
         unchanged.setdefault((each.namespace, each.vpa), []).append(each)

@@ -117,23 +117,18 @@ def scheduling_of(world: WorldEntry, values: Values) -> Scheduling:
 
     Mistakes are added to ``values``; the result then has default options.
     """
-    configuration = world.scheduler_configuration
-    if configuration is None:
+    config = world.scheduler_configuration
+    if config is None:
         return Scheduling(ScoreOptions() if world.scheduler == "scores" else None)
     if world.scheduler != "scores":
         values.wrong(_FIELD, "is of use with scheduler: scores only")
         return Scheduling()
     try:
-        data = (
-            configuration
-            if isinstance(configuration, Mapping)
-            else read_plain_file(values.folder / configuration, _WHAT, "one")
-        )
+        data = config if isinstance(config, Mapping) else read_plain_file(values.folder / config, _WHAT, "one")
         return Scheduling(score_options(data), scheduler_profile(data), preemption_candidates(data))
     except InputError as error:
         values.problems += [
-            problem if problem.source else replace(problem, source=values.source, field=_FIELD)
-            for problem in error.problems
+            each if each.source else replace(each, source=values.source, field=_FIELD) for each in error.problems
         ]
         return Scheduling()
 
@@ -461,35 +456,33 @@ class _Builder:
         ``places``: positions of objects that other traces add, whose names must not occur elsewhere.
         """
         sources = [*(str(self.values.folder / name) for name in self.scenario.cluster), *more, *traced.first]
-        loaded_objects = [loaded.obj for loaded in load_objects(*sources)] if sources else []
+        loaded_list = [loaded.obj for loaded in load_objects(*sources)] if sources else []
         for i, data in enumerate(self.scenario.objects):
             try:
-                loaded_objects += [loaded.obj for loaded in load_objects(data, validate=True, report=self._report)]
+                loaded_list += [loaded.obj for loaded in load_objects(data, validate=True, report=self._report)]
             except InputError as error:
                 self.values.problems += [
                     replace(problem, source=self.values.source, object=f"objects[{i}]") for problem in error.problems
                 ]
         seen: set[tuple[str, str]] = set()
-        for item in loaded_objects:
+        for item in loaded_list:
             kind = item.kind or type(item).__name__
             if (kind, item.key) in seen:
                 self.values.problems.append(Problem("is there twice", self.values.source, f"{kind} {item.key}"))
             seen.add((kind, item.key))
         later = traced.applied_later
-        for kind, key in dict.fromkeys(
-            (item.kind or type(item).__name__, item.key) for item in [*loaded_objects, *later]
-        ):
+        for kind, key in dict.fromkeys((item.kind or type(item).__name__, item.key) for item in [*loaded_list, *later]):
             if (kind, key) in places:
                 text = f"the scenario has a {kind} {key} of its own"
                 self.values.problems.append(Problem(text, *places[kind, key]))
         for kind, key in dict.fromkeys((item.kind or type(item).__name__, item.key) for item in traced.deleted_later):
             if (kind, key) in places:
                 self.values.problems.append(Problem(f"the trace of SimKube deletes a {kind} {key}", *places[kind, key]))
-        for item in [*loaded_objects, *later]:
+        for item in [*loaded_list, *later]:
             if isinstance(item, PodDisruptionBudget):
                 self.values.problems += budget_problems(item, self.values.source)
         self._check()
-        return [self._admitted(item) for item in completed(loaded_objects, later)]
+        return [self._admitted(item) for item in completed(loaded_list, later)]
 
     def _custom(self, objects: Sequence[KubeObject], more: Sequence[str | KubeObject]) -> CustomObjects:
         """Return the custom resources that HPAs scale, which create pods like workloads."""

@@ -82,9 +82,9 @@ def _replica_sets(objects: Iterable[KubeObject]) -> list[ReplicaSet]:
             pods_of.setdefault(owner.uid, []).append(item)
     sets_of: dict[str, list[tuple[Deployment, list[Pod]]]] = {}
     for pods in pods_of.values():
-        deployment_ = next((each for each in deployments if _selects(each, pods[0])), None)
-        if deployment_ is not None:
-            sets_of.setdefault(deployment_.metadata.uid, []).append((deployment_, pods))
+        owning_deployment = next((each for each in deployments if _selects(each, pods[0])), None)
+        if owning_deployment is not None:
+            sets_of.setdefault(owning_deployment.metadata.uid, []).append((owning_deployment, pods))
     return [
         _replica_set(deployment, pods, is_current=pods is max((each for _, each in sets), key=_newest))
         for sets in sets_of.values()

@@ -268,11 +268,9 @@ class _Run:
             *(milli / 1000 for milli in (ledger.allocatable, ledger.requested, ledger.wanted)),
         )  # fmt: skip
         for kind in _SAMPLED:
-            for workload in world.api.of(kind).values():
-                name = f"{kind}/{workload.namespace}/{workload.name}"
-                self.workloads.add(
-                    world.time.now, name, workload.spec.replicas or 0, workload.status.ready_replicas, 0, 0, 0
-                )
+            for item in world.api.of(kind).values():
+                name = f"{kind}/{item.namespace}/{item.name}"
+                self.workloads.add(world.time.now, name, item.spec.replicas or 0, item.status.ready_replicas, 0, 0, 0)
         for job in world.api.of("Job").values():
             status, name = job.status, f"Job/{job.namespace}/{job.name}"
             counts = status.active, status.succeeded, status.failed

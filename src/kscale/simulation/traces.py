@@ -70,7 +70,7 @@ class OpenbNode(msgspec.Struct, frozen=True, kw_only=True):
     def manifest(self) -> dict[str, Any]:
         """Build the node's manifest, with room for 110 pods.
 
-        GPUs are one amount of thousandths; the model does not contain which GPU a pod uses a part of.
+        GPUs are one amount of thousandths: which GPU a pod uses a part of is not modelled.
         """
         labels = {_HOSTNAME: self.sn} | ({GPU_MODEL: self.model} if self.model else {})
         amounts = {"cpu": f"{self.cpu_milli}m", "memory": f"{self.memory_mib}Mi", "pods": "110"}

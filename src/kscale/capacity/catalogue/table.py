@@ -54,12 +54,9 @@ def rows_of(text: str, source: str, required: Iterable[str]) -> Iterator[tuple[s
             raise InputError(
                 [Problem("the column is missing", source=source, object="row 1", field=column) for column in missing]
             )
-        if duplicates := [column for column in dict.fromkeys(header) if column and header.count(column) > 1]:
+        if repeated := [column for column in dict.fromkeys(header) if column and header.count(column) > 1]:
             raise InputError(
-                [
-                    Problem("the column comes twice", source=source, object="row 1", field=column)
-                    for column in duplicates
-                ]
+                [Problem("the column comes twice", source=source, object="row 1", field=column) for column in repeated]
             )
         for cells in reader:
             yield f"row {reader.line_num}", cells

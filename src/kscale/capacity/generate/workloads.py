@@ -438,16 +438,16 @@ def usage_of(
                 requests = container.resources.requests or {}
                 cores = requests["cpu"].approximate_float() if "cpu" in requests else 0.1
                 size = requests["memory"].approximate_float() if "memory" in requests else 128.0 * 2**20
-                shared_rng = np.random.default_rng([seed, *f"{pod.namespace}/{owner}/{container.name}".encode()])
+                common = np.random.default_rng([seed, *f"{pod.namespace}/{owner}/{container.name}".encode()])
                 own_rng = np.random.default_rng([seed, *f"{pod.key}/{container.name}".encode()])
                 level, swing, phase = (
-                    shared_rng.uniform(0.05, 0.9),
-                    shared_rng.uniform(0.0, 0.6),
-                    shared_rng.uniform(0, 2 * np.pi),
+                    common.uniform(0.05, 0.9),
+                    common.uniform(0.0, 0.6),
+                    common.uniform(0, 2 * np.pi),
                 )
                 daily = 1 + swing * np.sin(2 * np.pi * (times % _DAY) / _DAY + phase)
                 cpu = cores * level * daily * own_rng.lognormal(0.0, 0.25, count)
-                base = shared_rng.uniform(0.2, 0.95)
+                base = common.uniform(0.2, 0.95)
                 drift = np.cumsum(own_rng.normal(0.0, 0.004, count))
                 memory = size * base * (1 + 0.2 * np.tanh(drift)) * (1 + 0.05 * swing * daily)
                 yield UsageOfContainer(pod.namespace, pod.name, container.name, np.round(cpu, 6), np.floor(memory))

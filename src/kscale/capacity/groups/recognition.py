@@ -295,11 +295,7 @@ def group_template(
         group.id,
         suffix=suffix,
         csi_node=(csi_nodes or {}).get(example.metadata.name),
-        resource_slices=[
-            resource_slice
-            for resource_slice in resource_slices
-            if resource_slice.spec.node_name == example.metadata.name
-        ],
+        resource_slices=[item for item in resource_slices if item.spec.node_name == example.metadata.name],
         force_daemonsets=force_daemonsets,
         taints=config,
     )

@@ -146,18 +146,16 @@ class Instance:
         group = np.array([self._together(c) for c in range(len(self.classes))], dtype=np.int64)
         weight = np.bincount(group, weights=counts * size) if len(group) else np.zeros(0)
         chosen = np.flatnonzero(somewhere[numbers]) if len(numbers) else np.zeros(0, dtype=np.int64)
-        classes_of_pods = numbers[chosen]
+        pod_classes = numbers[chosen]
         # Large affinity groups first; pods with spread in their input order, so that all kinds alternate.
         group_rank = (
-            np.where(rank[classes_of_pods] == 2, -weight[group[classes_of_pods]], 0.0)
-            if len(classes_of_pods)
-            else np.zeros(0)
+            np.where(rank[pod_classes] == 2, -weight[group[pod_classes]], 0.0) if len(pod_classes) else np.zeros(0)
         )
-        affinity_group = np.where(rank[classes_of_pods] == 2, group[classes_of_pods], 0)
-        large = np.where(rank[classes_of_pods] == 4, -size[classes_of_pods], 0.0)
-        order = np.lexsort((np.arange(len(classes_of_pods)), large, affinity_group, group_rank, rank[classes_of_pods]))
+        affinity_group = np.where(rank[pod_classes] == 2, group[pod_classes], 0)
+        large = np.where(rank[pod_classes] == 4, -size[pod_classes], 0.0)
+        order = np.lexsort((np.arange(len(pod_classes)), large, affinity_group, group_rank, rank[pod_classes]))
         self.positions = chosen[order]
-        self.class_of = classes_of_pods[order]
+        self.class_of = pod_classes[order]
         self.records = _taken(self.asked, self.positions)
         if len(self.cells) <= 1:
             self.cell_of = np.zeros(len(order), dtype=np.int64)

@@ -147,10 +147,8 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     if not have_solver():
         packed = [_within(cell, packed_greedily(part, plan_effort)) for cell, part in zip(cells, parts, strict=True)]
         return Solution(packed, volume_bound(kinds), "volume", 0.0, (0, plan_effort.spent), ("", plan_effort.stopped))
-    even_packings = [evenly(part, plan_effort) for part in parts]
-    simple_packings = [
-        best_first_fit(Packing(part), part.demand @ resource_prices(part), plan_effort) for part in parts
-    ]
+    even = [evenly(part, plan_effort) for part in parts]
+    simple = [best_first_fit(Packing(part), part.demand @ resource_prices(part), plan_effort) for part in parts]
     kept_kinds = undominated(strict)
     same = strict is kinds
     work = Generation(
@@ -165,7 +163,7 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     columns = _columns(work, kept_kinds)
     proving = _relaxed(kinds, columns, bound_effort, budget) if budget.prove and not same else work
     packed = []
-    for cell, part, *others in zip(cells, parts, simple_packings, even_packings, strict=True):
+    for cell, part, *others in zip(cells, parts, simple, even, strict=True):
         known = _some(columns, cell.kinds, strict.size)
         packed.append(_within(cell, _dived(part, known, [each for each in others if each], plan_effort, budget)))
     proof, method = _best_proof(kinds, proving)

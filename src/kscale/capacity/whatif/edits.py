@@ -505,18 +505,18 @@ def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
             raise InputError(f'lose.node: there is no node "{name}"')
         lost_nodes[name] = None
     for zone in edit.zone:
-        mine = [node.metadata.name for node in nodes if (node.metadata.labels or {}).get(ZONE) == zone]
-        if not mine:
+        matching = [node.metadata.name for node in nodes if (node.metadata.labels or {}).get(ZONE) == zone]
+        if not matching:
             raise InputError(f'lose.zone: no node is in zone "{zone}"')
-        lost_nodes.update(dict.fromkeys(mine))
+        lost_nodes.update(dict.fromkeys(matching))
     pools: set[str] = set()
     for pool in edit.pool:
         names = set(group_names(world.groups, pool, world.retired))
         pools |= names
-        mine = [name for name, group_id in existing.group_of.items() if group_id in names]
-        if not mine:
+        matching = [name for name, group_id in existing.group_of.items() if group_id in names]
+        if not matching:
             raise InputError(f'lose.pool: "{pool}" has no nodes')
-        lost_nodes.update(dict.fromkeys(mine))
+        lost_nodes.update(dict.fromkeys(matching))
     if not lost_nodes:
         raise InputError("lose: name a node, a zone or a pool that has nodes")
     cluster = world.place.cluster.copy()

@@ -225,13 +225,11 @@ class Answers:
             return result
         best = None
         if options[0]:
-            expander_input = options[1]
+            inputs = options[1]
             if "price" in names:
                 amounts: dict[int, tuple[Pod, float, float]] = cached.setdefault("amounts", {})
-                expander_input = replace(
-                    expander_input, prices=build_group_prices(world.groups, options[2], expander_input, amounts)
-                )
-            chosen = expand(options[0], names, expander_input).best
+                inputs = replace(inputs, prices=build_group_prices(world.groups, options[2], inputs, amounts))
+            chosen = expand(options[0], names, inputs).best
             best = chosen.group if chosen is not None else None
         decided: Decided = self._once(world, ("scale-up", best), lambda: _of_plan(world, _plan(world)))
         return decided
@@ -415,17 +413,17 @@ def _scaled_down(world: World) -> Decided:
     report, _ = report_scale_down(
         world.place.snapshot, world.groups, now=world.now, options=world.options, exhaustive=True
     )
-    removed = [report_row for report_row in report.nodes if report_row.decision in ("delete empty", "drain")]
+    removed = [row for row in report.nodes if row.decision in ("delete empty", "drain")]
     change: dict[str, int] = {}
-    for report_row in removed:
-        if report_row.group is not None:
-            change[report_row.group] = change.get(report_row.group, 0) - 1
+    for row in removed:
+        if row.group is not None:
+            change[row.group] = change.get(row.group, 0) - 1
     facts = {
-        report_row.node: (
-            report_row.decision,
-            f"{report_row.node}: {report_row.decision}" + (f", {report_row.why}" if report_row.why else ""),
+        row.node: (
+            row.decision,
+            f"{row.node}: {row.decision}" + (f", {row.why}" if row.why else ""),
         )
-        for report_row in report.nodes
+        for row in report.nodes
     }
     existing = len(world.place.snapshot.nodes)
     pending = len(world.place.snapshot.pending)
@@ -436,7 +434,7 @@ def _scaled_down(world: World) -> Decided:
         change,
         pending,
         left,
-        gone=tuple(report_row.node for report_row in removed),
+        gone=tuple(row.node for row in removed),
         facts=facts,
     )
 

@@ -248,10 +248,10 @@ def whatif(
     scenarios = list(scenarios)
     ahead = Ahead(scenarios)
 
-    def row(name: str, world_: World, question: Question) -> tuple[ScenarioRow, Decided]:
-        decided, cost, bound = answers.of(world_, question)
-        if not ahead.decided(world_.digest):
-            answers.forget(world_.digest)
+    def row(name: str, edited_world: World, question: Question) -> tuple[ScenarioRow, Decided]:
+        decided, cost, bound = answers.of(edited_world, question)
+        if not ahead.decided(edited_world.digest):
+            answers.forget(edited_world.digest)
         scenario_row = ScenarioRow(
             name=name,
             question=str(question),
@@ -261,7 +261,7 @@ def whatif(
             pending=decided.pending,
             homeless=decided.homeless,
             groups={name: count for name, count in decided.change.items() if count},
-            notes=[] if question is Question.REBUILD else list(world_.notes),
+            notes=[] if question is Question.REBUILD else list(edited_world.notes),
             pending_seconds=None if decided.simulated is None else decided.simulated.pending_seconds,
         )
         return scenario_row, decided
@@ -294,22 +294,22 @@ def whatif(
         baselines.setdefault(question, baseline)
         world_ = steps(scenario, question)
         try:
-            row_, decided = row(scenario.name, world_, question)
+            result_row, decided = row(scenario.name, world_, question)
         except (InputError, AutoscalerError) as error:
             raise InputError(Problem(str(error), base.source, f"scenario {scenario.name}")) from None
-        unknown = [condition.text for condition in conditions if not condition.known(row_, baseline)]
+        unknown = [condition.text for condition in conditions if not condition.known(result_row, baseline)]
         if unknown:
             text = f"{unknown[0]} cannot be told: its value is not known"
             raise InputError(Problem(text, base.source, f"scenario {scenario.name}"))
-        crossed = [condition.text for condition in conditions if condition.holds(row_, baseline)]
-        return msgspec.structs.replace(row_, differs=_first_difference(before, decided), crossed=crossed)
+        crossed = [condition.text for condition in conditions if condition.holds(result_row, baseline)]
+        return msgspec.structs.replace(result_row, differs=_first_difference(before, decided), crossed=crossed)
 
     rows = []
     for scenario in scenarios:
-        row_ = answered(scenario)
-        rows.append(row_)
+        result_row = answered(scenario)
+        rows.append(result_row)
         if told is not None:
-            told(row_)
+            told(result_row)
     return WhatIfReport(baselines=list(baselines.values()), scenarios=rows, shared=answers.shared)
 
 

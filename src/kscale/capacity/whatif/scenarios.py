@@ -129,7 +129,7 @@ class Condition:
         """Check whether the values that the condition compares are known in ``row`` and, if it needs it,
         ``baseline``."""
         rows = (row, baseline) if self.relative or self.percent else (row,)
-        return all(self._of(row_) is not None for row_ in rows)
+        return all(self._of(compared_row) is not None for compared_row in rows)
 
     def _of(self, row: ScenarioRow) -> float | None:
         """Return the condition's metric in a row; None if it is unknown."""
