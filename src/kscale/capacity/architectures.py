@@ -66,9 +66,13 @@ def architectures_of(cluster: Cluster) -> Architectures:
         if pod.status.phase in ("Succeeded", "Failed") or is_daemonset_pod(pod) or is_mirror_pod(pod):
             continue
         constraints.append(_named_by(pod))
-    named = [each for each in constraints if each is not None]
+    named = [constraint for constraint in constraints if constraint is not None]
     all_name_some = bool(named) and len(named) == len(constraints)
-    needed = frozenset().union(*(each for each in named if not each & nodes)) if nodes or all_name_some else frozenset()
+    needed = (
+        frozenset().union(*(constraint for constraint in named if not constraint & nodes))
+        if nodes or all_name_some
+        else frozenset()
+    )
     accepted = named[0].intersection(*named[1:]) if all_name_some else frozenset()
     return Architectures(nodes, needed, accepted)
 
@@ -93,7 +97,7 @@ def _about_architecture(selector: NodeSelector | None) -> NodeSelector | None:
     """Return the selector's terms reduced to the architecture; None if some term does not restrict it."""
     terms = []
     for term in selector.node_selector_terms if selector is not None else ():
-        expressions = [each for each in term.match_expressions if each.key in _KEYS]
+        expressions = [expression for expression in term.match_expressions if expression.key in _KEYS]
         if not expressions:
             return None
         terms.append(msgspec.structs.replace(term, match_expressions=expressions, match_fields=[]))

@@ -301,8 +301,8 @@ def _workloads(cluster: Cluster, names: Sequence[str]) -> list[str]:
             parent = find_topmost_owner(cluster.pod(name), controllers)
         except TargetError:
             parent = None
-        namespace, _, own = name.partition("/")
-        result.append(f"{namespace}/{parent.kind}/{parent.name}" if parent else f"{namespace}/{_NO_OWNER}/{own}")
+        namespace, _, pod_name = name.partition("/")
+        result.append(f"{namespace}/{parent.kind}/{parent.name}" if parent else f"{namespace}/{_NO_OWNER}/{pod_name}")
     return result
 
 
@@ -342,11 +342,11 @@ def _pools(
         for n in members[group.id]:
             del rest[n]
     lines = []
-    for name, mine in (*members.items(), ("", list(rest))):
-        if mine:
-            total = float(price[mine].sum())
+    for name, rows in (*members.items(), ("", list(rest))):
+        if rows:
+            total = float(price[rows].sum())
             lines.append(
-                PoolCost(name=name, nodes=len(mine), cost=_money(total), idle=_money(total - float(asked[mine].sum())))
+                PoolCost(name=name, nodes=len(rows), cost=_money(total), idle=_money(total - float(asked[rows].sum())))
             )
     return sorted(lines, key=lambda line: (-line.cost, line.name))
 

@@ -130,8 +130,8 @@ def find_pod(snapshot: Snapshot, name: str) -> Pod:
     try:
         pod: Pod = snapshot.pod(name)
     except KeyError:
-        if where := snapshot.whereabouts(name):
-            raise InputError(Problem(f"is not asked about: it {where}", object=f"Pod {name}")) from None
+        if location := snapshot.whereabouts(name):
+            raise InputError(Problem(f"is not asked about: it {location}", object=f"Pod {name}")) from None
         from difflib import get_close_matches
 
         near = get_close_matches(name, snapshot.pending, n=3)
@@ -198,18 +198,22 @@ def _domain_detail(number: dict[str, Any]) -> str:
     key, domain = number["topologyKey"], number["domain"]
     if domain is None:
         return f"the node has no label {key}"
-    where = f"{key}={domain}"
+    domain_text = f"{key}={domain}"
     if "constraint" in number:
         if "matching" not in number:
-            return where
+            return domain_text
         extra = " and itself" if number["self"] else ""
         limits = f"the least is {number['minimum']}, maxSkew {number['maxSkew']}"
-        return f"{number['matching']} matching pods{extra} in {where}, {limits}"
+        return f"{number['matching']} matching pods{extra} in {domain_text}, {limits}"
     if number["rule"] == "affinity":
-        return f"no matching pod in {where}" if not number["matching"] else f"{number['matching']} matching in {where}"
+        return (
+            f"no matching pod in {domain_text}"
+            if not number["matching"]
+            else f"{number['matching']} matching in {domain_text}"
+        )
     more = number["matching"] - len(number["pods"])
     names = ", ".join(number["pods"]) + (f" and {more} more" if more else "")
-    return f"{names} in {where}" if names else where
+    return f"{names} in {domain_text}" if names else domain_text
 
 
 def _use_detail(number: dict[str, Any]) -> str:
@@ -219,16 +223,16 @@ def _use_detail(number: dict[str, Any]) -> str:
         bound = f"claim {number['claim']} is bound to volume {number['volume']}"
         if "wanted" not in number:
             return f"{bound}, which is not in the input"
-        there = "" if number["reachedFrom"] else "; the cluster has no such node"
-        return f"{bound}, usable only on nodes with {number['wanted']}{there}"
+        note = "" if number["reachedFrom"] else "; the cluster has no such node"
+        return f"{bound}, usable only on nodes with {number['wanted']}{note}"
     if "driver" in number:
         return f"limit {number['limit']} of {number['driver']}"
     if "request" in number:
         wanted = "all" if number["wanted"] is None else number["wanted"]
         free = f"{number['free']} of {number['devices']} devices can be had"
         return f"{number['claim']}, request {number['request']}: {wanted} of {number['deviceClass']} wanted, {free}"
-    what = number.get("port") or number.get("disk") or f"claim {number['claim']}"
-    return f"{what} in use by {', '.join(number['pods'])}"
+    subject = number.get("port") or number.get("disk") or f"claim {number['claim']}"
+    return f"{subject} in use by {', '.join(number['pods'])}"
 
 
 def _detail(verdict: Verdict, pod: Pod, node: Node) -> str:
@@ -366,12 +370,15 @@ def _without_tpus(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Pod]:
     """Return copies of the pods that request cloud TPUs, without these requests (ClearTPURequests), by name."""
     records = snapshot.records(names)
     classes = snapshot.classify(records)
-    uses_tpus = {of.index: any(resource.startswith(TPU_RESOURCE_PREFIX) for resource in of.demand) for of in classes}
+    uses_tpus = {
+        pod_class.index: any(resource.startswith(TPU_RESOURCE_PREFIX) for resource in pod_class.demand)
+        for pod_class in classes
+    }
     if not any(uses_tpus.values()):
         return {}
-    chosen = [record for record, of in zip(records, classes, strict=True) if uses_tpus[of.index]]
+    chosen = [record for record, pod_class in zip(records, classes, strict=True) if uses_tpus[pod_class.index]]
     return {
-        record.key: pod for record, pod in zip(chosen, clear_tpu_requests([each.pod for each in chosen]), strict=True)
+        record.key: pod for record, pod in zip(chosen, clear_tpu_requests([item.pod for item in chosen]), strict=True)
     }
 
 

@@ -162,8 +162,8 @@ def nearest(verdicts: Sequence[NodeVerdict]) -> Nearest | None:
 
 
 def _ratio(shortage: Shortage) -> float:
-    asked = Quantity(shortage.asked).approximate_float()
-    return Quantity(shortage.short).approximate_float() / asked if asked > 0 else 0.0
+    requested = Quantity(shortage.asked).approximate_float()
+    return Quantity(shortage.short).approximate_float() / requested if requested > 0 else 0.0
 
 
 def _group_answers(snapshot: Snapshot, pod: Pod, groups: Sequence[NodeGroup]) -> tuple[list[GroupAnswer], list[str]]:
@@ -173,19 +173,19 @@ def _group_answers(snapshot: Snapshot, pod: Pod, groups: Sequence[NodeGroup]) ->
     if any(result.unmodelled for result in results) and not snapshot.csi:
         aware = list(estimate.estimates(snapshot.csi_aware(), [pod], groups))
     unmodelled = list(dict.fromkeys(text for result in aware for text in result.unmodelled))
-    return [_group_answer(pod.key, *each) for each in zip(groups, results, aware, strict=True)], unmodelled
+    return [_group_answer(pod.key, *row) for row in zip(groups, results, aware, strict=True)], unmodelled
 
 
 def _group_answer(name: str, group: NodeGroup, result: estimate.Estimated, aware: estimate.Estimated) -> GroupAnswer:
     allocatable = estimate.get_template(group).node.status.allocatable or {}
     no, no_if_aware = result.unscheduled.get(name), aware.unscheduled.get(name)
-    why = no or no_if_aware
+    rejection = no or no_if_aware
     return GroupAnswer(
         group=group.id,
         fits=no is None,
         allocatable={resource: str(quantity) for resource, quantity in allocatable.items()},
-        plugin=why.plugin if why else "",
-        reasons=list(why.reasons) if why else [],
-        detail=why.detail if why else "",
+        plugin=rejection.plugin if rejection else "",
+        reasons=list(rejection.reasons) if rejection else [],
+        detail=rejection.detail if rejection else "",
         csi_aware=None if (no is None) == (no_if_aware is None) else no_if_aware is None,
     )

@@ -99,7 +99,7 @@ def fit_workloads(
         For a workload of more than :data:`MOST_REPLICAS` pods.
     """
     state = PlaceState()
-    there = set(map(_name_of, known))
+    existing = set(map(_name_of, known))
     lines: list[WorkloadFit] = []
     unmodelled: dict[str, None] = {}
     for workload in workloads:
@@ -113,7 +113,7 @@ def fit_workloads(
         else:
             line, snapshot, left_out, state = _replicas(snapshot, workload, classes, placements, scores, state)
         unmodelled.update(dict.fromkeys(left_out))
-        lines.append(replace(line, exists=_name_of(workload) in there))
+        lines.append(replace(line, exists=_name_of(workload) in existing))
     return FitReport(
         replicas=sum(line.replicas for line in lines),
         fit=sum(line.fit for line in lines),
@@ -127,9 +127,9 @@ def check_count(workload: KubeObject) -> None:
     count = pod_count(workload)
     if count > MOST_REPLICAS:
         kind = workload.kind or type(workload).__name__
-        where = "spec.parallelism" if kind in ("Job", "CronJob") else "spec.replicas"
+        field = "spec.parallelism" if kind in ("Job", "CronJob") else "spec.replicas"
         message = f"{count:,} pods are more than the {MOST_REPLICAS:,} that are tried"
-        raise InputError(Problem(message, object=f"{kind} {workload.key}", field=where))
+        raise InputError(Problem(message, object=f"{kind} {workload.key}", field=field))
 
 
 def _pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tuple[Sequence[PodRecord], Snapshot]:
@@ -271,8 +271,8 @@ def _daemonset(
     snapshot: Snapshot, workload: DaemonSet, classes: PodClasses, placements: bool
 ) -> tuple[WorkloadFit, Snapshot, list[str]]:
     nodes = [node for node in snapshot.columns.objects if should_run(workload, node)]
-    (record,), asked = with_pod_claims(snapshot, [daemonset_pod(workload, classes=classes)], classes)
-    fit = fit_pods(asked, pods=[record], nodes=[node.name for node in nodes])
+    (record,), snapshot_with_claims = with_pod_claims(snapshot, [daemonset_pod(workload, classes=classes)], classes)
+    fit = fit_pods(snapshot_with_claims, pods=[record], nodes=[node.name for node in nodes])
     fitting: list[int] = []
     rejected_nodes: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for node in nodes:

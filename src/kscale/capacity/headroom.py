@@ -110,10 +110,10 @@ def headroom(
     for n, value in enumerate(zone_of.ids.tolist()):
         if value >= 0:
             zones.setdefault(zone_of.values[value], []).append(n)
-    asked = [] if pod is None else [pod] if isinstance(pod, KubeObject) else list(pod)
+    requested = [] if pod is None else [pod] if isinstance(pod, KubeObject) else list(pod)
     unmodelled: dict[str, None] = {}
     pods: list[MorePods] = []
-    for workload in asked:
+    for workload in requested:
         more, left_out = _more_pods(snapshot, workload, classes)
         unmodelled.update(dict.fromkeys(left_out))
         pods.append(more)
@@ -220,12 +220,14 @@ def _more_with_claims(
         example = replace(workload, metadata=replace(workload.metadata, name=f"{workload.name}-more"))
     count = 64
     while True:
-        asked = snapshot
+        snapshot_with_claims = snapshot
         if isinstance(example, StatefulSet):
             example = replace(example, spec=replace(example.spec, replicas=count))
-            asked = with_volume_claims(snapshot, example)
-        records, asked = with_pod_claims(asked, pods_of(example, count, classes=classes), classes)
-        placed = place(asked, pods=records)
+            snapshot_with_claims = with_volume_claims(snapshot, example)
+        records, snapshot_with_claims = with_pod_claims(
+            snapshot_with_claims, pods_of(example, count, classes=classes), classes
+        )
+        placed = place(snapshot_with_claims, pods=records)
         if placed.placed_count < count:
             event = rejected(placed.snapshot_after, placed.unschedulable_records[:1])[1]
             return placed.placed_count, dict(Counter(placed.placement.values())), event

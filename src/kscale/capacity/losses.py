@@ -144,7 +144,7 @@ class _Pods:
         classes = pods.classes()
         session = Session(snapshot, classes, moving=True)
         number = np.zeros(len(snapshot.interner.classes), dtype=np.int32)
-        number[[of.index for of in classes]] = session.classes_of(classes)
+        number[[pod_class.index for pod_class in classes]] = session.classes_of(classes)
         stays = np.array([is_daemonset_pod(pod) or is_mirror_pod(pod) for pod in pods.exemplars], dtype=np.uint8)
         return cls(
             pods.names,
@@ -202,7 +202,7 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
     pods = _Pods.in_snapshot(snapshot)
     moving, homeless, first = pods.losses([nodes for _, nodes in named])
     rows = zip(named, moving.tolist(), homeless.tolist(), first.tolist(), strict=True)
-    return [pods.told(name, count, without, some) for (name, _), count, without, some in rows]
+    return [pods.told(name, count, without, first_pods) for (name, _), count, without, first_pods in rows]
 
 
 @typed
@@ -256,7 +256,7 @@ def named_losses(
             elif kind == "zone":
                 indices = [n for n, node in enumerate(objects) if (node.metadata.labels or {}).get(zone_label) == name]
             elif kind == "pool":
-                members = [each for group in groups if group.id == name for each in members_of(group, objects)]
+                members = [member for group in groups if group.id == name for member in members_of(group, objects)]
                 indices = [snapshot.columns.index[node.metadata.name] for node in members]
             else:
                 raise InputError(f'"{text}": what is lost is node=NAME, zone=NAME, pool=NAME or pairs')
@@ -381,8 +381,10 @@ def repaired(
         return loss
     objects = cluster.snapshot(dra=True).columns.objects
     lost_nodes = {objects[n].metadata.name for n in nodes}
-    left = {(node.metadata.labels or {}).get(zone_label) for node in objects if node.metadata.name not in lost_nodes}
-    lost_zones = {(objects[n].metadata.labels or {}).get(zone_label) for n in nodes} - left - {None}
+    kept_zones = {
+        (node.metadata.labels or {}).get(zone_label) for node in objects if node.metadata.name not in lost_nodes
+    }
+    lost_zones = {(objects[n].metadata.labels or {}).get(zone_label) for n in nodes} - kept_zones - {None}
     smaller_groups = [
         smaller(group, sum(node.metadata.name in lost_nodes for node in members_of(group, objects)), lost_nodes)
         for group in groups

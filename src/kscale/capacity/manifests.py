@@ -112,14 +112,14 @@ def read_manifests(*sources: Any, namespace: str = DEFAULT_NAMESPACE) -> Manifes
     workloads = [item for item in loaded if _kind(item) in WORKLOADS]
     manifests = Manifests(workloads, [item for item in loaded if _kind(item) not in WORKLOADS], report)
     if not workloads:
-        where = ", ".join(str(source) for source in sources if isinstance(source, str))
+        source_names = ", ".join(str(source) for source in sources if isinstance(source, str))
         others = [f"{count:,} {kind}" for kind, count in (*report.read.items(), *report.skipped.items())]
         message = f"holds none of {', '.join(WORKLOADS)}"
         if others:
             message += f", but {', '.join(others)}"
         if manifests.custom_resources:
             message += "; which pods a custom resource makes is not known"
-        raise InputError(Problem(message, where))
+        raise InputError(Problem(message, source_names))
     return manifests
 
 
@@ -142,8 +142,8 @@ def with_objects(cluster: Cluster, objects: Sequence[KubeObject]) -> Cluster:
         return cluster
     applied = cluster.copy()
     for item in objects:
-        known = _find(applied, item)
-        applied.apply(_as_stored(item if known is None else _on_top_of(item, known)))
+        existing = _find(applied, item)
+        applied.apply(_as_stored(item if existing is None else _on_top_of(item, existing)))
     default = default_storage_class(applied.all("StorageClass"))
     for claim in list(applied.all("PersistentVolumeClaim")):
         if claim.spec.storage_class_name is None and default is not None and not claim.spec.volume_name:

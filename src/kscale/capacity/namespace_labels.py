@@ -20,13 +20,20 @@ def asks_labels(spec: PodSpec) -> bool:
     affinity = spec.affinity
     if affinity is None:
         return False
-    return _ask(term for each in (affinity.pod_affinity, affinity.pod_anti_affinity) if each for term in each.required)
+    return _ask(
+        term
+        for pod_affinity in (affinity.pod_affinity, affinity.pod_anti_affinity)
+        if pod_affinity
+        for term in pod_affinity.required
+    )
 
 
 def _ask(terms: Iterable[PodAffinityTerm]) -> bool:
     """Check whether a term has a namespace selector; an empty one matches every namespace and does not count."""
     selectors = (term.namespace_selector for term in terms)
-    return any(each is not None and bool(each.match_labels or each.match_expressions) for each in selectors)
+    return any(
+        selector is not None and bool(selector.match_labels or selector.match_expressions) for selector in selectors
+    )
 
 
 def pods_in_doubt(snapshot: Snapshot, workloads: Iterable[KubeObject] = ()) -> int:

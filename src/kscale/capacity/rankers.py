@@ -65,8 +65,12 @@ def least_waste(question: RankOptions) -> list[RankedOption]:
     Ties are ranked by the number of nodes above the proven minimum that the pods need (:func:`needed_nodes`).
     """
     options = [
-        Option(group=each.group, node_count=each.node_count, pods=[PodRun(run.pod, run.count) for run in each.pods])
-        for each in question.options
+        Option(
+            group=ranked_option.group,
+            node_count=ranked_option.node_count,
+            pods=[PodRun(run.pod, run.count) for run in ranked_option.pods],
+        )
+        for ranked_option in question.options
     ]
     waste = waste_filter(options, ExpanderInput(nodes=question.nodes))
     ranked = []
@@ -118,8 +122,8 @@ def _amount(name: str, quantity: Quantity) -> int:
 
 def best_of(ranked: Sequence[RankedOption]) -> list[str]:
     """Return the groups with the best score, in the order of the options. Raises InputError if none has a score."""
-    scores = [each.score for each in ranked if each.score is not None]
+    scores = [option.score for option in ranked if option.score is not None]
     if not scores:
-        raise InputError("; ".join(f"{each.group}: {each.note}" for each in ranked) or "there is no option")
+        raise InputError("; ".join(f"{option.group}: {option.note}" for option in ranked) or "there is no option")
     best = min(scores)
-    return [each.group for each in ranked if each.score == best]
+    return [option.group for option in ranked if option.score == best]

@@ -150,14 +150,14 @@ def _template_resized(group: NodeGroup, controllers: Controllers, advised: Advis
 
 def _on_pools(cluster: Cluster, groups: Sequence[NodeGroup], options: MixOptions | None) -> PackedPools:
     plan = mix(cluster, groups, pods=ALL, options=options)
-    asked = [demand(pod) for pod in cluster.pods()]
+    requests = [demand(pod) for pod in cluster.pods()]
     return PackedPools(
         cost=plan.cost,
         bound=plan.bound.cost,
         nodes=plan.offers,
         nowhere=plan.nowhere,
-        millicores=sum(each[CPU].milli_value() for each in asked if CPU in each),
-        bytes=sum(each[MEMORY].value() for each in asked if MEMORY in each),
+        millicores=sum(amounts[CPU].milli_value() for amounts in requests if CPU in amounts),
+        bytes=sum(amounts[MEMORY].value() for amounts in requests if MEMORY in amounts),
     )
 
 
@@ -174,7 +174,7 @@ def _commonest(nodes: Iterable[Node]) -> Node:
 
 def advice_of(report: RecommendationReport) -> Advised:
     """Return the report's recommendations by (namespace, workload, container)."""
-    return {(one.namespace, one.workload, one.container): one for one in report.containers}
+    return {(entry.namespace, entry.workload, entry.container): entry for entry in report.containers}
 
 
 def resized(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
@@ -188,20 +188,22 @@ def resized(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
     containers = [*pod.spec.containers, *pod.spec.init_containers]
     workload = parent.namespace, f"{parent.kind}/{parent.name}"
     recommendations = {
-        each.name: entry for each in containers if (entry := advised.get((*workload, each.name))) is not None
+        container.name: entry
+        for container in containers
+        if (entry := advised.get((*workload, container.name))) is not None
     }
     if not recommendations:
         return pod
 
     def recommended(container: Container) -> ResourceList | None:
-        one = recommendations.get(container.name)
-        if one is None:
+        advice = recommendations.get(container.name)
+        if advice is None:
             return container.resources.requests
         requests = dict(container.resources.requests or {})
-        if one.cpu.target is not None:
-            requests[CPU] = Quantity(f"{one.cpu.target}m")
-        if one.memory.target is not None:
-            requests[MEMORY] = Quantity(str(one.memory.target))
+        if advice.cpu.target is not None:
+            requests[CPU] = Quantity(f"{advice.cpu.target}m")
+        if advice.memory.target is not None:
+            requests[MEMORY] = Quantity(str(advice.memory.target))
         return requests
 
     return asking(pod, recommended)

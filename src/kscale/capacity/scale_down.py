@@ -93,7 +93,7 @@ def draw_new_nodes(title: str, snapshot: Snapshot, nodes: Iterable[NewNode]) -> 
     """Draw nodes that would be created, with pending pods of a snapshot."""
     equivalent: dict[Hashable, list[NewNode]] = {}
     for node in nodes:
-        classes = sorted(each.index for each in snapshot.classify(snapshot.records(node.pods)))
+        classes = sorted(pod_class.index for pod_class in snapshot.classify(snapshot.records(node.pods)))
         equivalent.setdefault((node.note, id(node.template), tuple(classes)), []).append(node)
     drawn = []
     for group in list(equivalent.values())[:_MOST]:
@@ -264,8 +264,8 @@ def _with_homes_refused(
         failure = plan.failures.get(item.node)
         if item.reason == reasons.NO_PLACE_TO_MOVE_PODS and failure is not None and failure.homeless and remaining:
             remaining -= 1
-            why = explain_no_place(item.node, failure.homeless, snapshot, options)
-            item = msgspec.structs.replace(item, why=f"{item.why}: {why}")
+            explanation = explain_no_place(item.node, failure.homeless, snapshot, options)
+            item = msgspec.structs.replace(item, why=f"{item.why}: {explanation}")
         result.append(item)
     return result
 
@@ -289,10 +289,10 @@ def _final_moves(drained: dict[str, dict[str, str]], snapshot: Snapshot) -> dict
 
     A pod that is moved to a node which is drained later moves on with it.
     """
-    own: dict[str, dict[str, str]] = {}
+    moves_by_node: dict[str, dict[str, str]] = {}
     for node, placement in drained.items():
         node_index = snapshot.columns.index[node]
-        moves = own[node] = {}
+        moves = moves_by_node[node] = {}
         for (pod, target), current_index in zip(placement.items(), snapshot.nodes_of(list(placement)), strict=True):
             seen = {node}
             while pod in drained.get(target, ()) and target not in seen:
@@ -300,7 +300,7 @@ def _final_moves(drained: dict[str, dict[str, str]], snapshot: Snapshot) -> dict
                 target = drained[target][pod]
             if current_index == node_index:
                 moves[pod] = target
-    return own
+    return moves_by_node
 
 
 def _in_groups(names: Iterable[str], groups: Groups, snapshot: Snapshot) -> list[NodeInGroup]:

@@ -106,7 +106,7 @@ class VPARoundPlan(Record, frozen=True):
     @property
     def event(self) -> Event | None:
         """Return the plan as an event about the node used for packing; None if no pod changes or there is no node."""
-        effect, count = self.effect, sum(each.pods for each in self.vpas)
+        effect, count = self.effect, sum(vpa.pods for vpa in self.vpas)
         if not count or not effect.node:
             return None
         verb = "updates" if self.program == "vpa-updater" else "recommends other requests for"
@@ -216,7 +216,7 @@ def plan_of_dump(
 
 def _done(result: UpdaterResult) -> list[Action]:
     """Return the actions of a loop without refused evictions and resizes."""
-    refused = {(each.namespace, each.pod) for each in result.unchanged if each.reason == "Refused"}
+    refused = {(pod.namespace, pod.pod) for pod in result.unchanged if pod.reason == "Refused"}
     return [
         action
         for action in result.actions
@@ -290,14 +290,17 @@ def newest_time(cluster: Cluster) -> Moment | None:
     """Return the newest timestamp in the pods and VPAs of a dump; None if there is none."""
     texts: list[str | None] = []
     for pod in cluster.pods():
-        texts += [pod.status.start_time, *(each.last_transition_time for each in pod.status.conditions)]
+        texts += [pod.status.start_time, *(condition.last_transition_time for condition in pod.status.conditions)]
         texts += [
-            each.last_state.terminated.finished_at
-            for each in pod.status.container_statuses
-            if each.last_state.terminated is not None
+            condition.last_state.terminated.finished_at
+            for condition in pod.status.container_statuses
+            if condition.last_state.terminated is not None
         ]
     for vpa in cluster.all("VerticalPodAutoscaler"):
-        texts += [vpa.metadata.creation_timestamp, *(each.last_transition_time for each in vpa.status.conditions)]
+        texts += [
+            vpa.metadata.creation_timestamp,
+            *(condition.last_transition_time for condition in vpa.status.conditions),
+        ]
     times = [from_text(text) for text in texts if text]
     return max(times, default=None)
 

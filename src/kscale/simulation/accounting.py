@@ -75,7 +75,7 @@ class Ledger:
         return len(self._pending)
 
     def _node(self, old: Node | None, new: Node | None) -> None:
-        before, after = (0 if each is None else _cores(each) for each in (old, new))
+        before, after = (0 if node is None else _cores(node) for node in (old, new))
         if before != after or (old is None) != (new is None):
             self.settle()
             self.allocatable += after - before
@@ -87,7 +87,7 @@ class Ledger:
             self._ungrouped.discard(old.name)
 
     def _pods(self, changes: Changes[Pod]) -> None:
-        known: dict[tuple[int, ...], int] = {}
+        cache: dict[tuple[int, ...], int] = {}
         for _, old, new in changes:
             if old is not None and new is not None and old.spec is new.spec and (
                 old.status.phase not in ENDED and new.status.phase not in ENDED) and (
@@ -96,13 +96,15 @@ class Ledger:
             pod = old if new is None else new
             assert pod is not None
             uid = pod.metadata.uid
-            there = new is not None and not finished(new)
-            bound = there and bool(pod.spec.node_name)
-            waits = there and not bound and pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
+            is_present = new is not None and not finished(new)
+            bound = is_present and bool(pod.spec.node_name)
+            waits = (
+                is_present and not bound and pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
+            )
             if bound != (uid in self._cores) or waits != (uid in self._pending) or (bound and old is not None and (
                 old.spec.containers is not pod.spec.containers)):  # fmt: skip
                 self.settle()
-                self._count(uid, _demand(pod, known) if bound or waits else 0, bound=bound, waits=waits)
+                self._count(uid, _demand(pod, cache) if bound or waits else 0, bound=bound, waits=waits)
 
     def _count(self, key: str, cores: int, *, bound: bool, waits: bool) -> None:
         previous = self._cores.pop(key, None)
@@ -356,19 +358,19 @@ class IdealMixes:
         for hpa in self._world.api.of("HorizontalPodAutoscaler").values():
             target = hpa.spec.scale_target_ref
             key = target.kind, hpa.namespace, target.name
-            mine = sorted(self._world.load.pods.of_workload(key), key=_ends)
-            needed = self._needed(hpa, key, mine)
+            pods = sorted(self._world.load.pods.of_workload(key), key=_ends)
+            needed = self._needed(hpa, key, pods)
             if needed is not None:
-                yield from (pod.key for pod in mine[needed:])
+                yield from (pod.key for pod in pods[needed:])
 
     def _needed(self, hpa: HorizontalPodAutoscaler, key: Key, pods: Sequence[Pod]) -> int | None:
         """Return how many pods would bring usage to an HPA's targets; None if it also uses other metrics."""
         counts = [self._needed_for(spec, key, pods) for spec in hpa.spec.metrics or ()]
-        needed = [each for each in counts if each is not None]
+        needed = [count for count in counts if count is not None]
         if not pods or not needed or len(needed) < len(counts):
             return None
-        least = 1 if hpa.spec.min_replicas is None else hpa.spec.min_replicas
-        return min(max(*needed, least), hpa.spec.max_replicas)
+        minimum = 1 if hpa.spec.min_replicas is None else hpa.spec.min_replicas
+        return min(max(*needed, minimum), hpa.spec.max_replicas)
 
     def _needed_for(self, spec: MetricSpec, key: Key, pods: Sequence[Pod]) -> int | None:
         source, now = spec.resource, self._world.time.now
@@ -398,8 +400,8 @@ class IdealMixes:
 def _offer_of(pool: Pool) -> Offer:
     """Return the offer of a pool: up to its maximum size, or its current size if that is larger."""
     (offer,) = offers_of([pool.group], anew=True)
-    most = None if offer.most is None else max(offer.most, len(pool.machines))
-    return msgspec.structs.replace(offer, least=0, most=most)
+    limit = None if offer.most is None else max(offer.most, len(pool.machines))
+    return msgspec.structs.replace(offer, least=0, most=limit)
 
 
 def _ends(pod: Pod) -> bool:
@@ -407,4 +409,4 @@ def _ends(pod: Pod) -> bool:
 
 
 def _is_ready(node: Node) -> bool:
-    return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+    return any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)

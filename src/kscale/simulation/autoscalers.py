@@ -136,34 +136,34 @@ class Autoscalers:
 
     def _autoscaling_options(self, given: ControllerFlags) -> tuple[AutoscalingOptions, bool]:
         """Return (options of the Cluster Autoscaler, whether it has frequent loops)."""
-        where = "controllers.clusterAutoscaler.flags"
+        field = "controllers.clusterAutoscaler.flags"
         flags = dict(given.flags)
         profile = flags.pop(_PROFILE, CURRENT_PROFILE)
         if profile == LEGACY_PROFILE and _FREQUENT in flags:
-            self.values.wrong(f"{where}.{_FREQUENT}", "release 1.3 has no such flag")
+            self.values.wrong(f"{field}.{_FREQUENT}", "release 1.3 has no such flag")
         frequent = flags.pop(_FREQUENT, profile != LEGACY_PROFILE)
         if not isinstance(frequent, bool):
-            self.values.wrong(f"{where}.{_FREQUENT}", f"{frequent!r} is neither true nor false")
+            self.values.wrong(f"{field}.{_FREQUENT}", f"{frequent!r} is neither true nor false")
         texts = [
-            f"{name}={str(each).lower() if isinstance(each, bool) else each}"
+            f"{name}={str(entry).lower() if isinstance(entry, bool) else entry}"
             for name, value in flags.items()
-            for each in (value if isinstance(value, list) else [value])
+            for entry in (value if isinstance(value, list) else [value])
         ]
         try:
             parsed = parse_flags(texts)
             for name in parsed.idle:
                 if name.replace("-", "_") not in AutoscalingOptions.__struct_fields__:
-                    self.values.wrong(f"{where}.{name}", "has no effect in a simulated cluster")
+                    self.values.wrong(f"{field}.{name}", "has no effect in a simulated cluster")
             options = AutoscalingOptions.for_profile(str(profile), **parsed.values)
             for problem in (*options.problems(), *options.misplaced(options.profile, parsed.values)):
-                self.values.wrong(f"{where}.{problem.field.replace('_', '-')}", problem.message)
+                self.values.wrong(f"{field}.{problem.field.replace('_', '-')}", problem.message)
             if not options.problems():
-                self._check_expander(f"{where}.expander", options)
+                self._check_expander(f"{field}.expander", options)
             return options, frequent is True
         except InputError as error:
             for problem in error.problems:
                 name = problem.field.replace("_", "-")
-                self.values.wrong(f"{where}.{name}", problem.message)
+                self.values.wrong(f"{field}.{name}", problem.message)
             return AutoscalingOptions(), True
 
     def _check_expander(self, field: str, options: AutoscalingOptions) -> None:

@@ -74,22 +74,22 @@ _POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 
 def budget_problems(item: PodDisruptionBudget, source: str) -> list[Problem]:
     """Return the mistakes of a PodDisruptionBudget from a file (``source``)."""
-    spec, where = item.spec, f"PodDisruptionBudget {item.key}"
+    spec, label = item.spec, f"PodDisruptionBudget {item.key}"
     problems = [
-        Problem(text, source, where, f"spec.{name}")
+        Problem(text, source, label, f"spec.{name}")
         for name, value in (("minAvailable", spec.min_available), ("maxUnavailable", spec.max_unavailable))
         if (text := _wrong(value))
     ]
     if spec.min_available is not None and spec.max_unavailable is not None:
-        problems.append(Problem("minAvailable and maxUnavailable cannot be both set", source, where, "spec"))
+        problems.append(Problem("minAvailable and maxUnavailable cannot be both set", source, label, "spec"))
     policy = spec.unhealthy_pod_eviction_policy
     if policy and policy not in _POLICIES:
         text = f"{policy!r} is neither {' nor '.join(_POLICIES)}"
-        problems.append(Problem(text, source, where, "spec.unhealthyPodEvictionPolicy"))
+        problems.append(Problem(text, source, label, "spec.unhealthyPodEvictionPolicy"))
     try:
         compile_selector(spec.selector)
     except SelectorError as error:
-        problems.append(Problem(str(error), source, where, "spec.selector"))
+        problems.append(Problem(str(error), source, label, "spec.selector"))
     return problems
 
 
@@ -128,7 +128,8 @@ def scheduling_of(world: WorldEntry, values: Values) -> Scheduling:
         return Scheduling(score_options(data), scheduler_profile(data), preemption_candidates(data))
     except InputError as error:
         values.problems += [
-            each if each.source else replace(each, source=values.source, field=_FIELD) for each in error.problems
+            problem if problem.source else replace(problem, source=values.source, field=_FIELD)
+            for problem in error.problems
         ]
         return Scheduling()
 
@@ -160,7 +161,7 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
         for item in objects
         for reference in [_target(item)]
         if reference is not None
-    } - {(each.group, each.kind) for each in BUILT_IN}
+    } - {(resource.group, resource.kind) for resource in BUILT_IN}
     if not wanted:
         return CustomObjects()
     custom = CustomObjects()
@@ -174,7 +175,7 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
         try:
             data = _plain(record)
             if kind == _DEFINITION:
-                scaled = [each for each in custom_resources(data) if (each.group, each.kind) in wanted]
+                scaled = [resource for resource in custom_resources(data) if (resource.group, resource.kind) in wanted]
                 wrong = scale_path_problems(data) if scaled else []
                 if wrong:
                     raise InputError(wrong)
@@ -183,8 +184,8 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
                 custom.objects.append(_object(data))
         except InputError as error:
             problems += [
-                Problem(each.message, record.source, f"{record.kind} {record.where}".strip(), each.field)
-                for each in error.problems
+                Problem(resource.message, record.source, f"{record.kind} {record.where}".strip(), resource.field)
+                for resource in error.problems
             ]
     if problems:
         raise InputError(problems)
@@ -216,11 +217,11 @@ def _object(data: dict[str, Any]) -> CustomObject:
 
 def _unscaled(found: CustomObjects) -> dict[str, str]:
     """Return why the objects of kinds without a scale create no pods, by kind."""
-    scaled = {(each.group, each.kind) for each in found.resources}
+    scaled = {(item.group, item.kind) for item in found.resources}
     return {
-        each.kind: f"there is no CustomResourceDefinition of {each.kind} with a scale"
-        for each in found.objects
-        if (group_of(each.api_version), each.kind) not in scaled
+        item.kind: f"there is no CustomResourceDefinition of {item.kind} with a scale"
+        for item in found.objects
+        if (group_of(item.api_version), item.kind) not in scaled
     }
 
 
@@ -239,10 +240,10 @@ def _scale_problem(target: CustomObject, resource: CustomResource) -> str:
 
 def _check(objects: Sequence[KubeObject], found: CustomObjects) -> None:
     """Drop objects of kinds without a scale, and add a warning for each HPA whose target cannot be simulated."""
-    scaled = {(each.group, each.kind): each for each in reversed(found.resources)}
-    found.objects = [each for each in found.objects if (group_of(each.api_version), each.kind) in scaled]
-    built_in = {(each.group, each.kind) for each in BUILT_IN}
-    objects_by_name = {(each.kind, each.key): each for each in found.objects}
+    scaled = {(entry.group, entry.kind): entry for entry in reversed(found.resources)}
+    found.objects = [entry for entry in found.objects if (group_of(entry.api_version), entry.kind) in scaled]
+    built_in = {(entry.group, entry.kind) for entry in BUILT_IN}
+    objects_by_name = {(entry.kind, entry.key): entry for entry in found.objects}
     for item in objects:
         reference = _target(item)
         if reference is None or (group_of(reference.api_version), reference.kind) in built_in:
@@ -253,8 +254,8 @@ def _check(objects: Sequence[KubeObject], found: CustomObjects) -> None:
             problem = f"is not simulated: there is no CustomResourceDefinition of {reference.kind} with a scale"
         elif target is None:
             problem = "is not simulated: it is not there"
-        elif why := pod_template_problem(target):
-            problem = f"is not simulated: {why}"
+        elif template_problem := pod_template_problem(target):
+            problem = f"is not simulated: {template_problem}"
         else:
             problem = _scale_problem(target, scaled[key])
         if problem:
@@ -393,11 +394,11 @@ class _Builder:
         objects = [*self._objects(more, traced, arrivals.places), *arrivals.nodes]
         traced = traced.admitted(self._admitted)
         custom = self._custom(objects, more)
-        there = [*objects, *custom.objects, *traced.applied]
-        self._no_others(arrivals, there)
+        all_objects = [*objects, *custom.objects, *traced.applied]
+        self._no_others(arrivals, all_objects)
         groups = self._groups(objects)
         machines = self._machines(groups)
-        times = arrivals.times(self._times(there))
+        times = arrivals.times(self._times(all_objects))
         options = WorldOptions(
             seed=scenario.seed,
             latency=values.duration(scenario.world.latency, "world.latency", least=1),
@@ -407,7 +408,7 @@ class _Builder:
             **scheduling_of(scenario.world, values)._asdict(),
         )
         sample = values.duration(scenario.sample, "sample", least=1000 * _MILLISECOND)
-        load = self._load(there)
+        load = self._load(all_objects)
         external = self._external(load)
         self._check()
         world = SimulatedWorld(
@@ -456,45 +457,45 @@ class _Builder:
         ``places``: positions of objects that other traces add, whose names must not occur elsewhere.
         """
         sources = [*(str(self.values.folder / name) for name in self.scenario.cluster), *more, *traced.first]
-        loaded_list = [loaded.obj for loaded in load_objects(*sources)] if sources else []
+        initial = [loaded.obj for loaded in load_objects(*sources)] if sources else []
         for i, data in enumerate(self.scenario.objects):
             try:
-                loaded_list += [loaded.obj for loaded in load_objects(data, validate=True, report=self._report)]
+                initial += [loaded.obj for loaded in load_objects(data, validate=True, report=self._report)]
             except InputError as error:
                 self.values.problems += [
                     replace(problem, source=self.values.source, object=f"objects[{i}]") for problem in error.problems
                 ]
         seen: set[tuple[str, str]] = set()
-        for item in loaded_list:
+        for item in initial:
             kind = item.kind or type(item).__name__
             if (kind, item.key) in seen:
                 self.values.problems.append(Problem("is there twice", self.values.source, f"{kind} {item.key}"))
             seen.add((kind, item.key))
         later = traced.applied_later
-        for kind, key in dict.fromkeys((item.kind or type(item).__name__, item.key) for item in [*loaded_list, *later]):
+        for kind, key in dict.fromkeys((item.kind or type(item).__name__, item.key) for item in [*initial, *later]):
             if (kind, key) in places:
                 text = f"the scenario has a {kind} {key} of its own"
                 self.values.problems.append(Problem(text, *places[kind, key]))
         for kind, key in dict.fromkeys((item.kind or type(item).__name__, item.key) for item in traced.deleted_later):
             if (kind, key) in places:
                 self.values.problems.append(Problem(f"the trace of SimKube deletes a {kind} {key}", *places[kind, key]))
-        for item in [*loaded_list, *later]:
+        for item in [*initial, *later]:
             if isinstance(item, PodDisruptionBudget):
                 self.values.problems += budget_problems(item, self.values.source)
         self._check()
-        return [self._admitted(item) for item in completed(loaded_list, later)]
+        return [self._admitted(item) for item in completed(initial, later)]
 
     def _custom(self, objects: Sequence[KubeObject], more: Sequence[str | KubeObject]) -> CustomObjects:
         """Return the custom resources that HPAs scale, which create pods like workloads."""
         files = [str(self.values.folder / name) for name in self.scenario.cluster]
-        named = [each for each in more if isinstance(each, str)]
+        named = [entry for entry in more if isinstance(entry, str)]
         try:
             custom = custom_objects(objects, [*files, *named, *self.scenario.objects])
         except InputError as error:
             raise InputError(
                 [replace(problem, source=problem.source or self.values.source) for problem in error.problems]
             ) from None
-        self._workloads = {*_WORKLOADS, *(each.kind for each in custom.resources)}
+        self._workloads = {*_WORKLOADS, *(entry.kind for entry in custom.resources)}
         self._unscaled = custom.unscaled
         return custom
 
@@ -555,17 +556,17 @@ class _Builder:
     # -- machines, pods and metrics ------------------------------------------------------------------------------------
 
     def _machines(self, groups: Sequence[NodeGroup]) -> dict[str, GroupTimes]:
-        known = {group.id for group in groups}
+        group_ids = {group.id for group in groups}
         times_by_group: dict[str, GroupTimes] = {}
         for i, entry in enumerate(self.scenario.machines):
             field = f"machines[{i}]"
-            if entry.group and entry.group not in known:
+            if entry.group and entry.group not in group_ids:
                 self.values.wrong(f"{field}.group", f"there is no node group {entry.group!r}")
             if entry.group in times_by_group:
                 self.values.wrong(f"{field}.group", "has an entry already")
             times_by_group[entry.group] = self._group_times(entry, field)
         usual = times_by_group.get("", GroupTimes())
-        return {group: times_by_group.get(group, usual) for group in known}
+        return {group: times_by_group.get(group, usual) for group in group_ids}
 
     def _group_times(self, entry: MachineEntry, field: str) -> GroupTimes:
         values = self.values
@@ -584,7 +585,7 @@ class _Builder:
             failures=round(entry.failures * MILLION),
             stock=entry.stock,
             out_of_stock=tuple(
-                self._out_of_stock(each, f"{field}.outOfStock[{j}]") for j, each in enumerate(entry.out_of_stock)
+                self._out_of_stock(period, f"{field}.outOfStock[{j}]") for j, period in enumerate(entry.out_of_stock)
             ),
             creation=values.duration(entry.creation, f"{field}.creation"),
         )
@@ -639,8 +640,8 @@ class _Builder:
 
     def _key(self, text: str, field: str) -> Key:
         parts = text.split("/")
-        if len(parts) == 3 and parts[0] not in self._workloads and (why := self._why_no_pods(parts[0])):
-            self.values.wrong(field, f"{text} makes no pods: {why}")
+        if len(parts) == 3 and parts[0] not in self._workloads and (reason := self._why_no_pods(parts[0])):
+            self.values.wrong(field, f"{text} makes no pods: {reason}")
             return "", "", ""
         if len(parts) != 3 or parts[0] not in self._workloads:
             self.values.wrong(field, f"{text!r} is no workload: Deployment/NAMESPACE/NAME is meant")
@@ -651,7 +652,7 @@ class _Builder:
         """Return why the objects of a custom kind create no pods here; empty if there are no such objects."""
         if kind in self._unscaled:
             return self._unscaled[kind]
-        custom = any(each.startswith(f"{kind}.") for each in self._report.skipped)
+        custom = any(skipped_kind.startswith(f"{kind}.") for skipped_kind in self._report.skipped)
         return "no HPA scales it, or it has no CustomResourceDefinition with a scale" if custom else ""
 
     def _load(self, objects: Sequence[KubeObject]) -> dict[Key, tuple[dict[str, Usage], Queue | None]]:
@@ -678,14 +679,15 @@ class _Builder:
             }
             queue = None
             if entry.queue is not None:
-                queue_entry, where = entry.queue, f"{field}.queue"
+                queue_entry, queue_field = entry.queue, f"{field}.queue"
                 queue = Queue(
-                    arrivals=values.signal(queue_entry.arrivals, f"{where}.arrivals"),
-                    capacity=values.milli(queue_entry.capacity, f"{where}.capacity"),
+                    arrivals=values.signal(queue_entry.arrivals, f"{queue_field}.arrivals"),
+                    capacity=values.milli(queue_entry.capacity, f"{queue_field}.capacity"),
                     used={
-                        name: values.milli(amount, f"{where}.used.{name}") for name, amount in queue_entry.used.items()
+                        name: values.milli(amount, f"{queue_field}.used.{name}")
+                        for name, amount in queue_entry.used.items()
                     },
-                    patience=values.duration(queue_entry.patience, f"{where}.patience"),
+                    patience=values.duration(queue_entry.patience, f"{queue_field}.patience"),
                 )
             result[key] = usage, queue
         return result
@@ -708,7 +710,7 @@ class _Builder:
                     self.values.wrong(f"{field}.workload", f"{entry.workload} has no queue")
                 metric = ExternalMetric(queue=key, tells=entry.tells, labels=entry.labels)
             named = metrics_by_name.setdefault((entry.namespace, entry.name), [])
-            if any(each.labels == entry.labels for each in named):
+            if any(other.labels == entry.labels for other in named):
                 self.values.wrong(field, f"there is a {entry.name} with these labels already")
             named.append(metric)
         return metrics_by_name

@@ -166,7 +166,7 @@ def _parts(flag: str, value: _Value) -> list[Any]:
     """Return the entries of a flag that is read entry by entry, else the value itself in a list."""
     if flag != _GATES:
         return [value]
-    return [part for each in (value if isinstance(value, list) else [str(value)]) for part in each.split(",")]
+    return [part for text in (value if isinstance(value, list) else [str(value)]) for part in text.split(",")]
 
 
 def _takes(controller: str, profile: str, flag: str, value: _Value) -> bool:
@@ -183,10 +183,10 @@ def _takes(controller: str, profile: str, flag: str, value: _Value) -> bool:
 
 def _autoscaling(profile: str, flags: Mapping[str, _Value]) -> AutoscalingOptions:
     texts = [
-        f"{name}={str(each).lower() if isinstance(each, bool) else each}"
+        f"{name}={str(entry).lower() if isinstance(entry, bool) else entry}"
         for name, value in flags.items()
         if name not in ("profile", _FREQUENT)
-        for each in (value if isinstance(value, list) else [value])
+        for entry in (value if isinstance(value, list) else [value])
     ]
     return AutoscalingOptions.for_profile(profile, **parse_flags(texts).values)
 
@@ -312,7 +312,7 @@ class Ran(NamedTuple):
     def statuses_of(self, about: str) -> list[ScalerStatus]:
         """Return the statuses of the HPA whose target is ``RESOURCE NAMESPACE/NAME``, in order."""
         resource, _, target = about.partition(" ")
-        return [each for each in self.statuses.get(target, ()) if resource.startswith(each.kind.lower()[:-1])]
+        return [status for status in self.statuses.get(target, ()) if resource.startswith(status.kind.lower()[:-1])]
 
 
 def run_scenario(
@@ -366,7 +366,7 @@ def _listen(setup: Setup) -> tuple[list[LoopFact], dict[str, list[ScalerStatus]]
 
 
 def _note_status(hpa: HorizontalPodAutoscaler, now: Moment, statuses: dict[str, list[ScalerStatus]]) -> None:
-    active = next((each for each in hpa.status.conditions or () if each.type == "ScalingActive"), None)
+    active = next((condition for condition in hpa.status.conditions or () if condition.type == "ScalingActive"), None)
     if active is not None:
         target = f"{hpa.metadata.namespace}/{hpa.spec.scale_target_ref.name}"
         kind = hpa.spec.scale_target_ref.kind
@@ -382,7 +382,7 @@ def _fact(now: Moment, trigger: str, report: LoopReport, started: Moment, before
     if plan is not None:
         names = frozenset(item.name for item in plan.unneeded)
         unneeded = unneeded if names == unneeded else names
-        current = {name: each.reason for name, each in plan.unremovable.items()}
+        current = {name: unremovable.reason for name, unremovable in plan.unremovable.items()}
         reasons = reasons if current == reasons else current
     text, rule = _ending(now, report, started)
     return LoopFact(now, trigger, text, rule, unneeded, reasons)
@@ -456,9 +456,15 @@ def pair_decisions(old: Ran, new: Ran) -> list[Pair]:
     """Pair the decisions of two runs, ordered by the earlier time of each pair."""
     before, after = _by_key(old), _by_key(new)
     pairs = [
-        Pair(min(from_text(each.at) for each in (one, other) if each is not None), key, number, one, other)
+        Pair(
+            min(from_text(decision.at) for decision in (old_decision, new_decision) if decision is not None),
+            key,
+            number,
+            old_decision,
+            new_decision,
+        )
         for key in dict.fromkeys((*before, *after))
-        for number, (one, other) in enumerate(zip_longest(before.get(key, ()), after.get(key, ())))
+        for number, (old_decision, new_decision) in enumerate(zip_longest(before.get(key, ()), after.get(key, ())))
     ]
     return sorted(pairs, key=lambda pair: pair[:3])
 
@@ -489,18 +495,18 @@ def _key(decision: Decision) -> Key | None:
 
     None for a decision that is part of another one: the taints, cordons and evictions of a deletion.
     """
-    of: Mapping[str, Any] = decision.arguments
+    arguments: Mapping[str, Any] = decision.arguments
     match decision.action:
         case "IncreaseSize" | "DecreaseTargetSize" | "CreateGroup" | "DeleteGroup":
-            about = str(of.get("group", ""))
+            about = str(arguments.get("group", ""))
         case "DeleteNodes":
-            about = f"{of.get('group', '')}/{','.join(of.get('nodes', ()))}"
+            about = f"{arguments.get('group', '')}/{','.join(arguments.get('nodes', ()))}"
         case "PutScale":
-            about = f"{of.get('resource', '')} {of.get('namespace', '')}/{of.get('name', '')}"
+            about = f"{arguments.get('resource', '')} {arguments.get('namespace', '')}/{arguments.get('name', '')}"
         case "Evict" | "Resize":
             if decision.by == "cluster-autoscaler":
                 return None
-            about = str(of.get("namespace", ""))
+            about = str(arguments.get("namespace", ""))
         case _:
             return None
     return decision.by, decision.action, about
@@ -510,14 +516,14 @@ def asked_for(decision: Decision | None) -> str:
     """Return what a decision requested: a change of size, a number of replicas, a pod."""
     if decision is None:
         return ""
-    of = decision.arguments
+    arguments = decision.arguments
     match decision.action:
         case "IncreaseSize" | "DecreaseTargetSize":
-            return f"{int(of.get('delta', 0)):+d}"
+            return f"{int(arguments.get('delta', 0)):+d}"
         case "DeleteNodes":
-            return f"-{len(of.get('nodes', ()))}"
+            return f"-{len(arguments.get('nodes', ()))}"
         case "PutScale":
-            return str(of.get("replicas", ""))
+            return str(arguments.get("replicas", ""))
         case "Evict" | "Resize":
-            return str(of.get("name", ""))
+            return str(arguments.get("name", ""))
     return ""

@@ -304,7 +304,7 @@ def explain(program: str, old: Ran, new: Ran, changes: Sequence[FlagChange], rer
     while differing := [pair for pair in pair_decisions(*runs) if pair.differs]:
         for pair in differing:
             if pair.key[0] == program and pair.name in original and pair.name not in causes:
-                earlier = any(each.first + SAME_TIME <= pair.first for each in differing)
+                earlier = any(other_pair.first + SAME_TIME <= pair.first for other_pair in differing)
                 cause = _reported(pair, *runs, earlier=earlier)
                 if cause is not None:
                     causes[pair.name] = _beside(cause, accepted)
@@ -332,7 +332,7 @@ def _beside(cause: Cause, accepted: Sequence[FlagChange]) -> Cause:
     """Return a cause that applies once earlier differences are removed."""
     if not accepted:
         return cause
-    return cause._replace(evidence=f"{cause.evidence} (beside {' and '.join(each.text for each in accepted)})")
+    return cause._replace(evidence=f"{cause.evidence} (beside {' and '.join(change.text for change in accepted)})")
 
 
 # -- flags -----------------------------------------------------------------------------------------------------------
@@ -343,18 +343,24 @@ def _needed_changes(
 ) -> list[FlagChange]:
     """Return the fewest changed flags with which a difference disappears, most important first; empty if none help."""
     action = first.key[1]
-    candidates = [each for each in changes if each not in accepted and (not each.actions or action in each.actions)]
-    until = max(from_text(each.at) for each in (first.one, first.other) if each is not None) + 2 * SAME_TIME
+    candidates = [
+        candidate
+        for candidate in changes
+        if candidate not in accepted and (not candidate.actions or action in candidate.actions)
+    ]
+    until = (
+        max(from_text(candidate.at) for candidate in (first.one, first.other) if candidate is not None) + 2 * SAME_TIME
+    )
     if not candidates or not _gone(first, rerun([*accepted, *candidates], until))[0]:
         return []
     needed, remains = candidates, {}
     for change in candidates:
-        others = [each for each in needed if each is not change]
-        disappeared, apart = _gone(first, rerun([*accepted, *others], until)) if others else (False, first.apart)
+        others = [candidate for candidate in needed if candidate is not change]
+        disappeared, distance = _gone(first, rerun([*accepted, *others], until)) if others else (False, first.apart)
         if disappeared:
             needed = others
         else:
-            remains[change.rule] = float("inf") if apart is None else float(apart)
+            remains[change.rule] = float("inf") if distance is None else float(distance)
     return sorted(needed, key=lambda change: -remains[change.rule])
 
 
@@ -382,8 +388,8 @@ def _by_flags(pair: Pair, needed: Sequence[FlagChange], new: Ran) -> Cause:
 
 def _trigger(decision: Decision, ran: Ran) -> str:
     """Return the trigger of the last loop up to a decision that was not started by a timer; empty if there was none."""
-    at = from_text(decision.at)
-    started = (loop.trigger for loop in reversed(ran.loops) if loop.at <= at)
+    moment = from_text(decision.at)
+    started = (loop.trigger for loop in reversed(ran.loops) if loop.at <= moment)
     return next((trigger for trigger in started if trigger and not trigger.endswith("timer")), "")
 
 
@@ -431,8 +437,8 @@ def _why_rescaled(pair: Pair, old: Ran, new: Ran, *, earlier: bool) -> Cause | N
     if today is not None and today.reason == "AmbiguousSelector" and pair.one is not None:
         return Cause("ambiguous-selector", today.message)
     if pair.one is not None and pair.other is not None and asked_for(pair.one) == asked_for(pair.other):
-        at, later = from_text(pair.other.at), from_text(pair.one.at)
-        if later - at >= SAME_TIME and after and before and after[0].at >= at and before[0].at >= later:
+        moment, later = from_text(pair.other.at), from_text(pair.one.at)
+        if later - moment >= SAME_TIME and after and before and after[0].at >= moment and before[0].at >= later:
             return Cause("first-period", "in both runs this is decided in the first round of the HPA")
     if earlier or then is None or today is None or not (then.active and today.active):
         return None
@@ -441,7 +447,7 @@ def _why_rescaled(pair: Pair, old: Ran, new: Ran, *, earlier: bool) -> Cause | N
 
 
 def _last(statuses: Sequence[ScalerStatus], at: Moment) -> ScalerStatus | None:
-    return next((each for each in reversed(statuses) if each.at <= at), None)
+    return next((status for status in reversed(statuses) if status.at <= at), None)
 
 
 def _size_at(decision: Decision | None, end: Moment) -> str:
@@ -472,8 +478,8 @@ def _why_deleted(pair: Pair, old: Ran, new: Ran) -> Cause | None:
 
 
 def _is_delayed(nanoseconds: int) -> bool:
-    least, most = _DELETE_DELAY
-    return least <= nanoseconds <= most
+    minimum, maximum = _DELETE_DELAY
+    return minimum <= nanoseconds <= maximum
 
 
 def _node(decision: Decision) -> str:
@@ -482,12 +488,17 @@ def _node(decision: Decision) -> str:
 
 def _tainted(decision: Decision, ran: Ran) -> Moment | None:
     """Return when a node got the taint of its deletion; None if it got none."""
-    at, node = from_text(decision.at), _node(decision)
+    moment, node = from_text(decision.at), _node(decision)
     for entry in reversed(ran.run.decisions.entries):
-        of = entry.arguments
-        if entry.action != "Patch" or of.get("kind") != "Node" or of.get("name") != node or entry.error is not None:
+        arguments = entry.arguments
+        if (
+            entry.action != "Patch"
+            or arguments.get("kind") != "Node"
+            or arguments.get("name") != node
+            or entry.error is not None
+        ):
             continue
-        if "ToBeDeletedByClusterAutoscaler" in str(of.get("patch", "")) and from_text(entry.at) <= at:
+        if "ToBeDeletedByClusterAutoscaler" in str(arguments.get("patch", "")) and from_text(entry.at) <= moment:
             return from_text(entry.at)
     return None
 
@@ -497,9 +508,11 @@ def words_of_both(pair: Pair, old: Ran, new: Ran) -> str:
     by, _, about = pair.key
     if by == "horizontal-pod-autoscaler":
         statuses = (_last(ran.statuses_of(about), pair.first + SAME_TIME - 1) for ran in (old, new))
-        then, today = ("nothing" if each is None else f"{each.reason}: {each.message}" for each in statuses)
+        then, today = ("nothing" if status is None else f"{status.reason}: {status.message}" for status in statuses)
     elif by == "cluster-autoscaler":
-        node = next((_node(each) for each in (pair.one, pair.other) if each and each.action == "DeleteNodes"), "")
+        node = next(
+            (_node(status) for status in (pair.one, pair.other) if status and status.action == "DeleteNodes"), ""
+        )
         then, today = (_loop_words(ran, pair.first, node) for ran in (old, new))
     else:
         then, today = ("; ".join(ran.said) or "nothing" for ran in (old, new))
@@ -645,7 +658,7 @@ def compare_profiles(
         others = {key: cause for key, cause in proven.items() if key[0][0] != program and key not in causes}
         causes.update({key: cause for key, cause in proven.items() if key[0][0] == program} | others)
     decisions = _compared(pairs, old, new, causes, several=len(legacy) > 1)
-    named = dict.fromkeys(rule for each in decisions if each.rule for rule in (each.rule, *each.also))
+    named = dict.fromkeys(rule for decision in decisions if decision.rule for rule in (decision.rule, *decision.also))
     return ProfileComparison(
         name=scenario.name,
         begin=scenario.begin,
@@ -682,13 +695,13 @@ class _Reruns:
         return self._with(LEGACY, changes, until), self._with(CURRENT, changes, until)
 
     def _with(self, profile: str, changes: Sequence[FlagChange], until: Moment | None) -> Ran:
-        own = [change for change in changes if change.profile == profile]
-        flags = frozenset(change.flag for change in own)
+        own_changes = [change for change in changes if change.profile == profile]
+        flags = frozenset(change.flag for change in own_changes)
         for end in (None, until):
             if (ran := self._done.get((profile, flags, end))) is not None:
                 return ran
-        label = f"{profile}, with {', '.join(f'--{change.flag}={change.value}' for change in own)}"
-        ran = self._done[profile, flags, until] = self._run(label, self._profiles[profile], own, until)
+        label = f"{profile}, with {', '.join(f'--{change.flag}={change.value}' for change in own_changes)}"
+        ran = self._done[profile, flags, until] = self._run(label, self._profiles[profile], own_changes, until)
         return ran
 
 

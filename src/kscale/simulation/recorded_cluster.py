@@ -117,8 +117,8 @@ def _replica_set(deployment: Deployment, pods: list[Pod], *, is_current: bool) -
             metadata=ObjectMeta(labels=pod.metadata.labels, annotations=pod.metadata.annotations),
             spec=replace(pod.spec, node_name=""),
         )
-    own = (pod.metadata.labels or {}).get(_HASH)
-    hash_label = {} if own is None else {_HASH: own}
+    template_hash = (pod.metadata.labels or {}).get(_HASH)
+    hash_label = {} if template_hash is None else {_HASH: template_hash}
     labels = {**(template.metadata.labels or {}), **hash_label}
     selector = deployment.spec.selector
     if selector is not None:
@@ -134,7 +134,7 @@ def _replica_set(deployment: Deployment, pods: list[Pod], *, is_current: bool) -
 def _free(name: str, taken: Container[str]) -> str:
     """Return the name, or the first free name with a number appended."""
     numbered = (f"{name}-{number}" for number in count(1))
-    return next(each for each in chain([name], numbered) if each not in taken)
+    return next(candidate for candidate in chain([name], numbered) if candidate not in taken)
 
 
 def _storage_classes(objects: Iterable[KubeObject]) -> list[StorageClass]:

@@ -99,8 +99,8 @@ def replay_decisions(recorded: Sequence[Decision], setup: Setup, **more: Any) ->
     """
     entries = simulate(setup, **more).decisions.entries
     replayed = [msgspec.convert(msgspec.json.decode(msgspec.json.encode(item)), Decision) for item in entries]
-    before, now = _by_autoscaler(recorded), _by_autoscaler(replayed)
-    replays = [_replay(name, before.get(name, ()), now.get(name, ())) for name in dict.fromkeys((*before, *now))]
+    old, new = _by_autoscaler(recorded), _by_autoscaler(replayed)
+    replays = [_replay(name, old.get(name, ()), new.get(name, ())) for name in dict.fromkeys((*old, *new))]
     return DecisionReplay(
         name=setup.scenario.name,
         recorded=len(recorded),
@@ -118,14 +118,14 @@ def _by_autoscaler(decisions: Iterable[Decision]) -> Mapping[str, Sequence[Decis
     return result
 
 
-def _replay(name: str, before: Sequence[Decision], now: Sequence[Decision]) -> AutoscalerReplay:
-    shorter = min(len(before), len(now))
-    same = next((i for i in range(shorter) if before[i] != now[i]), shorter)
+def _replay(name: str, old: Sequence[Decision], now: Sequence[Decision]) -> AutoscalerReplay:
+    shorter = min(len(old), len(now))
+    same = next((i for i in range(shorter) if old[i] != now[i]), shorter)
     return AutoscalerReplay(
         name=name,
-        recorded=len(before),
+        recorded=len(old),
         replayed=len(now),
         same=same,
-        recorded_first=before[same] if same < len(before) else None,
+        recorded_first=old[same] if same < len(old) else None,
         replayed_first=now[same] if same < len(now) else None,
     )

@@ -284,7 +284,7 @@ class _Run:
         now = world.time.now
         ledger.settle()
         groups = self._groups(now)
-        costs = [each.cost for each in groups if each.node_hours]
+        costs = [group.cost for group in groups if group.node_hours]
         queues = [
             QueueUse(
                 workload="/".join(key),
@@ -304,8 +304,8 @@ class _Run:
             seconds=(now - self.begin) / SECOND,
             interrupted=interrupted,
             seed=self.setup.scenario.seed,
-            cost=None if None in costs else sum(each for each in costs if each is not None),
-            node_hours=sum(each.node_hours for each in groups),
+            cost=None if None in costs else sum(group for group in costs if group is not None),
+            node_hours=sum(group.node_hours for group in groups),
             ungrouped_node_hours=_hours(ledger.ungrouped_time),
             most_nodes=ledger.most_nodes,
             groups=groups,
@@ -328,8 +328,10 @@ class _Run:
                 for drive in self.drives
             ],
             pod_events=self.pod_events,
-            recommendations=[each for vpa in world.api.of("VerticalPodAutoscaler").values() for each in _said_by(vpa)],
-            interruptions=sum(each.lost for each in groups),
+            recommendations=[
+                group for vpa in world.api.of("VerticalPodAutoscaler").values() for group in _said_by(vpa)
+            ],
+            interruptions=sum(group.lost for group in groups),
             interrupted_pods=self.jobs.interrupted,
             jobs=self.jobs.uses(),
             ideal=self.mixes.told(_hours(now - self.begin)),
@@ -373,12 +375,12 @@ def _said_by(vpa: VerticalPodAutoscaler) -> list[Recommended]:
     return [
         Recommended(
             vpa=vpa.key,
-            container=each.container_name,
-            target=_texts(each.target),
-            lower_bound=_texts(each.lower_bound),
-            upper_bound=_texts(each.upper_bound),
+            container=entry.container_name,
+            target=_texts(entry.target),
+            lower_bound=_texts(entry.lower_bound),
+            upper_bound=_texts(entry.upper_bound),
         )
-        for each in (recommendation.container_recommendations if recommendation is not None else ())
+        for entry in (recommendation.container_recommendations if recommendation is not None else ())
     ]
 
 

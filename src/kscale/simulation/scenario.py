@@ -245,11 +245,11 @@ class Scenario(ApiStruct, forbid_unknown_fields=True):
 def simulation_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a scenario file."""
     name, definitions = components_of(Scenario)
-    own = definitions.pop(name)
+    scenario_schema = definitions.pop(name)
     groups = groups_schema()["$defs"]
     listed = {"type": "array", "items": groups.pop("Groups")["items"]}
     properties = {
-        **own["properties"],
+        **scenario_schema["properties"],
         "apiVersion": {"const": API_VERSION},
         "kind": {"const": "Simulation"},
         "groups": {"anyOf": [listed, {"type": "string"}], "default": []},
@@ -257,7 +257,7 @@ def simulation_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "kscale scenario file",
-        **own,
+        **scenario_schema,
         "properties": properties,
         "$defs": dict(sorted({**definitions, **groups}.items())),
     }
@@ -287,8 +287,8 @@ class Values:
 
     def wrong(self, field: str, message: str, step: int | None = None) -> None:
         """Record a mistake of a field; ``step``: index of a signal's step."""
-        where = field if step is None else f"{field}.steps[{step}]"
-        self.problems.append(Problem(message, self.source, field=where))
+        place = field if step is None else f"{field}.steps[{step}]"
+        self.problems.append(Problem(message, self.source, field=place))
 
     def duration(self, text: str, field: str, *, least: int = 0, step: int | None = None) -> int:
         """Parse a Go duration to nanoseconds; after a mistake, or for less than ``least``, return ``least``."""
@@ -351,7 +351,7 @@ class Values:
             if given.file is not None:
                 time, value = self._rows(given, field, repeat)
             else:
-                time = [self.begin + self.duration(at, field, step=i) for i, (at, _) in enumerate(given.steps)]
+                time = [self.begin + self.duration(offset, field, step=i) for i, (offset, _) in enumerate(given.steps)]
                 value = [self.milli(amount, field, step=i) for i, (_, amount) in enumerate(given.steps)]
             scale = Fraction(str(given.scale))
             if scale < 0:
@@ -389,7 +389,7 @@ class Values:
             raise ValueError(f"{path} is empty")
         if (np.asarray(values) < 0).any():
             raise ValueError(f"{path} holds a negative amount")
-        milli = [int(Fraction(each) * 1000) for each in np.asarray(values).tolist()]
+        milli = [int(Fraction(number) * 1000) for number in np.asarray(values).tolist()]
         return (np.asarray(times) - times[0] + self.begin).tolist(), milli
 
 
@@ -401,10 +401,10 @@ def options_of(struct: type[_T], flags: Mapping[str, Any], given: Mapping[str, A
     hints = get_type_hints(struct)
     fields = dict(given)
     for name, value in flags.items():
-        where, attribute = f"{field}.flags.{name}", name.replace("-", "_")
+        flag_field, attribute = f"{field}.flags.{name}", name.replace("-", "_")
         kind = hints.get(attribute)
         if kind is None:
-            values.wrong(where, "there is no such flag")
+            values.wrong(flag_field, "there is no such flag")
             continue
         try:
             if kind is timedelta:
@@ -414,11 +414,11 @@ def options_of(struct: type[_T], flags: Mapping[str, Any], given: Mapping[str, A
             elif get_origin(kind) in (dict, Mapping):
                 fields[attribute] = _gates(value)
             elif get_origin(kind) is list and isinstance(value, str):
-                fields[attribute] = [each for each in value.split(",") if each]
+                fields[attribute] = [part for part in value.split(",") if part]
             else:
                 fields[attribute] = msgspec.convert(value, kind, strict=False)
         except (ValueError, TypeError) as error:
-            values.wrong(where, str(error))
+            values.wrong(flag_field, str(error))
     try:
         options = struct(**fields)
     except InputError as error:

@@ -49,8 +49,8 @@ class Simulator:
         taken = [name for name in ("cluster", "objects", "groups") if getattr(scenario, name)]
         problems = [Problem("it is that of the what-if scenario", self.source, field=name) for name in taken]
         if autoscaler is not None and autoscaler.flags:
-            where = "controllers.clusterAutoscaler.flags"
-            problems.append(Problem("flags are edits of the what-if scenario", self.source, field=where))
+            field = "controllers.clusterAutoscaler.flags"
+            problems.append(Problem("flags are edits of the what-if scenario", self.source, field=field))
         if problems:
             raise InputError(problems)
 

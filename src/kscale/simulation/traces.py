@@ -107,7 +107,7 @@ class OpenbPod(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def models(self) -> tuple[str, ...]:
         """Return the accepted GPU models, each once and sorted; empty: all."""
-        return tuple(sorted({each for each in self.gpu_spec.split("|") if each}))
+        return tuple(sorted({model for model in self.gpu_spec.split("|") if model}))
 
     def manifest(self, namespace: str = "openb") -> dict[str, Any]:
         """Build the pod's manifest as pending.
@@ -238,8 +238,8 @@ class Arrivals:
 
     def enter(self, world: SimulatedWorld) -> None:
         """Schedule the arrivals in a world."""
-        for at, coming in groupby(self.pods, key=itemgetter(0)):
-            world.time.at(at, partial(_come, world, [pod for _, pod in coming]), rank=HAPPENINGS)
+        for time, coming in groupby(self.pods, key=itemgetter(0)):
+            world.time.at(time, partial(_come, world, [pod for _, pod in coming]), rank=HAPPENINGS)
 
 
 def _come(world: SimulatedWorld, pods: Sequence[Pod]) -> None:
@@ -266,11 +266,11 @@ def openb_arrivals(entry: OpenbEntry | None, values: Values, begin: Moment, end:
         values.problems.append(Problem(text, source=str(values.folder / entry.pods), field="openb.pods"))
         return Arrivals()
     timed = [(begin + (pod.creation_time or 0) * SECOND, row, pod) for row, pod in pods.items()]
-    arriving = sorted((each for each in timed if each[0] <= end), key=lambda each: each[0])
+    arriving = sorted((arrival for arrival in timed if arrival[0] <= end), key=lambda arrival: arrival[0])
     rows = {("Node", node.sn): (str(values.folder / entry.nodes), row, "sn") for row, node in nodes.items()}
     rows |= {("Pod", f"openb/{pod.name}"): (str(values.folder / entry.pods), row, "name") for _, row, pod in arriving}
     return Arrivals(
-        pods=[(at, from_dict(pod.manifest(), Pod)) for at, _, pod in arriving],
+        pods=[(time, from_dict(pod.manifest(), Pod)) for time, _, pod in arriving],
         work={f"openb/{pod.name}": work for _, _, pod in arriving if (work := _work(pod)) is not None},
         nodes=[from_dict(node.manifest(), Node) for node in nodes.values()],
         places=rows,
@@ -322,8 +322,8 @@ def read_simkube(path: str | os.PathLike[str]) -> list[SimkubeEvent]:
     try:
         trace = decode(raw, type=_Trace)
     except msgspec.ValidationError as error:
-        text, _, at = str(error).partition(" - at `$.")
-        raise InputError(Problem(text, source=source, field=at.rstrip("`"))) from None
+        text, _, path_in_file = str(error).partition(" - at `$.")
+        raise InputError(Problem(text, source=source, field=path_in_file.rstrip("`"))) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(Problem(f"no trace of SimKube: {error}", source=source)) from None
     except RecursionError:
@@ -357,13 +357,13 @@ class SimkubeObjects:
 
     def admitted(self, admit: _Admit) -> SimkubeObjects:
         """Return a copy in which later objects are as the API server stores them, by ``admit``."""
-        later = [(at, [admit(item) for item in applied], deleted) for at, applied, deleted in self.later]
+        later = [(time, [admit(item) for item in applied], deleted) for time, applied, deleted in self.later]
         return replace(self, later=later)
 
     def enter(self, world: SimulatedWorld) -> None:
         """Schedule the later changes in a world."""
-        for at, applied, deleted in self.later:
-            world.time.at(at, partial(_happen, world, applied, deleted), rank=HAPPENINGS)
+        for time, applied, deleted in self.later:
+            world.time.at(time, partial(_happen, world, applied, deleted), rank=HAPPENINGS)
 
 
 def _happen(world: SimulatedWorld, applied: Sequence[KubeObject], deleted: Sequence[KubeObject]) -> None:
@@ -394,19 +394,19 @@ def simkube_objects(name: str, values: Values, begin: Moment, end: Moment) -> Si
                 result.append(_object(data))
             except InputError as error:
                 place = f"{field}[{i}]"
-                values.problems += [replace(each, source=str(source), object=place) for each in error.problems]
+                values.problems += [replace(problem, source=str(source), object=place) for problem in error.problems]
         return result
 
     first: dict[tuple[str, str], KubeObject] = {}
     later: list[tuple[Moment, Sequence[KubeObject], Sequence[KubeObject]]] = []
     for number, event in enumerate(events):
-        at = begin + (event.ts - events[0].ts) * SECOND
-        if at > end:
+        time = begin + (event.ts - events[0].ts) * SECOND
+        if time > end:
             break
         applied = objects(event.applied_objs, f"events[{number}].applied_objs")
         deleted = objects(event.deleted_objs, f"events[{number}].deleted_objs")
-        if at > begin:
-            later.append((at, applied, deleted))
+        if time > begin:
+            later.append((time, applied, deleted))
             continue
         first |= {(item.kind, item.key): item for item in applied}
         for item in deleted:

@@ -327,7 +327,7 @@ def _of_karpenter(item: _KarpenterType, kept: Kept) -> _Found:
     prices: dict[str, dict[str, float]] = {"on-demand": {}, "spot": {}}
     for offering in item.offerings:
         if offering.available and offering.price >= 0:
-            values = {each.key: each.values for each in offering.requirements}
+            values = {requirement.key: requirement.values for requirement in offering.requirements}
             for capacity_type in values.get("karpenter.sh/capacity-type", ["on-demand"]):
                 for zone in values.get("topology.kubernetes.io/zone", [""]):
                     prices_by_region, region = prices.setdefault(capacity_type, {}), _region(zone)

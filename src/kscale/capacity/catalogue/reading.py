@@ -217,8 +217,8 @@ def keep(catalogue: Catalogue, name: str) -> Path:
         for problem in error.problems:
             row = problem.object.removeprefix("row ")
             kind = types.get(int(row)) if row.isdecimal() else None
-            where = problem.object if kind is None else f"type {escaped(kind)}"
-            problems.append(replace(problem, source=catalogue.source, object=where))
+            label = problem.object if kind is None else f"type {escaped(kind)}"
+            problems.append(replace(problem, source=catalogue.source, object=label))
         raise InputError(problems) from None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

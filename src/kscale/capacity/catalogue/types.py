@@ -162,9 +162,9 @@ class InstanceType:
         ``labels`` on
         top.
         """
-        own = name or self.name
+        node_name = name or self.name
         well_known = {
-            "kubernetes.io/hostname": own,
+            "kubernetes.io/hostname": node_name,
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": self.arch,
             "node.kubernetes.io/instance-type": self.name,
@@ -177,7 +177,7 @@ class InstanceType:
                 well_known[f"topology.kubernetes.io/{place}"] = value
                 well_known[f"failure-domain.beta.kubernetes.io/{place}"] = value
         return Node(
-            metadata=ObjectMeta(name=own, labels={**well_known, **(labels or {})}),
+            metadata=ObjectMeta(name=node_name, labels={**well_known, **(labels or {})}),
             spec=NodeSpec(),
             status=NodeStatus(
                 capacity=dict(self.capacity),

@@ -324,14 +324,14 @@ class GeneratedCluster:
         ordinals = workload.kind == "StatefulSet"
         values = dict.fromkeys(("node", "host_ip", "pod_ip"), "")
         suffixes = rng.suffixes(workload.replicas)
-        for ordinal, at in enumerate([*workload.running.tolist(), *[-1] * workload.pending]):
+        for ordinal, node_index in enumerate([*workload.running.tolist(), *[-1] * workload.pending]):
             values["ordinal"] = str(ordinal)
             values["name"] = f"{owner}-{ordinal}" if ordinals else f"{owner}-{next(suffixes)}"
             values["uid"] = child_uid(workload.owner_uid, ordinal)
-            if at < 0:
+            if node_index < 0:
                 yield pending(values)
                 continue
-            node, bits = self._nodes[at], rng.bits()
+            node, bits = self._nodes[node_index], rng.bits()
             values["node"], values["host_ip"] = node.name, node.address
             values["pod_ip"] = f"10.{128 + (bits & 127)}.{bits >> 8 & 255}.{bits >> 16 & 255}"
             yield running(values)
@@ -343,14 +343,14 @@ class GeneratedCluster:
         """
         total = file.write(b'{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":""},"items":[\n')
         batch: list[str] = []
-        first, done = True, 0
+        first, written = True, 0
         for text in self.texts():
             batch.append(text)
             if len(batch) == 512:
                 total += file.write((b"" if first else b",\n") + ",\n".join(batch).encode())
-                done += len(batch)
+                written += len(batch)
                 if progress is not None:
-                    progress(done)
+                    progress(written)
                 batch, first = [], False
         if batch:
             total += file.write((b"" if first else b",\n") + ",\n".join(batch).encode())
@@ -393,17 +393,19 @@ class _Builder:
         self._typical = min(60, max(8, n_pods // 400))
 
     def build(self, pending: int, lean: bool) -> GeneratedCluster:
-        left = self._n_pods - pending
-        for workload, replicas in system_workloads(len(self.nodes), min(left, self._n_pods * 15 // 100), self._rng):
+        remaining = self._n_pods - pending
+        for workload, replicas in system_workloads(
+            len(self.nodes), min(remaining, self._n_pods * 15 // 100), self._rng
+        ):
             if workload.kind == "DaemonSet":
                 workload.running = self._placement.place_everywhere(workload)
             else:
-                workload.running = self._placement.place(workload, min(replicas, left), self._rng)
-            left -= len(workload.running)
+                workload.running = self._placement.place(workload, min(replicas, remaining), self._rng)
+            remaining -= len(workload.running)
             self._keep(workload)
         failures = 0
-        while left:
-            workload, replicas = self._draw(left)
+        while remaining:
+            workload, replicas = self._draw(remaining)
             if failures:  # workloads that do not fit are drawn again, smaller and without rules
                 workload.containers[0].cpu = max(1, workload.containers[0].cpu >> (2 * failures))
                 workload.containers[0].memory_mib = max(4, workload.containers[0].memory_mib >> (2 * failures))
@@ -411,15 +413,15 @@ class _Builder:
                 workload.zones, workload.classes, workload.spread, workload.gpu = (), (), "", 0
                 workload.anti_affinity, workload.host_port = "", 0
                 workload.tolerates = ("spot", "dedicated", "nvidia.com/gpu")
-            workload.running = self._placement.place(workload, min(replicas, left), self._rng)
-            left -= len(workload.running)
+            workload.running = self._placement.place(workload, min(replicas, remaining), self._rng)
+            remaining -= len(workload.running)
             failures = 0 if len(workload.running) else failures + 1
             if failures > 20:
                 raise InputError(f"generate: {len(self.nodes)} nodes cannot hold {self._n_pods} pods")
             self._keep(workload)
-        most = max(1, pending // 12)  # limit per workload, so that all reasons occur
+        limit = max(1, pending // 12)  # limit per workload, so that all reasons occur
         while pending:
-            pending -= self._wait(min(pending, most))
+            pending -= self._wait(min(pending, limit))
         return GeneratedCluster(self.pools, self.nodes, self._workloads, self.max_pods, self._seed, lean)
 
     def _keep(self, workload: Workload) -> None:

@@ -48,8 +48,8 @@ def pod_labels(workload: Workload) -> dict[str, str]:
 def _tolerations(workload: Workload) -> list[dict[str, Any]]:
     if "*" in workload.tolerates:
         return [{"operator": "Exists"}]
-    own = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in workload.tolerates]
-    return own + _DEFAULT_TOLERATIONS
+    declared = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in workload.tolerates]
+    return declared + _DEFAULT_TOLERATIONS
 
 
 def _affinity(workload: Workload) -> dict[str, Any]:

@@ -359,8 +359,8 @@ class Placement:
         start, window = rng.below(len(nodes)), 4 * replicas + 64
         while True:  # try a few nodes first, all nodes only if those have no room
             window = min(window, len(nodes))
-            some = np.concatenate([nodes[start : start + window], nodes[: max(0, start + window - len(nodes))]])
-            room = self.room(workload, some)
+            window_nodes = np.concatenate([nodes[start : start + window], nodes[: max(0, start + window - len(nodes))]])
+            room = self.room(workload, window_nodes)
             if workload.per_node:
                 room = np.minimum(room, workload.per_node)
             if window == len(nodes) or int(room.sum()) >= replicas:
@@ -372,8 +372,8 @@ class Placement:
         room = np.minimum(room, cap)
         before = np.cumsum(room) - room
         take = np.clip(replicas - before, 0, room)
-        self._take(some, take, workload)
-        return np.repeat(some, take)
+        self._take(window_nodes, take, workload)
+        return np.repeat(window_nodes, take)
 
     def _take(self, nodes: _Nodes, pods: _Nodes, workload: Workload) -> None:
         """Subtract so many pods' resources from each of the nodes, which must be distinct."""
@@ -458,11 +458,11 @@ def usage_of(
 def write_usage(path: Path, pods: Iterable[Pod], *, seed: int = 0, hours: float = 48.0, step: float = 300.0) -> int:
     """Write usage as ``.csv`` or ``.parquet`` with the columns that ``kscale recommend`` reads; return the number of
     rows."""
-    times, each = usage_of(pods, seed=seed, hours=hours, step=step)
+    times, usages = usage_of(pods, seed=seed, hours=hours, step=step)
     if path.suffix == ".csv":
-        return _write_csv(path, times, each)
+        return _write_csv(path, times, usages)
     if path.suffix == ".parquet":
-        return _write_parquet(path, times, each)
+        return _write_parquet(path, times, usages)
     raise InputError(f"{path}: usage is written as .csv or .parquet")
 
 
@@ -470,9 +470,9 @@ def _write_csv(path: Path, times: npt.NDArray[np.int64], each: Iterable[UsageOfC
     rows = 0
     with replacing(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="") as file:
         file.write("time,namespace,pod,container,cpu_cores,memory_bytes\n")
-        for one in each:
-            middle = f",{one.namespace},{one.pod},{one.container},"
-            columns = zip(times.tolist(), one.cpu.tolist(), one.memory.astype(np.int64).tolist(), strict=True)
+        for usage in each:
+            middle = f",{usage.namespace},{usage.pod},{usage.container},"
+            columns = zip(times.tolist(), usage.cpu.tolist(), usage.memory.astype(np.int64).tolist(), strict=True)
             file.writelines(f"{time}{middle}{cpu:.6g},{memory}\n" for time, cpu, memory in columns)
             rows += len(times)
     return rows
@@ -511,17 +511,17 @@ def _tables(pa: Any, schema: Any, times: npt.NDArray[np.int64], each: Iterable[U
         return pa.table(
             [
                 pa.array(np.tile(times * 1000, len(batch))).cast(pa.timestamp("ms", "UTC")),
-                named([one.namespace for one in batch]),
-                named([one.pod for one in batch]),
-                named([one.container for one in batch]),
-                pa.array(np.concatenate([one.cpu for one in batch])),
-                pa.array(np.concatenate([one.memory for one in batch])),
+                named([entry.namespace for entry in batch]),
+                named([entry.pod for entry in batch]),
+                named([entry.container for entry in batch]),
+                pa.array(np.concatenate([entry.cpu for entry in batch])),
+                pa.array(np.concatenate([entry.memory for entry in batch])),
             ],
             schema=schema,
         )
 
-    for one in each:
-        batch.append(one)
+    for usage in each:
+        batch.append(usage)
         if len(batch) == per_table:
             yield table()
             batch.clear()

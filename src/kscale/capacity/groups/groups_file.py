@@ -116,7 +116,9 @@ class GroupTemplate(Node):
 
     def node_template(self, pods: list[Pod]) -> NodeTemplate:
         """Return the template with these pods."""
-        counts = Counter((each.spec.driver, each.spec.pool.name) for each in self.resource_slices)
+        counts = Counter(
+            (resource_slice.spec.driver, resource_slice.spec.pool.name) for resource_slice in self.resource_slices
+        )
 
         def complete(item: ResourceSlice) -> ResourceSlice:
             pool = item.spec.pool
@@ -274,8 +276,8 @@ def _restrict(definitions: dict[str, Any]) -> None:
     entry["anyOf"] = [*map(_given, templates), _given("nodes", minItems=1), _given("nodeSelector", minProperties=1)]
     entry["allOf"] = [{"not": {"allOf": [_given(a), _given(b)]}} for a, b in itertools.combinations(templates, 2)]
     entry["allOf"] += [
-        {"if": _given(name, **some), "then": _given(needed)}
-        for name, some, needed in (
+        {"if": _given(name, **limits), "then": _given(needed)}
+        for name, limits, needed in (
             ("catalogue", {"minLength": 1}, "instanceType"),
             ("zone", {"minLength": 1}, "instanceType"),
             ("region", {"minLength": 1}, "instanceType"),
@@ -351,8 +353,8 @@ def _with_known_fields(problem: Problem) -> Problem:
     owner = _OWN_FIELDS.get(problem.field.partition("[")[0])
     if owner is None or "unknown field" not in problem.message:
         return problem
-    known = ", ".join(field.encode_name for field in msgspec.structs.fields(owner))
-    return dataclasses_replace(problem, message=f"{problem.message}; there are {known}")
+    names = ", ".join(field.encode_name for field in msgspec.structs.fields(owner))
+    return dataclasses_replace(problem, message=f"{problem.message}; there are {names}")
 
 
 @typed
@@ -518,8 +520,8 @@ def _unknown_fields(data: Any, type_: msgspec.inspect.Type, path: str) -> Iterat
     """Yield (path, message) for every field of plain data that the API type does not have."""
     match type_:
         case msgspec.inspect.UnionType():
-            for each in type_.types:
-                yield from _unknown_fields(data, each, path)
+            for member in type_.types:
+                yield from _unknown_fields(data, member, path)
         case msgspec.inspect.ListType() if isinstance(data, list):
             for i, item in enumerate(data):
                 yield from _unknown_fields(item, type_.item_type, f"{path}[{i}]")

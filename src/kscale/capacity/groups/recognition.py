@@ -38,7 +38,7 @@ __all__ = [
 _READY_FOR = 60 * SECOND
 _TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 _UNREADY_TAINTS = frozenset(
-    f"node.kubernetes.io/{what}" for what in ("not-ready", "disk-pressure", "network-unavailable")
+    f"node.kubernetes.io/{suffix}" for suffix in ("not-ready", "disk-pressure", "network-unavailable")
 )
 _INSTANCE_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 _ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
@@ -324,8 +324,8 @@ def _with_additions(node: Node, group: NodeGroup) -> Node:
         labels = {**(node.metadata.labels or {}), **group.labels}
         node = replace(node, metadata=replace(node.metadata, labels=labels))
     if group.taints:
-        own = {(taint.key, taint.effect) for taint in group.taints}
-        other_taints = [taint for taint in node.spec.taints if (taint.key, taint.effect) not in own]
+        replaced = {(taint.key, taint.effect) for taint in group.taints}
+        other_taints = [taint for taint in node.spec.taints if (taint.key, taint.effect) not in replaced]
         node = replace(node, spec=replace(node.spec, taints=[*other_taints, *group.taints]))
     if group.capacity:
         capacity = {**(node.status.capacity or {}), **group.capacity}

@@ -65,15 +65,15 @@ class Room:
 
     def has(self, offer: int) -> bool:
         """Check whether one more node of the offer is allowed."""
-        most = self._most[offer]
+        limit = self._most[offer]
         weights = self._rows[:, offer]
         over = (weights > 0) & (self._sums + weights > self._high)
-        return (most is None or most > 0) and not over.any()
+        return (limit is None or limit > 0) and not over.any()
 
     def take(self, offer: int) -> None:
         """Count one more node of the offer."""
-        most = self._most[offer]
-        self._most[offer] = None if most is None else most - 1
+        limit = self._most[offer]
+        self._most[offer] = None if limit is None else limit - 1
         self._sums = self._sums + self._rows[:, offer]
 
 

@@ -59,7 +59,7 @@ def topology_keys(classes: Sequence[PodClass], ctx: Context) -> list[str]:
     for pod in classes:
         keys.update(dict.fromkeys(term.topology_key for term in (*pod.affinity, *pod.anti_affinity)))
         try:
-            keys.update(dict.fromkeys(each.row.key for each in hard_constraints(pod, ctx)))
+            keys.update(dict.fromkeys(constraint.row.key for constraint in hard_constraints(pod, ctx)))
         except SelectorError:
             continue
     keys.pop(HOSTNAME, None)
@@ -120,7 +120,7 @@ def rank_of(pod: PodClass, ctx: Context) -> int:
     and the others last.
     """
     try:
-        keys = {each.row.key for each in hard_constraints(pod, ctx)}
+        keys = {constraint.row.key for constraint in hard_constraints(pod, ctx)}
     except SelectorError:
         keys = set()
     if keys:
@@ -194,7 +194,7 @@ def _only(pod: Pod, keys: Sequence[str], number: int) -> Pod:
     spec = pod.spec
     spread = spec.topology_spread_constraints
     if spread is not None:
-        spread = [each for each in spread if each.topology_key in keys]
+        spread = [constraint for constraint in spread if constraint.topology_key in keys]
     affinity = spec.affinity
     if affinity is not None:
         affinity = replace(
@@ -231,8 +231,8 @@ class Rule:
 def rules_of(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context) -> list[Rule]:
     """Return the rules among classes of pods; ``counts`` is the number of pods of each class."""
     rules = [*_ports(classes), *_anti_affinity(classes, ctx)]
-    apart = max((sum(counts[c] for c in rule.weights) for rule in rules if rule.most == 1), default=0)
-    return rules + _spread(classes, counts, ctx, apart)
+    separate_pods = max((sum(counts[c] for c in rule.weights) for rule in rules if rule.most == 1), default=0)
+    return rules + _spread(classes, counts, ctx, separate_pods)
 
 
 def _ports(classes: Sequence[PodClass]) -> list[Rule]:
@@ -258,13 +258,13 @@ def _anti_affinity(classes: Sequence[PodClass], ctx: Context) -> list[Rule]:
     rules = []
     for term, carrier_classes in carriers.items():
         matched = {c for c, pod in enumerate(classes) if term.means(pod, ctx.namespace_labels(pod.namespace))}
-        own = [c for c in carrier_classes if c in matched]
-        if not own:
+        matched_carriers = [c for c in carrier_classes if c in matched]
+        if not matched_carriers:
             continue
         others = matched - set(carrier_classes)
         # One carrier takes the full capacity; each other pod takes so little that a node never holds too many.
         capacity = 1 << 20 if others else 1
-        rules.append(Rule({**dict.fromkeys(own, capacity), **dict.fromkeys(sorted(others), 1)}, capacity))
+        rules.append(Rule({**dict.fromkeys(matched_carriers, capacity), **dict.fromkeys(sorted(others), 1)}, capacity))
     return rules
 
 
@@ -408,6 +408,6 @@ def shapes_of(
         strict_limit=strict_limit,
         allowed=allowed[first],
         of_class=of_class,
-        rule_most=np.array([most for _, most, _, _ in columns], dtype=np.int64),
+        rule_most=np.array([maximum for _, maximum, _, _ in columns], dtype=np.int64),
         strict=np.array([False] * demand.shape[1] + [strict for *_, strict in columns], dtype=bool),
     )

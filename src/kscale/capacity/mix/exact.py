@@ -93,10 +93,10 @@ class SmallMix:
         """
         program = _Program(self._instance, self._zones, self._fillings)
         program.add_limits(max_types)
-        for each in self._spread:
-            program.add_spread(each, every_zone=every_zone)
-        for weights, most in self._apart:
-            program.add_rule(weights, most)
+        for constraint in self._spread:
+            program.add_spread(constraint, every_zone=every_zone)
+        for weights, maximum in self._apart:
+            program.add_rule(weights, maximum)
         values = program.solve(effort)
         if values is None:
             return None
@@ -164,21 +164,21 @@ class _Spread:
 
 def _fillings(kinds: BinKinds, kind: int) -> NDArray[np.int64] | None:
     """Return int64[N, K]: the maximal contents of a bin of a kind; None if there are too many."""
-    most = np.minimum(kinds.most[kind], kinds.count).astype(np.int64)
-    used = np.flatnonzero(most)
+    limits = np.minimum(kinds.most[kind], kinds.count).astype(np.int64)
+    used = np.flatnonzero(limits)
     rows = np.zeros((1, len(used)), dtype=np.int64)
     free = kinds.capacity[kind][None]
     for i, k in enumerate(used.tolist()):
-        times = np.arange(most[k] + 1)
-        left = free[:, None, :] - times[None, :, None] * kinds.demand[k]
-        row, n = np.nonzero((left >= 0).all(axis=2))
+        times = np.arange(limits[k] + 1)
+        remaining = free[:, None, :] - times[None, :, None] * kinds.demand[k]
+        row, n = np.nonzero((remaining >= 0).all(axis=2))
         if len(row) > _FILLINGS:
             return None
-        rows, free = rows[row], left[row, n]
+        rows, free = rows[row], remaining[row, n]
         rows[:, i] = n
     extensible = np.zeros(len(rows), dtype=bool)
     for i, k in enumerate(used.tolist()):
-        extensible |= (rows[:, i] < most[k]) & (free >= kinds.demand[k]).all(axis=1)
+        extensible |= (rows[:, i] < limits[k]) & (free >= kinds.demand[k]).all(axis=1)
     rows = rows[~extensible]
     fillings = np.zeros((len(rows), kinds.classes), dtype=np.int64)
     fillings[:, used] = rows
@@ -254,16 +254,16 @@ def _apart_of(instance: Instance, zones: _Zones) -> list[tuple[dict[tuple[int, i
     for term, carrier_classes in carriers.items():
         pods = {c: instance.classes[c] for c in present}
         matched = {c for c, pod in pods.items() if term.means(pod, instance.ctx.namespace_labels(pod.namespace))}
-        own, others = [c for c in carrier_classes if c in matched], matched.difference(carrier_classes)
+        matched_carriers, others = [c for c in carrier_classes if c in matched], matched.difference(carrier_classes)
         total = len(instance.class_of) if others else 1
         cells: dict[str, list[int]] = {}
         for cell, labels in enumerate(zones.labels):
             if term.key in labels:
                 cells.setdefault(labels[term.key], []).append(cell)
         for of_value in cells.values():
-            weights = {(c, cell): total for c in own for cell in of_value}
+            weights = {(c, cell): total for c in matched_carriers for cell in of_value}
             weights |= {(c, cell): 1 for c in others for cell in of_value}
-            if own:
+            if matched_carriers:
                 rows.append((weights, total))
     return rows
 
@@ -289,8 +289,8 @@ class _Program:
         self.missing = {c: self._variable(int(self._count[c])) for c in self._present}
         self.there = {(c, z): self._variable(int(self._count[c])) for c in self._present for z in range(cells)}
         for c in self._present:
-            mine = {self.there[c, z]: 1.0 for z in range(cells)}
-            self._row(float(self._count[c]), float(self._count[c]), {**mine, self.missing[c]: 1.0})
+            terms = {self.there[c, z]: 1.0 for z in range(cells)}
+            self._row(float(self._count[c]), float(self._count[c]), {**terms, self.missing[c]: 1.0})
         self.bins: dict[tuple[int, int], list[int]] = {}
         self.filling: dict[int, NDArray[np.int64]] = {}
         cover: dict[tuple[int, int], dict[int, float]] = {}
@@ -305,9 +305,9 @@ class _Program:
                     self.filling[column] = filling
                     for s in np.flatnonzero(filling).tolist():
                         cover.setdefault((s, cell), {})[column] = float(filling[s])
-                most = instance.available(bins)
-                if most != UNLIMITED:
-                    self._row(-self._infinity, float(most), dict.fromkeys(columns, 1.0))
+                limit = instance.available(bins)
+                if limit != UNLIMITED:
+                    self._row(-self._infinity, float(limit), dict.fromkeys(columns, 1.0))
         for s in range(self._kinds.classes):
             members = [c for c in self._present if instance.shapes.of_class[c] == s]
             for z in range(cells):
@@ -461,7 +461,7 @@ class _Program:
     def _zone_of(self, values: NDArray[np.int64], spread: list[_Spread]) -> NDArray[np.int64]:
         """Return int64[n]: the zone of each pod, -1 = not placed."""
         instance, labels = self._instance, self._zones.labels
-        left = {key: int(values[column]) for key, column in self.there.items()}
+        remaining = {key: int(values[column]) for key, column in self.there.items()}
         rules: dict[int, list[int]] = {}
         for i, rule in enumerate(spread):
             for c in rule.members:
@@ -470,7 +470,7 @@ class _Program:
         zones = np.full(len(instance.class_of), -1, dtype=np.int64)
         for pod, c in enumerate(instance.class_of.tolist()):
             own_rules = rules.get(c, ())
-            open_ones = [z for z in range(len(labels)) if left[c, z]]
+            open_ones = [z for z in range(len(labels)) if remaining[c, z]]
             if not open_ones:
                 continue
             value_of = {z: [labels[z].get(spread[i].constraint.row.key, "") for i in own_rules] for z in open_ones}
@@ -478,7 +478,7 @@ class _Program:
                 open_ones,
                 key=lambda z: (sum(counts[i].get(v, 0) for i, v in zip(own_rules, value_of[z], strict=True)), z),
             )
-            left[c, best] -= 1
+            remaining[c, best] -= 1
             zones[pod] = best
             for i, value in zip(own_rules, value_of[best], strict=True):
                 counts[i][value] = counts[i].get(value, 0) + 1

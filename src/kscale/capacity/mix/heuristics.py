@@ -91,8 +91,8 @@ def fill(
             return
         pattern = relaxed.filling[kind].astype(np.int64)
         better = packing.cheapest(pattern, kind)
-        most = np.iinfo(np.int64).max if packing.loose else 1
-        if not packing.put(better if better >= 0 else kind, pattern, most):
+        max_copies = np.iinfo(np.int64).max if packing.loose else 1
+        if not packing.put(better if better >= 0 else kind, pattern, max_copies):
             return
 
 
@@ -103,17 +103,17 @@ def first_fit(packing: Packing, kind: int, effort: Effort) -> None:
     the same with the rest. Equal bins are filled at once. Each bin becomes the cheapest kind that holds its content.
     """
     kinds = packing.kinds
-    capacity, most = kinds.capacity[kind], kinds.most[kind].astype(np.int64)
+    capacity, per_bin = kinds.capacity[kind], kinds.most[kind].astype(np.int64)
     size = (kinds.demand / np.maximum(capacity, 1)).max(axis=1)
     decreasing = np.lexsort((np.arange(kinds.classes), -size))
-    order = decreasing[(most[decreasing] > 0) & (packing.rest[decreasing] > 0)].tolist()
+    order = decreasing[(per_bin[decreasing] > 0) & (packing.rest[decreasing] > 0)].tolist()
     while order:
         free = capacity.copy()
         pattern = np.zeros(kinds.classes, dtype=np.int64)
         for k in order:
             demand = kinds.demand[k]
             used = demand > 0
-            number = min(int(packing.rest[k]), int(most[k]))
+            number = min(int(packing.rest[k]), int(per_bin[k]))
             if used.any():
                 number = min(number, int((free[used] // demand[used]).min()))
             pattern[k] = number
@@ -156,8 +156,8 @@ def best_first_fit(packing: Packing, prices: NDArray[np.float64], effort: Effort
     return best
 
 
-def _better(one: Packed, other: Packed, kinds: BinKinds) -> Packed:
-    return other if other.before(one, kinds) else one
+def _better(one: Packed, second: Packed, kinds: BinKinds) -> Packed:
+    return second if second.before(one, kinds) else one
 
 
 def _promising(packing: Packing) -> list[int]:
@@ -206,14 +206,14 @@ def evenly(kinds: BinKinds, effort: Effort) -> Packed | None:
         trouble = np.zeros(kinds.classes, dtype=np.int64)
         fewest = kinds.count
         for _ in range(_TRIES):
-            packed, left = _packed(kinds, flow, trouble, effort)
+            packed, unplaced = _packed(kinds, flow, trouble, effort)
             if best is None or packed.before(best, kinds):
                 best = packed
-            if left.sum() < fewest.sum():
-                fewest = left
-            if not left.any() or effort.over:
+            if unplaced.sum() < fewest.sum():
+                fewest = unplaced
+            if not unplaced.any() or effort.over:
                 return best
-            trouble += left > 0
+            trouble += unplaced > 0
         # Double the surplus of the classes that were not placed.
         count = count + np.maximum(fewest, count - kinds.count) * (fewest > 0)
     return best
@@ -228,10 +228,10 @@ def _packed(
     """
     bins = _Bins(kinds, np.repeat(np.arange(kinds.size), flow.bins))
     for k in _order(kinds, flow.bins, trouble).tolist():
-        left = int(kinds.count[k])
-        for t, n in _whole(flow.share[:, k], left):
-            left -= bins.put(k, n, bins.kind == t)
-        bins.put(k, left, np.ones(len(bins.kind), dtype=bool))
+        remaining = int(kinds.count[k])
+        for t, n in _whole(flow.share[:, k], remaining):
+            remaining -= bins.put(k, n, bins.kind == t)
+        bins.put(k, remaining, np.ones(len(bins.kind), dtype=bool))
     effort.spend(kinds.classes * (50 + len(bins.kind) / 4))
     packing = Packing(kinds)
     for kind, pattern in zip(bins.kind.tolist(), bins.pattern, strict=True):
@@ -287,17 +287,17 @@ class _Bins:
 
         Each item goes into the bin whose weighted load grows least.
         """
-        done = 0
+        placed = 0
         demand = self.kinds.demand[k]
         used = np.flatnonzero(demand)
-        while done < count:
+        while placed < count:
             fits = self.kinds.most[self.kind, k] - self.pattern[:, k]
             if len(used):
                 fits = np.minimum(fits, (self._free[:, used] // demand[used]).min(axis=1))
             open_ones = np.flatnonzero(where & (fits > 0))
             if not len(open_ones):
                 break
-            copies = 1 + _COPIES * -(-(count - done) // len(open_ones))
+            copies = 1 + _COPIES * -(-(count - placed) // len(open_ones))
             step = np.arange(1, copies + 1)
             room = self._room[open_ones][:, used]
             load = 1.0 - self._free[open_ones][:, used] / room
@@ -306,13 +306,13 @@ class _Bins:
             before = ((load[:, None] + (step - 1)[:, None] * weight[:, None]) ** _POWER).sum(axis=2)
             burden = np.where(step <= fits[open_ones, None], after - before, np.inf)
             # Column by column: ties go to the emptier bin, and no bin gets its second item before its first.
-            order = np.argsort(burden.T, axis=None, kind="stable")[: count - done]
+            order = np.argsort(burden.T, axis=None, kind="stable")[: count - placed]
             order = order[np.isfinite(burden.T.ravel()[order])]
             put = np.bincount(order % len(open_ones), minlength=len(open_ones))
             self.pattern[open_ones, k] += put
             self._free[open_ones] -= put[:, None] * demand
-            done += int(put.sum())
-        return done
+            placed += int(put.sum())
+        return placed
 
 
 _ROUNDS = 4  # rounds of pricing after each step
@@ -362,8 +362,8 @@ def _whole_of_rounding(packing: Packing, master: Master, solved: Solved) -> bool
         if copies < 1:
             break
         pattern = master.pattern[j]
-        own = master.kind[j]
-        kind = packing.cheapest(pattern, own) if packing.kinds.cost[own] else own
+        column_kind = master.kind[j]
+        kind = packing.cheapest(pattern, column_kind) if packing.kinds.cost[column_kind] else column_kind
         any_fixed |= kind >= 0 and packing.put(kind, pattern, copies) > 0
     return any_fixed
 
@@ -443,12 +443,12 @@ def _bins(kinds: BinKinds, master: Master, copies: NDArray[np.int64], effort: Ef
     Items that the columns contain more often than they exist are left out of the last bins.
     """
     packing = Packing(kinds)
-    left: list[tuple[int, NDArray[np.int64]]] = []
+    remaining_bins: list[tuple[int, NDArray[np.int64]]] = []
     for j in np.argsort(-kinds.cost[np.array(master.kind, dtype=np.intp)], kind="stable").tolist():
         kind, pattern, count = master.kind[j], master.pattern[j], int(copies[j])
         count -= packing.put(kind, pattern, count) if count and pattern.any() else 0
-        left += [(kind, pattern)] * count if pattern.any() else []
-    for kind, pattern in left:
+        remaining_bins += [(kind, pattern)] * count if pattern.any() else []
+    for kind, pattern in remaining_bins:
         remaining = np.minimum(pattern, packing.rest)
         if remaining.any():
             cheapest = packing.cheapest(remaining, kind)

@@ -210,8 +210,8 @@ class Instance:
         minima = [existing + i for i, offer in enumerate(self.offers) if offer.least]
         for n, minimum in [*((n, False) for n in [*useful, *range(existing, total)]), *((n, True) for n in minima)]:
             key: tuple[object, ...] = room[n].tobytes(), self._allowed[:, n].tobytes(), minimum
-            own = Source(nodes=(n,)) if n < existing else Source(offers=(n - existing,), minimum=minimum)
-            if own.offers and not minimum:
+            source = Source(nodes=(n,)) if n < existing else Source(offers=(n - existing,), minimum=minimum)
+            if source.offers and not minimum:
                 offer = self.offers[n - existing]
                 key += offer.price, offer.type, offer.capacity_type, offer.most is None
                 key += tuple(_size(offer, name) for name in (CPU, *self.options.limits))
@@ -219,10 +219,10 @@ class Instance:
             if i == len(members):
                 members.append({})
                 first.append(n)
-                cost.append(price[n - existing] if own.offers and not minimum else 0)
-            where = max(0, int(cell[n]))
-            there = members[i].get(where, Source(minimum=minimum))
-            members[i][where] = Source(there.offers + own.offers, there.nodes + own.nodes, minimum)
+                cost.append(price[n - existing] if source.offers and not minimum else 0)
+            cell_number = max(0, int(cell[n]))
+            current = members[i].get(cell_number, Source(minimum=minimum))
+            members[i][cell_number] = Source(current.offers + source.offers, current.nodes + source.nodes, minimum)
         self.sources = members
         rules = rules_of(self.classes, counts.tolist(), self.ctx)
         self.shapes: Shapes = shapes_of(demand, counts, self._allowed[:, first], rules)
@@ -300,19 +300,22 @@ class Instance:
         offers = [self.offers[n] for n in source.offers]
         if source.minimum:
             return sum(offer.least for offer in offers)
-        most = [None if offer.most is None else offer.most - offer.least for offer in offers]
-        return UNLIMITED if None in most else sum(n for n in most if n is not None)
+        limits = [None if offer.most is None else offer.most - offer.least for offer in offers]
+        return UNLIMITED if None in limits else sum(n for n in limits if n is not None)
 
     def _limits(self) -> Limits:
         """Return the number of available bins of each kind, and the rows of the options.
 
         The minimum nodes of all offers exist in any case, so the rows limit the further nodes.
         """
-        there = [[self.available(each) for each in source.values()] for source in self.sources]
-        available = [UNLIMITED if UNLIMITED in each else sum(each) for each in there]
-        bought = [() if (each := next(iter(source.values()))).minimum else each.offers for source in self.sources]
-        self.offer_of_kind = [self.offers[each[0]] if each else None for each in bought]
-        least = np.array([offer.least for offer in self.offers], dtype=np.int64)
+        there = [[self.available(source_of_cell) for source_of_cell in source.values()] for source in self.sources]
+        available = [UNLIMITED if UNLIMITED in source_of_cell else sum(source_of_cell) for source_of_cell in there]
+        bought = [
+            () if (source_of_cell := next(iter(source.values()))).minimum else source_of_cell.offers
+            for source in self.sources
+        ]
+        self.offer_of_kind = [self.offers[source_of_cell[0]] if source_of_cell else None for source_of_cell in bought]
+        minima = np.array([offer.least for offer in self.offers], dtype=np.int64)
         rows: list[list[int]] = []
         high: list[int] = []
         share = self.options.spot_share
@@ -320,26 +323,26 @@ class Instance:
             rows.append([_spot_weight(offer, Fraction(share).limit_denominator(_SHARES)) for offer in self.offers])
             high.append(0)
             self._check_spot(rows[-1])
-        for name, most in self.options.limits.items():
+        for name, limit in self.options.limits.items():
             installed = sum(_capacity(node, name) for node in self.snapshot.columns.objects)
             rows.append([_size(offer, name) for offer in self.offers])
-            high.append(most - installed)
-            total = installed + sum(size * n for size, n in zip(rows[-1], least.tolist(), strict=True))
-            if most < total:
-                amounts = [f"{n / 1000:,g}" if name == CPU else f"{n:,}" for n in (most, total)]
+            high.append(limit - installed)
+            total = installed + sum(size * n for size, n in zip(rows[-1], minima.tolist(), strict=True))
+            if limit < total:
+                amounts = [f"{n / 1000:,g}" if name == CPU else f"{n:,}" for n in (limit, total)]
                 text = f"{amounts[0]} is less than the {amounts[1]} that the nodes that exist and minima already have"
                 raise InputError(f"limit of {name}: {text}")
         units = [math.gcd(*row) or 1 for row in rows]
         self.offer_rows: NDArray[np.int64] = np.array(
             [[weight // unit for weight in row] for row, unit in zip(rows, units, strict=True)], dtype=np.int64
         ).reshape(len(rows), len(self.offers))
-        self.high = np.array([most // unit for most, unit in zip(high, units, strict=True)], dtype=np.float64)
+        self.high = np.array([limit // unit for limit, unit in zip(high, units, strict=True)], dtype=np.float64)
         of_kinds = np.zeros((len(rows), len(self.sources)), dtype=np.int64)
         for kind, offers in enumerate(bought):
             if offers:
                 of_kinds[:, kind] = self.offer_rows[:, offers[0]]
         return Limits(
-            available=np.array(available, dtype=np.int64), rows=of_kinds, high=self.high - self.offer_rows @ least
+            available=np.array(available, dtype=np.int64), rows=of_kinds, high=self.high - self.offer_rows @ minima
         )
 
     def _check_spot(self, weights: Sequence[int]) -> None:
@@ -350,9 +353,9 @@ class Instance:
             for weight, offer in zip(weights, self.offers, strict=True)
             if weight < 0
         ]
-        if balance <= 0 or any(most is None for _, most in more):
+        if balance <= 0 or any(limit is None for _, limit in more):
             return
-        if balance + sum(weight * (most or 0) for weight, most in more) > 0:
+        if balance + sum(weight * (limit or 0) for weight, limit in more) > 0:
             names = ", ".join(sorted(o.name for o in self.offers if o.least and o.capacity_type == SPOT))
             share = self.options.spot_share
             raise InputError(f"spot_share: the minimum of {names} is more than a share of {share:g} allows")

@@ -174,9 +174,9 @@ class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
             problems.append(Problem(f"{self.max_types} is not a number of types", field="max_types"))
         if self.spot_share is not None and not 0 <= self.spot_share <= 1:
             problems.append(Problem(f"{self.spot_share} is not a share between 0 and 1", field="spot_share"))
-        for name, most in self.limits.items():
-            if most < 0:
-                problems.append(Problem(f"{most} is negative", field=f"limits[{name}]"))
+        for name, limit in self.limits.items():
+            if limit < 0:
+                problems.append(Problem(f"{limit} is negative", field=f"limits[{name}]"))
             if name != "nodes" and name not in to_integers({name: _ANY}):
                 problems.append(Problem("no resource of nodes", field=f"limits[{name}]"))
         for name in ("bound_effort", "plan_effort"):

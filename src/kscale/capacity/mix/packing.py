@@ -66,8 +66,8 @@ class Packing:
             limit = int(kinds.available[kind] - self.used[kind])
         if not self.loose:
             for q in np.flatnonzero(self._plain & (kinds.rows[:, kind] > 0) & np.isfinite(kinds.high)).tolist():
-                left = int(kinds.high[q]) - int(kinds.rows[q] @ self.used)
-                limit = min(limit, left // int(kinds.rows[q, kind]))
+                remaining = int(kinds.high[q]) - int(kinds.rows[q] @ self.used)
+                limit = min(limit, remaining // int(kinds.rows[q, kind]))
         return max(0, limit)
 
     def put(self, kind: int, pattern: NDArray[np.int64], copies: int) -> int:
@@ -155,7 +155,7 @@ class Packing:
                     self.used[other] += 1
                 else:
                     self.rest = self.rest + pattern
-                self._bins = [each for each in self._bins if each[2]]
+                self._bins = [entry for entry in self._bins if entry[2]]
 
     def packed(self) -> Packed:
         """Return the packing with equal bins merged, including required bins that are empty."""
@@ -201,24 +201,24 @@ def give_out(
     beyond = [0] * len(offers)
     shape = instance.shapes.of_class[instance.class_of]
     for cell, part in enumerate(packed):
-        mine = np.flatnonzero(cell_of == cell)
-        waiting = _by_shape(mine, shape[mine])
+        cell_pods = np.flatnonzero(cell_of == cell)
+        waiting = _by_shape(cell_pods, shape[cell_pods])
         free = {kind: list(source[cell].nodes) for kind, source in enumerate(sources) if cell in source}
         for kind, pattern, copies in zip(part.kind.tolist(), part.pattern, part.copies.tolist(), strict=True):
             source = sources[kind][cell]
             used = minimum if source.minimum else beyond
             for _ in range(copies):
                 if source.nodes:
-                    at = free[kind].pop(0)
+                    node_index = free[kind].pop(0)
                 else:
                     offer = _next_offer(offers, source, used)
                     used[offer] += 1
-                    at = existing + len(offer_of)
+                    node_index = existing + len(offer_of)
                     offer_of.append(offer)
                 for s in np.flatnonzero(pattern).tolist():
                     taken = waiting[s][: int(pattern[s])]
                     del waiting[s][: int(pattern[s])]
-                    node[taken] = at
+                    node[taken] = node_index
     for i, used_of_minimum in enumerate(minimum):
         offer_of += [i] * (offers[i].least - used_of_minimum)
     return Planned(np.array(offer_of, dtype=np.int64), node)

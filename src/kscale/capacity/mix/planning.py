@@ -176,7 +176,7 @@ def relaxed(instance: Instance) -> list[str]:
         if not count:
             continue
         try:
-            keys = {each.row.key for each in hard_constraints(pod, instance.ctx)}
+            keys = {constraint.row.key for constraint in hard_constraints(pod, instance.ctx)}
         except SelectorError:
             keys = set()
         for key in sorted(keys):
@@ -189,7 +189,7 @@ def relaxed(instance: Instance) -> list[str]:
             counts["volumes (limits of nodes, zones of unbound claims)"] += count
         if pod.claims:
             counts["devices (dynamic resource allocation)"] += count
-    return [f"{what}: {count:,} pods" for what, count in counts.items()]
+    return [f"{label}: {count:,} pods" for label, count in counts.items()]
 
 
 def _word(key: str) -> str:
@@ -201,9 +201,9 @@ def _word(key: str) -> str:
 def _placement(instance: Instance, checked: Checked) -> list[PlannedNode]:
     existing = len(instance.snapshot.nodes)
     pods: list[list[str]] = [[] for _ in checked.nodes]
-    for i, at in enumerate(checked.node.tolist()):
-        if at >= existing:
-            pods[at - existing].append(instance.records[i].key)
+    for i, node_index in enumerate(checked.node.tolist()):
+        if node_index >= existing:
+            pods[node_index - existing].append(instance.records[i].key)
     return [
         PlannedNode(
             name=node.name,
@@ -475,17 +475,17 @@ def _checked(instance: Instance, planned: Planned, *, only_planned_types: bool =
     types = {offer.type for offer in offers}
     if only_planned_types:
         types = {offers[i].type for i in planned.offer.tolist()}
-    most = [offer.most if offer.type in types else 0 for offer in offers]
-    checked = _checked_once(instance, planned, most)
+    limits = [offer.most if offer.type in types else 0 for offer in offers]
+    checked = _checked_once(instance, planned, limits)
     if not any(instance.classes[c].spread for c in np.unique(instance.class_of).tolist()):
         return checked
-    known = len(planned.offer)
+    planned_count = len(planned.offer)
     for _ in range(_CHECKS):
-        if len(checked.nodes) == known:
+        if len(checked.nodes) == planned_count:
             break
-        known = len(checked.nodes)
+        planned_count = len(checked.nodes)
         offer = np.array([node.offer for node in checked.nodes], dtype=np.int64)
-        checked = _checked_once(instance, Planned(offer, checked.node), most)
+        checked = _checked_once(instance, Planned(offer, checked.node), limits)
     checked.added = len(checked.nodes) - len(planned.offer)
     checked.moved = int(((planned.node >= 0) & (checked.node >= 0) & (planned.node != checked.node)).sum())
     return checked

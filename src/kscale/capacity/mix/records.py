@@ -296,8 +296,8 @@ def node_class_of(offers: Iterable[Offer]) -> tuple[str, str, str]:
     clouds = {offer.name: _cloud_of(offer) for offer in offers}
     unknown = [name for name, cloud in clouds.items() if cloud is None]
     if unknown:
-        known = "AWS, Azure and Google Cloud are known"
-        raise InputError(f"nothing says of which cloud {unknown[0]} is: name the node class ({known})")
+        hint = "AWS, Azure and Google Cloud are known"
+        raise InputError(f"nothing says of which cloud {unknown[0]} is: name the node class ({hint})")
     several = sorted({cloud for cloud in clouds.values() if cloud is not None})
     if len(several) > 1:
         raise InputError(f"the nodes are of {' and '.join(several)}: a NodePool has one node class")

@@ -164,8 +164,10 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     proving = _relaxed(kinds, columns, bound_effort, budget) if budget.prove and not same else work
     packed = []
     for cell, part, *others in zip(cells, parts, simple, even, strict=True):
-        known = _some(columns, cell.kinds, strict.size)
-        packed.append(_within(cell, _dived(part, known, [each for each in others if each], plan_effort, budget)))
+        known_columns = _some(columns, cell.kinds, strict.size)
+        packed.append(
+            _within(cell, _dived(part, known_columns, [packing for packing in others if packing], plan_effort, budget))
+        )
     proof, method = _best_proof(kinds, proving)
     return Solution(
         packed,
@@ -217,8 +219,8 @@ def _some(
     subset."""
     place = np.full(size, -1, dtype=np.intp)
     place[kinds] = np.arange(len(kinds))
-    mine = np.flatnonzero(place[columns[0]] >= 0)[:_HANDED_ON]
-    return place[columns[0][mine]], columns[1][mine]
+    selected = np.flatnonzero(place[columns[0]] >= 0)[:_HANDED_ON]
+    return place[columns[0][selected]], columns[1][selected]
 
 
 def _relaxed(

@@ -168,11 +168,11 @@ class Nodes:
         nodes = world.place.snapshot.columns.objects
         members: dict[str, int] = {}
         for group in (*world.groups, *world.retired):
-            names = [each.metadata.name for each in members_of(group, nodes) if each.metadata.name not in group_of]
+            names = [node.metadata.name for node in members_of(group, nodes) if node.metadata.name not in group_of]
             group_of.update(dict.fromkeys(names, group.id))
             members[group.id] = members.get(group.id, 0) + len(names)
-        ungrouped = (each for each in nodes if each.metadata.name not in group_of)
-        return cls(members, group_of, {each.metadata.name: price_of(each, (), world.catalogue) for each in ungrouped})
+        ungrouped = (node for node in nodes if node.metadata.name not in group_of)
+        return cls(members, group_of, {node.metadata.name: price_of(node, (), world.catalogue) for node in ungrouped})
 
     def beside(self, world: World) -> float | None:
         """Return the $/h of the nodes that belong to no growing group: those of retired groups and those without group.
@@ -303,14 +303,14 @@ def _changed(group: NodeGroup, change: SetGroup, world: World, templates: dict[s
         kind = world.catalogue[change.instance_type]
         current_template = templates.get(group.id) or group.template
         old = {} if current_template is None else current_template.node.metadata.labels or {}
-        own = {key: value for key, value in old.items() if not key.startswith(_OF_MACHINE)}
-        node = kind.node(labels={**own, **(group.labels or {})})
+        kept_labels = {key: value for key, value in old.items() if not key.startswith(_OF_MACHINE)}
+        node = kind.node(labels={**kept_labels, **(group.labels or {})})
         if current_template is not None:
             spec = msgspec.structs.replace(node.spec, taints=current_template.node.spec.taints)
             node = msgspec.structs.replace(node, spec=spec)
         group_of_template = msgspec.structs.replace(group, template=NodeTemplate(node=node), from_node=None)
         templates[group.id] = group_template(group_of_template, daemonsets=list(world.place.cluster.all("DaemonSet")))
-        values.setdefault("price", kind.price(own.get("topology.kubernetes.io/region", "")) or kind.price())
+        values.setdefault("price", kind.price(kept_labels.get("topology.kubernetes.io/region", "")) or kind.price())
     new = msgspec.structs.replace(group, **values)
     if new.min_size < 0 or new.min_size > new.max_size:
         raise InputError(f"node group {group.id}: min {new.min_size} is more than max {new.max_size}, or negative")
@@ -328,30 +328,34 @@ def change_prices(world: World, edit: PricesEdit, folder: Path) -> World:
         beside = folder / edit.catalogue
         catalogue = read_catalogue(beside if beside.exists() else edit.catalogue)
         catalogue.check_region(edit.region)
-        known = {name: price for name, kind in catalogue.items() if (price := kind.price(edit.region)) is not None}
+        catalogue_prices = {
+            name: price for name, kind in catalogue.items() if (price := kind.price(edit.region)) is not None
+        }
         others = {_type_of([node]) for node in world.place.snapshot.columns.objects}
         news, olds = _types_of(world)
-        if not known.keys() & {*news.values(), *olds.values(), *others}:
+        if not catalogue_prices.keys() & {*news.values(), *olds.values(), *others}:
             raise InputError(f"{edit.catalogue} has no price for any of these nodes")
         for i, group in enumerate(groups):
             old = standing.pop(group.id, group.price)
-            if news[group.id] in known:
-                groups[i] = msgspec.structs.replace(group, price=known[news[group.id]])
-            old = known.get(olds[group.id], old)
+            if news[group.id] in catalogue_prices:
+                groups[i] = msgspec.structs.replace(group, price=catalogue_prices[news[group.id]])
+            old = catalogue_prices.get(olds[group.id], old)
             if old != groups[i].price:
                 standing[group.id] = old
         for name in {group.id for group in world.retired} - {group.id for group in groups}:
-            standing[name] = known.get(olds[name], standing[name])
+            standing[name] = catalogue_prices.get(olds[name], standing[name])
     for pattern, text in edit.scale.items():
         factor = float(factor_in(text, f"prices.scale[{pattern}]"))
         for name in dict.fromkeys(group_names((*groups, *world.retired), pattern)):
-            at = next((i for i, group in enumerate(groups) if group.id == name), None)  # None: only its nodes are left
+            index = next(
+                (i for i, group in enumerate(groups) if group.id == name), None
+            )  # None: only its nodes are left
             old = standing.get(name)
-            price = old if at is None else groups[at].price
+            price = old if index is None else groups[index].price
             if price is None:
                 raise InputError(f"node group {name} has no price to scale")
-            if at is not None:
-                groups[at] = msgspec.structs.replace(groups[at], price=price * factor)
+            if index is not None:
+                groups[index] = msgspec.structs.replace(groups[index], price=price * factor)
             if old is not None:
                 standing[name] = old * factor
     return replace(world, groups=tuple(groups), catalogue=catalogue, standing=standing)
@@ -369,13 +373,13 @@ def _types_of(world: World) -> tuple[dict[str, str], dict[str, str]]:
     news = {}
     for group in world.groups:
         templates = (group.template, world.templates.get(group.id))
-        news[group.id] = _type_of([each.node for each in templates if each is not None]) or olds[group.id]
+        news[group.id] = _type_of([template.node for template in templates if template is not None]) or olds[group.id]
     return news, olds
 
 
 def _type_of(nodes: Iterable[Node]) -> str:
     labels = (node.metadata.labels or {} for node in nodes)
-    return next((each[_TYPE] for each in labels if _TYPE in each), "")
+    return next((label_map[_TYPE] for label_map in labels if _TYPE in label_map), "")
 
 
 def change_flags(world: World, edit: Mapping[str, Any], question: Question) -> World:
@@ -461,7 +465,7 @@ def _workloads(scale: Iterable[str], running: Mapping[str, Sequence[Pod]]) -> li
     Raises InputError if a key matches nothing, or if two patterns match one workload.
     """
     keys: dict[str, str] = {name: name for name in scale if name in running}
-    for pattern in (each for each in scale if each not in running):
+    for pattern in (key for key in scale if key not in running):
         matches = [name for name in running if fnmatchcase(name, pattern) and name.split("/")[1] != "DaemonSet"]
         if not matches:
             near = "; a workload is named namespace/kind/name" if pattern.count("/") != 2 else ""
@@ -491,8 +495,8 @@ def _chosen(place: Place, namespace: str | None, selector: str | None) -> Iterab
     except SelectorError as error:
         raise InputError(f"selector: {error}") from None
     for pod in place.cluster.pods():
-        here = namespace is None or pod.metadata.namespace == namespace
-        if here and (wanted is None or wanted.matches(pod.metadata.labels)):
+        in_namespace = namespace is None or pod.metadata.namespace == namespace
+        if in_namespace and (wanted is None or wanted.matches(pod.metadata.labels)):
             yield pod
 
 

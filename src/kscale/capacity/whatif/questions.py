@@ -153,8 +153,10 @@ class Answers:
         """Return the groups with their templates and the world's current prices."""
         cached = self._kept[world.digest]
         if "templates" not in cached:
-            settled = self._settled(world)
-            described = with_templates(world.place.cluster, world.place.snapshot, settled, options=world.options)
+            with_known_templates = self._settled(world)
+            described = with_templates(
+                world.place.cluster, world.place.snapshot, with_known_templates, options=world.options
+            )
             cached["templates"] = {group.id: group for group in described}
         templates: dict[str, NodeGroup] = cached["templates"]
         return [_with(templates[group.id], price=group.price) for group in world.groups]
@@ -170,10 +172,10 @@ class Answers:
                 return None
             key = "bound", question, tuple(world.prices.items()), tuple(decided.change.items())
             new = self._once(world, key, lambda: self._least_of(world, question, decided))
-        now = nodes.cost(world, {})
-        if now is None or new is None:
+        current_cost = nodes.cost(world, {})
+        if current_cost is None or new is None:
             return None
-        bound = round(now + new, 9)
+        bound = round(current_cost + new, 9)
         return bound if cost is None else checked_bound(bound, cost, f"the question {question}")
 
     def _least_of(self, world: World, question: Question, decided: Decided) -> float | None:
@@ -192,15 +194,15 @@ class Answers:
         described = self._described(world)
         if asks_for_tpus(snapshot, names) or not _agree(described, decided.change):
             return None
-        offers = [_replace(each, least=0) for each in offers_of(described)]
+        offers = [_replace(offer, least=0) for offer in offers_of(described)]
         if not offers:
             return 0.0
         if question is Question.ESTIMATE:
-            offers = [_replace(each, most=None) for each in offers]
+            offers = [_replace(offer, most=None) for offer in offers]
         free = [
-            _replace(each, name=f"{each.name} (upcoming)", price=0.0, most=decided.upcoming[each.name])
-            for each in offers
-            if decided.upcoming.get(each.name)
+            _replace(offer, name=f"{offer.name} (upcoming)", price=0.0, most=decided.upcoming[offer.name])
+            for offer in offers
+            if decided.upcoming.get(offer.name)
         ]
         return least_cost_of_nodes(snapshot, [*offers, *free], names, _BOUND)
 
@@ -255,18 +257,18 @@ class Answers:
             key=lambda line: (-line.pods, line.nodes * (prices.get(line.group) or 0.0), line.nodes),
             default=None,
         )
-        there = len(world.place.snapshot.nodes)
+        existing = len(world.place.snapshot.nodes)
         placed = {**(report.existing or {}), **((best.placement if best else None) or {})}
-        left = set(world.place.snapshot.pending).difference(placed) if lost else set()
+        unplaced = set(world.place.snapshot.pending).difference(placed) if lost else set()
         if best is None:
-            decided = _decided(world, there, {}, report.pending - report.on_existing, left)
+            decided = _decided(world, existing, {}, report.pending - report.on_existing, unplaced)
             return replace(decided, placed=lambda: placed)
         stays = report.need_new + report.nowhere - best.pods
         facts = {
             line.group: _said(f"{line.group} would take {_pods(line.pods)} on {line.nodes:,} nodes") for line in taking
         }
         first = {"best": _said(f"{best.group} takes most for least: {_pods(best.pods)} on {best.nodes:,} nodes")}
-        decided = _decided(world, there + best.nodes, {best.group: best.nodes}, stays, left, facts=first | facts)
+        decided = _decided(world, existing + best.nodes, {best.group: best.nodes}, stays, unplaced, facts=first | facts)
         return replace(decided, placed=lambda: placed)
 
     def _mix(self, world: World) -> Decided:
@@ -285,9 +287,9 @@ class Answers:
         """Decide on new nodes of the groups for all pods, as if there were no nodes."""
         options, cluster = self._mix_options, world.place.cluster
         if not world.groups:  # all groups are lost or removed
-            left = set(subjects(cluster, ALL, options)[0].pending)
-            facts = {"groups": _said(f"no node group is left: {_pods(len(left))} stay pending")}
-            return replace(_decided(world, 0, {}, len(left), left, facts=facts), rebuilt=0.0)
+            unplaced = set(subjects(cluster, ALL, options)[0].pending)
+            facts = {"groups": _said(f"no node group is left: {_pods(len(unplaced))} stay pending")}
+            return replace(_decided(world, 0, {}, len(unplaced), unplaced, facts=facts), rebuilt=0.0)
         key = "rebuild", tuple(world.prices.items())
         plan = self._once(world, key, lambda: mix(cluster, self._described(world), pods=ALL, options=options))
         facts = {name: _said(f"{count:,} nodes of {name}") for name, count in plan.offers.items()}
@@ -299,10 +301,10 @@ class Answers:
     def _on_existing(self, world: World) -> Decided:
         """Place pending pods on existing nodes only, as no node group is left."""
         snapshot = world.place.snapshot
-        left = place(snapshot).unschedulable
-        facts = {"groups": _said(f"no node group is left: {_pods(len(left))} stay pending")}
-        decided = _decided(world, len(snapshot.nodes), {}, len(left), set(left), facts=facts)
-        return replace(decided, bound=None if left else 0.0)
+        unplaced = place(snapshot).unschedulable
+        facts = {"groups": _said(f"no node group is left: {_pods(len(unplaced))} stay pending")}
+        decided = _decided(world, len(snapshot.nodes), {}, len(unplaced), set(unplaced), facts=facts)
+        return replace(decided, bound=None if unplaced else 0.0)
 
     def _headroom(self, world: World) -> Decided:
         decided: Decided = self._once(world, "headroom", lambda: _headroom_of(world))
@@ -366,17 +368,17 @@ def _plan(world: World) -> ScaleUpPlan:
 def _options_of(plan: ScaleUpPlan) -> tuple[Sequence[Any], Any, Any]:
     """Return what the expander read: (options, expander input, templates); ((), None, None) if the expander did not
     run."""
-    done = plan.rounds[0] if plan.rounds else None
-    if done is None or done.expander_input is None:
+    first_round = plan.rounds[0] if plan.rounds else None
+    if first_round is None or first_round.expander_input is None:
         return (), None, None
-    return done.expander_options, done.expander_input, done.templates
+    return first_round.expander_options, first_round.expander_input, first_round.templates
 
 
 def _of_plan(world: World, plan: ScaleUpPlan) -> Decided:
     change: dict[str, int] = {}
     for info in (*plan.scale_ups, *plan.min_sizes):
         change[info.group] = change.get(info.group, 0) + info.new - info.current
-    there = len(world.place.snapshot.nodes) + sum(plan.upcoming.values())
+    node_count = len(world.place.snapshot.nodes) + sum(plan.upcoming.values())
     facts = {"fit": _said(f"{_pods(plan.lists.on_existing)} fit on nodes that exist")}
     if change:
         grown = " and ".join(f"{name} by {count:,}" for name, count in change.items())
@@ -386,20 +388,20 @@ def _of_plan(world: World, plan: ScaleUpPlan) -> Decided:
     later = plan.lists.young + plan.lists.out_of_time
     stay = plan.pending_count + later
     facts["pending"] = _said(f"{_pods(stay)} stay pending" + (f", {later:,} for a later loop" if later else ""))
-    left: set[str] = set()
+    unplaced: set[str] = set()
     if world.place.lost:
-        left.update(plan.young, plan.not_tried, *(each.pods for each in plan.pending))
+        unplaced.update(plan.young, plan.not_tried, *(item.pods for item in plan.pending))
         facts |= {
-            f"pods like {each.pods[0]}": _said(f"{_pods(len(each.pods))} stay: {each.why}") for each in plan.pending
+            f"pods like {item.pods[0]}": _said(f"{_pods(len(item.pods))} stay: {item.why}") for item in plan.pending
         }
-    decided = _decided(world, there + sum(change.values()), change, stay, left, facts=facts)
+    decided = _decided(world, node_count + sum(change.values()), change, stay, unplaced, facts=facts)
     return replace(decided, placed=partial(_placed, plan), upcoming=plan.upcoming)
 
 
 def _placed(plan: ScaleUpPlan) -> list[str]:
     """Return the pods that have a node after a scale-up: an existing, an upcoming or a new one."""
-    left = set(plan.beyond_limits)
-    return list(dict.fromkeys([*plan.existing, *(name for name in plan.triggered if name not in left)]))
+    unplaced = set(plan.beyond_limits)
+    return list(dict.fromkeys([*plan.existing, *(name for name in plan.triggered if name not in unplaced)]))
 
 
 def _agree(groups: Sequence[NodeGroup], change: Mapping[str, int]) -> bool:
@@ -427,13 +429,13 @@ def _scaled_down(world: World) -> Decided:
     }
     existing = len(world.place.snapshot.nodes)
     pending = len(world.place.snapshot.pending)
-    left = set(world.place.snapshot.pending) if world.place.lost else set()
+    unplaced = set(world.place.snapshot.pending) if world.place.lost else set()
     return _decided(
         world,
         existing - len(removed),
         change,
         pending,
-        left,
+        unplaced,
         gone=tuple(row.node for row in removed),
         facts=facts,
     )
@@ -463,19 +465,19 @@ def _headroom_of(world: World) -> Decided:
 
     Pods of nodes that are already lost are placed first, as the room they take is not available for the next loss.
     """
-    now = world.place.snapshot
-    lost_pods = [name for name in now.pending if name in world.place.lost]
-    snapshot = place(now, lost_pods).snapshot_after if lost_pods else now
+    current = world.place.snapshot
+    lost_pods = [name for name in current.pending if name in world.place.lost]
+    snapshot = place(current, lost_pods).snapshot_after if lost_pods else current
     report = headroom(snapshot)
-    losses = [*(("zone", each) for each in report.zones), *(("node", each) for each in report.nodes)]
+    losses = [*(("zone", loss) for loss in report.zones), *(("node", loss) for loss in report.nodes)]
     facts = {
-        f"{kind} {each.name}": (
-            str(each.homeless),
-            f"without {kind} {each.name} {each.homeless:,} of {_pods(each.pods)} find no place",
+        f"{kind} {loss.name}": (
+            str(loss.homeless),
+            f"without {kind} {loss.name} {loss.homeless:,} of {_pods(loss.pods)} find no place",
         )
-        for kind, each in losses
+        for kind, loss in losses
     }
-    worst = max((each.homeless for _, each in losses), default=0)
+    worst = max((loss.homeless for _, loss in losses), default=0)
     pending = len(snapshot.pending)
     return Decided(nodes=len(snapshot.nodes), change={}, gone=(), pending=pending, homeless=worst, facts=facts)
 

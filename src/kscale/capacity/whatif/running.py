@@ -61,10 +61,10 @@ def beginnings(scenario: Scenario) -> Iterator[tuple[str, ...]]:
 
     Scenarios with the same first edits yield equal tuples, so they can share worlds.
     """
-    done: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
     for edit in scenario.edits:
-        done = (*done, text_of(edit.kind, getattr(edit, edit.kind)))
-        yield done
+        texts = (*texts, text_of(edit.kind, getattr(edit, edit.kind)))
+        yield texts
 
 
 class Ahead:
@@ -76,11 +76,11 @@ class Ahead:
     def __init__(self, scenarios: Iterable[Scenario]) -> None:
         self._digests: Counter[tuple[str, ...]] = Counter()
         self._beginnings: Counter[tuple[str, ...]] = Counter()
-        asked: set[Question] = set()
+        seen: set[Question] = set()
         for scenario in scenarios:
             question = question_of(scenario)
-            if question not in asked:
-                asked.add(question)
+            if question not in seen:
+                seen.add(question)
                 self._digests[()] += 1
             self._beginnings.update(beginnings(scenario))
             try:
@@ -159,9 +159,9 @@ class Base:
             raise InputError(problems)
         snapshot = self.cluster.snapshot(dra=True)
         nodes = snapshot.columns.objects
-        groups, settled = loop_groups(self.cluster, snapshot, self.groups, options=self.options, now=self.now)
+        groups, templates = loop_groups(self.cluster, snapshot, self.groups, options=self.options, now=self.now)
         groups = priced(with_members(groups, nodes), self.catalogue, nodes)
-        return World(Place(self.cluster), tuple(groups), self.options, settled, self.now, catalogue=self.catalogue)
+        return World(Place(self.cluster), tuple(groups), self.options, templates, self.now, catalogue=self.catalogue)
 
 
 @dataclass
@@ -334,10 +334,10 @@ def _modelled(made: World, world: World, models: list[dict[str, NodeTemplate]]) 
     return replace(made, templates={**made.templates, **templates})
 
 
-def _first_difference(before: Decided, now: Decided) -> str:
+def _first_difference(baseline: Decided, now: Decided) -> str:
     """Describe the first decision that differs from the baseline's; empty if none differs."""
-    for subject in dict.fromkeys((*now.facts, *before.facts)):
-        (value, text), (old, before_text) = now.facts.get(subject, _NOTHING), before.facts.get(subject, _NOTHING)
+    for subject in dict.fromkeys((*now.facts, *baseline.facts)):
+        (value, text), (old, before_text) = now.facts.get(subject, _NOTHING), baseline.facts.get(subject, _NOTHING)
         if value != old:
             return f"{text or f'nothing of {subject}'} (baseline: {before_text or 'nothing'})"
     return ""
@@ -391,7 +391,10 @@ class Fleet:
             groups = read_groups(self.groups_file, node_names=nodes.index, catalogue=self.catalogue)
         else:
             recognised = recognise_groups(nodes.objects).groups
-            groups = [msgspec.structs.replace(each.group, max_size=UNLIMITED, from_node=None) for each in recognised]
+            groups = [
+                msgspec.structs.replace(recognised_group.group, max_size=UNLIMITED, from_node=None)
+                for recognised_group in recognised
+            ]
         return Base(cluster, groups, self.now, self.options, self.catalogue, simulate=self.simulate)
 
 

@@ -379,13 +379,13 @@ def scenarios_from(data: Any, *, source: str = "") -> list[Scenario]:
 def scenarios_schema_text() -> str:
     """Return the JSON Schema (2020-12) of a scenario file as published: indented, with a final line feed."""
     name, components = components_of(_File)
-    own = components.pop(name)
+    file_schema = components.pop(name)
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "scenarios",
         "description": "Scenarios of kscale whatif: a list, or an object with a question for all.",
         "anyOf": [
-            {key: own[key] for key in own if key not in ("title", "description")},
+            {key: file_schema[key] for key in file_schema if key not in ("title", "description")},
             {"type": "array", "items": {"$ref": "#/$defs/Scenario"}, "minItems": 1},
         ],
         "$defs": components,
@@ -531,16 +531,16 @@ def options_in(edit: Mapping[str, Any], question: Question) -> dict[str, Any]:
     parsed = parse_flags(f"{name}={_text(value)}" for name, value in edit.items())
     if question is Question.SIMULATE:  # whole loops, one after the other
         fields = AutoscalingOptions.__struct_fields__
-        idle = {name: why for name, why in parsed.idle.items() if name.replace("-", "_") not in fields}
+        idle = {name: reason for name, reason in parsed.idle.items() if name.replace("-", "_") not in fields}
     elif question not in READ:
         idle = dict(parsed.idle)
     else:
         names = {name: name.removeprefix("--").replace("-", "_") for name in edit}
-        why = f"the question {question} does not depend on it"
-        idle = {name: why for name, field in names.items() if field not in READ[question]}
+        reason = f"the question {question} does not depend on it"
+        idle = {name: reason for name, field in names.items() if field not in READ[question]}
     if idle:
-        name, why = next(iter(idle.items()))
-        raise InputError(f"flag {name} has no effect: {why}")
+        name, reason = next(iter(idle.items()))
+        raise InputError(f"flag {name} has no effect: {reason}")
     return parsed.values
 
 
